@@ -1,0 +1,151 @@
+# gpuspy: make · demo · test · bench · install · uninstall · help
+#
+# V=1 shows the commands, O=dir builds elsewhere, SAN=address|undefined|thread
+# (or address,undefined) builds instrumented into a folder of its own.
+
+.DELETE_ON_ERROR:
+.SUFFIXES:
+MAKEFLAGS += --no-builtin-rules
+
+VERSION := 0.1.0
+PREFIX  ?= /usr/local
+DESTDIR ?=
+SAN     ?=
+comma   := ,
+empty   :=
+space   := $(empty) $(empty)
+O       ?= build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+AR      ?= ar
+PYTHON  ?= python3
+OPT     ?= -O2
+CFLAGS  ?= $(OPT) -g
+WARN    := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+           -Wpointer-arith -Wvla -Wundef -Wno-unused-parameter
+# -fno-omit-frame-pointer costs nothing measurable and lets every profiler see through us.
+ALL_CFLAGS = -std=gnu11 $(CFLAGS) $(WARN) -fno-omit-frame-pointer $(SANFLAGS) -MMD -MP \
+             -D_GNU_SOURCE -DGPUSPY_VERSION='"$(VERSION)"' -I. -I$(O)/gen
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=undefined)
+
+V ?= 0
+ifeq ($(V),0)
+Q   := @
+say  = @printf '  %-7s %s\n' '$(1)' '$(2)'
+else
+Q   :=
+say  = @:
+endif
+
+.PHONY: all
+all: $(O)/libgpuspy.so $(O)/gpuspy sim
+
+# ---------------------------------------------------------------- schema
+# One set of objects serves both sides: position independent, hidden symbols.
+SCHEMA_SRC  := $(wildcard schema/*.c)
+SCHEMA_OBJ  := $(SCHEMA_SRC:%.c=$(O)/obj/%.o)
+SCHEMA_LIB  := $(O)/obj/libschema.a
+
+$(O)/gen/gpuspy_sql.h: schema/gpuspy.sql
+	$(call say,GEN,$@)
+	@mkdir -p $(@D)
+	$(Q)sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^/"/' -e 's/$$/\\n"/' $< > $@
+
+# ---------------------------------------------------------------- interpose
+INTERPOSE_SRC := $(wildcard interpose/*.c)
+INTERPOSE_ASM := $(wildcard interpose/*.S)
+INTERPOSE_OBJ := $(INTERPOSE_SRC:%.c=$(O)/obj/%.o) $(INTERPOSE_ASM:%.S=$(O)/obj/%.o)
+SQLITE_STATIC ?= $(shell $(CC) -print-file-name=libsqlite3.a)
+
+$(SCHEMA_OBJ) $(INTERPOSE_OBJ): ALL_CFLAGS += -fPIC -fvisibility=hidden
+$(SCHEMA_OBJ): $(O)/gen/gpuspy_sql.h
+
+# The target's own SQLite and libunwind must never be touched: SQLite is linked in statically and
+# hidden, libunwind is opened privately at run time and is no DT_NEEDED.
+$(O)/libgpuspy.so: $(INTERPOSE_OBJ) $(SCHEMA_LIB) interpose/libgpuspy.map
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(SANFLAGS) -shared -o $@ -Wl,-soname,libgpuspy.so \
+	    -Wl,--version-script=interpose/libgpuspy.map -Wl,--exclude-libs,ALL -Wl,-z,defs \
+	    -Wl,-z,nodelete -Wl,-z,now $(if $(SAN),,-Wl,-z,defs) \
+	    $(INTERPOSE_OBJ) $(SCHEMA_LIB) $(SQLITE_STATIC) -lm -lpthread -ldl $(LDFLAGS)
+
+# ---------------------------------------------------------------- analyzer
+ANALYZER_SRC := $(wildcard analyzer/*.c analyzer/*/*.c)
+ANALYZER_OBJ := $(ANALYZER_SRC:%.c=$(O)/obj/%.o)
+ANALYZER_LIB := $(O)/obj/libanalyzer.a
+ANALYZER_LIBS := -ldw -lelf -ljansson $(SQLITE_STATIC) -lstdc++ -lm -lpthread -ldl
+
+$(O)/obj/libschema.a: $(SCHEMA_OBJ)
+$(O)/obj/libanalyzer.a: $(filter-out $(O)/obj/analyzer/main.o,$(ANALYZER_OBJ))
+$(O)/obj/libinterpose.a: $(INTERPOSE_OBJ)
+$(O)/obj/lib%.a:
+	$(call say,AR,$@)
+	@mkdir -p $(@D)
+	@rm -f $@
+	$(Q)$(AR) rcs $@ $^
+
+$(O)/gpuspy: $(O)/obj/analyzer/main.o $(ANALYZER_LIB) $(SCHEMA_LIB)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(SANFLAGS) -o $@ $^ $(ANALYZER_LIBS) $(LDFLAGS)
+
+# ---------------------------------------------------------------- compile
+$(O)/obj/%.o: %.c
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -c -o $@ $<
+
+$(O)/obj/%.o: %.S
+	$(call say,AS,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -c -o $@ $<
+
+# ---------------------------------------------------------------- parts with rules of their own
+# fixtures/simcuda/sim.mk: the simulated CUDA (target `sim`); tests/tests.mk: programs, units, e2e.
+.PHONY: sim
+-include fixtures/simcuda/sim.mk
+-include tests/tests.mk
+
+# ---------------------------------------------------------------- everything else
+.PHONY: setup demo bench install uninstall clean help
+setup:
+	$(Q)scripts/setup.sh
+
+demo: setup
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)O=$(O) scripts/demo.sh
+
+bench: setup
+	$(Q)$(MAKE) --no-print-directory all bench-programs
+	$(Q)O=$(O) scripts/bench.sh
+
+install: $(O)/libgpuspy.so $(O)/gpuspy
+	$(call say,INSTALL,$(DESTDIR)$(PREFIX))
+	$(Q)install -D -m 755 $(O)/gpuspy $(DESTDIR)$(PREFIX)/bin/gpuspy
+	$(Q)install -D -m 755 $(O)/libgpuspy.so $(DESTDIR)$(PREFIX)/lib/libgpuspy.so
+	$(Q)install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	$(Q)$(O)/gpuspy help --man > $(DESTDIR)$(PREFIX)/share/man/man1/gpuspy.1
+	$(Q)$(O)/gpuspy help --completion=bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gpuspy
+
+uninstall:
+	$(call say,REMOVE,$(DESTDIR)$(PREFIX))
+	$(Q)rm -f $(DESTDIR)$(PREFIX)/bin/gpuspy $(DESTDIR)$(PREFIX)/lib/libgpuspy.so \
+	    $(DESTDIR)$(PREFIX)/share/man/man1/gpuspy.1 \
+	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gpuspy
+
+clean:
+	$(Q)rm -rf $(O)
+
+help:
+	@printf '%s\n' \
+	  'make            build $(O)/libgpuspy.so, $(O)/gpuspy and the simulated CUDA in $(O)/sim' \
+	  'make demo       set up, build, record two runs and print their reports' \
+	  'make test       set up, build and run every test; ends with "N passed, N failed"' \
+	  'make bench      measure cost and size beside peers, printed as ratios' \
+	  'make install    into PREFIX ($(PREFIX)), below DESTDIR if set; make uninstall removes it' \
+	  'make clean      remove $(O)' \
+	  '' \
+	  'V=1 shows commands · O=dir builds elsewhere · CC=clang · SAN=address|undefined|thread'
+
+-include $(SCHEMA_OBJ:.o=.d) $(INTERPOSE_OBJ:.o=.d) $(ANALYZER_OBJ:.o=.d)
