@@ -1,0 +1,49 @@
+/* A thread's Python and native frames → a stack number in its part of the spool.
+ *
+ * gs_stack_capture reads the calling thread's own frames, without the GIL, looks the whole stack up
+ * in a per-thread cache by its hash, and writes definitions (GS_REC_FRAME_*, GS_REC_STACK) only
+ * for what this thread has not written since its last GS_REC_RESET. No lock, no malloc, no dladdr,
+ * no dlsym on that path.
+ *
+ *   stack_python.c  the interpreter: finding it, its layout by version, walking, lines, reuse of
+ *                   code objects
+ *   stack_native.c  libunwind opened privately; modules and build ids
+ *   stack_id.c      merging both, the caches, the definitions
+ */
+#ifndef GPUSPY_STACK_H
+#define GPUSPY_STACK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "schema/spool.h"
+
+enum { GS_STACK_PYTHON = 1, GS_STACK_NATIVE = 2 };
+#define GS_STACK_MAX_FRAMES 512 /* deeper stacks keep the innermost frames and end in one named
+                                   "(deeper frames cut)" */
+
+/* Once per session, in the application's thread that starts it. `what`: the kinds that the user
+ * wants (GPUSPY_STACKS), `native_depth`: GPUSPY_NATIVE_DEPTH, 0 the default (64). Opens libunwind.
+ * Never fails: what can't be had is left out, and `gs_stack_missing` says what and why. */
+void gs_stack_init(unsigned what, unsigned native_depth);
+/* A line such as "no native stacks: cannot open libunwind.so.8", or NULL. */
+const char *gs_stack_missing(void);
+/* Looks for a Python interpreter in the process if none was found yet. Cheap when nothing was
+ * loaded since the last call; called when a thread is first seen. Not from a signal handler. */
+void gs_stack_find_python(void);
+/* "3.11.7", or NULL where there is none (or it is of a version that cannot be read). */
+const char *gs_stack_python_version(void);
+
+struct gs_stacks; /* one thread's caches, in memory of its own (mmap) */
+
+/* NULL: no memory; captures then return 0. */
+struct gs_stacks *gs_stacks_open(struct gs_writer *w);
+void gs_stacks_close(struct gs_stacks *s);
+
+/* The calling thread's stack, its number in the thread's part of the spool; 0 none. `what` limits
+ * the kinds for this event (a tensor's free asks for Python only). Frames of libgpuspy itself are
+ * not in it: the innermost frame is the caller of the wrapper whose return address is
+ * `caller` (__builtin_return_address(0) in the wrapper).
+ * The writer must not hold an open reservation: this may write definitions. */
+uint32_t gs_stack_capture(struct gs_stacks *s, unsigned what, const void *caller);
+
+#endif

@@ -1,0 +1,244 @@
+/* What the recorder writes into the spool and the store reads: fixed record layouts.
+ *
+ * A record starts with struct gs_rec, is a multiple of 8 bytes long and never crosses a chunk.
+ * One thread's records stand in its part of the spool in the order in which they were made.
+ * The layouts are private to one build of gpuspy: GS_SPOOL_VERSION changes with any of them.
+ *
+ * Times are CLOCK_MONOTONIC nanoseconds since the session's start (gs_spool_header.start_mono_ns).
+ * Order: a free's time is taken before the real call, an allocation's after it, so that over all
+ * threads "free of X" sorts before "X handed out again".
+ */
+#ifndef GPUSPY_EVENT_H
+#define GPUSPY_EVENT_H
+
+#include <stdint.h>
+
+/* Words people query; the store writes these tables from the same rows, so a number and its word
+ * cannot drift apart. X(symbol, value, word) */
+#define GS_LAYERS(X) X(DEVICE, 0, "device") X(TENSOR, 1, "tensor") X(HOST, 2, "host")
+#define GS_SPACES(X)                                                                               \
+    X(DEVICE, 0, "device")                                                                         \
+    X(MANAGED, 1, "managed") X(PINNED, 2, "pinned") X(POOL, 3, "pool") X(VMM, 4, "vmm")            \
+        X(ARRAY, 5, "array") X(HOST, 6, "host")
+#define GS_DIRECTIONS(X)                                                                           \
+    X(H2D, 0, "h2d") X(D2H, 1, "d2h") X(D2D, 2, "d2d") X(P2P, 3, "p2p") X(H2H, 4, "h2h")
+#define GS_HOST_MEMORIES(X)                                                                        \
+    X(NONE, 0, "none") X(PAGEABLE, 1, "pageable") X(PINNED, 2, "pinned") X(MANAGED, 3, "managed")
+#define GS_SYNC_KINDS(X)                                                                           \
+    X(STREAM, 0, "stream")                                                                         \
+    X(DEVICE, 1, "device") X(CONTEXT, 2, "context") X(EVENT, 3, "event") X(IMPLICIT, 4, "implicit")
+#define GS_FRAME_KINDS(X) X(PYTHON, 0, "python") X(NATIVE, 1, "native")
+#define GS_SAMPLE_SOURCES(X) X(MEMGETINFO, 0, "memgetinfo") X(OOM, 1, "oom") X(NVML, 2, "nvml")
+#define GS_HANDLE_KINDS(X) X(STREAM, 0, "stream") X(CONTEXT, 1, "context") X(EVENT, 2, "event")
+
+#define GS_ENUM_LAYER(s, v, w) GS_LAYER_##s = v,
+#define GS_ENUM_SPACE(s, v, w) GS_SPACE_##s = v,
+#define GS_ENUM_DIRECTION(s, v, w) GS_DIR_##s = v,
+#define GS_ENUM_HOST_MEMORY(s, v, w) GS_HOSTMEM_##s = v,
+#define GS_ENUM_SYNC(s, v, w) GS_SYNC_##s = v,
+#define GS_ENUM_FRAME(s, v, w) GS_FRAME_##s = v,
+#define GS_ENUM_SAMPLE(s, v, w) GS_SAMPLE_##s = v,
+#define GS_ENUM_HANDLE(s, v, w) GS_HANDLE_##s = v,
+enum gs_layer { GS_LAYERS(GS_ENUM_LAYER) };
+enum gs_space { GS_SPACES(GS_ENUM_SPACE) };
+enum gs_direction { GS_DIRECTIONS(GS_ENUM_DIRECTION) };
+enum gs_host_memory { GS_HOST_MEMORIES(GS_ENUM_HOST_MEMORY) };
+enum gs_sync_kind { GS_SYNC_KINDS(GS_ENUM_SYNC) };
+enum gs_frame_kind { GS_FRAME_KINDS(GS_ENUM_FRAME) };
+enum gs_sample_source { GS_SAMPLE_SOURCES(GS_ENUM_SAMPLE) };
+enum gs_handle_kind { GS_HANDLE_KINDS(GS_ENUM_HANDLE) };
+
+enum gs_rec_type {
+    GS_REC_NONE = 0, /* zero bytes: the end of what a killed writer got to */
+    /* definitions: valid for the writing thread only, and only until its next GS_REC_RESET;
+     * they precede the first record that uses them */
+    GS_REC_THREAD,        /* gs_rec_thread */
+    GS_REC_FRAME_PYTHON,  /* gs_rec_frame_python + strings */
+    GS_REC_FRAME_NATIVE,  /* gs_rec_frame_native + strings */
+    GS_REC_STACK,         /* gs_rec_stack + frame numbers */
+    GS_REC_RESET,         /* gs_rec: every frame and stack number of this thread is void */
+    /* definitions valid for the process */
+    GS_REC_API,           /* gs_rec_name: number → name of an entry point */
+    GS_REC_GPU,           /* gs_rec_gpu + name */
+    /* events */
+    GS_REC_ALLOC,         /* gs_rec_alloc */
+    GS_REC_FREE,          /* gs_rec_free, written before the real call */
+    GS_REC_FREE_FAILED,   /* gs_rec_free: the same thread's last GS_REC_FREE of this address did not
+                             happen */
+    GS_REC_TENSOR,        /* gs_rec_tensor: PyTorch reported a block, bytes > 0 alloc, < 0 free */
+    GS_REC_COPY,          /* gs_rec_copy */
+    GS_REC_SET,           /* gs_rec_copy with src = 0: a memset */
+    GS_REC_SYNC,          /* gs_rec_sync */
+    GS_REC_OOM,           /* gs_rec_oom */
+    GS_REC_SAMPLE,        /* gs_rec_sample */
+    GS_REC_HANDLE,        /* gs_rec_handle: a stream or context came or went */
+    GS_REC_MARK,          /* gs_rec_name: a named moment */
+    GS_REC_TYPES
+};
+
+/* gs_rec.flags */
+enum {
+    GS_FLAG_ASYNC = 1,     /* an ...Async call */
+    GS_FLAG_DESTROYED = 2, /* gs_rec_handle: destroyed rather than created */
+    GS_FLAG_PINNED_REGISTERED = 4, /* gs_rec_alloc/free: memory that was only registered */
+};
+
+struct gs_rec {
+    uint16_t size;    /* bytes, this header included; multiple of 8 */
+    uint8_t type;     /* enum gs_rec_type */
+    uint8_t flags;
+    uint32_t stack;   /* this thread's stack number (gs_rec_stack), 0 none */
+    uint64_t time_ns; /* of copies and syncs: the start of the call */
+};
+
+/* Strings follow a record's fixed part back to back, without terminators, lengths in the fixed
+ * part; the record is padded with zeros to 8 bytes. */
+#define GS_STRING_MAX 4000
+
+struct gs_rec_thread {
+    struct gs_rec rec;
+    uint32_t tid;
+    uint16_t name_len;
+    uint16_t pad;
+    /* name */
+};
+
+struct gs_rec_frame_python {
+    struct gs_rec rec;
+    uint32_t frame; /* number given by the thread, from 1 upward, reused only after a RESET */
+    int32_t line;   /* 0 unknown */
+    uint16_t function_len;
+    uint16_t file_len;
+    uint32_t pad;
+    /* function (the qualified name where the version has one), file */
+};
+
+struct gs_rec_frame_native {
+    struct gs_rec rec;
+    uint32_t frame;
+    uint16_t path_len;     /* module; 0 where the address lies in no file */
+    uint8_t build_id_len;  /* bytes, 0 none */
+    uint8_t pad;
+    uint64_t offset;       /* address - load bias of the module, or the address itself; it is the
+                              return address minus 1, so that it lies inside the call */
+    /* path, build id (raw bytes) */
+};
+
+struct gs_rec_stack {
+    struct gs_rec rec; /* rec.stack: the number defined, from 1 upward; a number defined again
+                          means the new stack from here on */
+    uint32_t depth;
+    uint32_t frames[]; /* frame numbers, innermost first */
+};
+
+struct gs_rec_name {
+    struct gs_rec rec;
+    uint32_t number;
+    uint16_t name_len;
+    uint16_t pad;
+    /* name */
+};
+
+struct gs_rec_gpu {
+    struct gs_rec rec;
+    int32_t device;
+    uint16_t name_len;
+    uint16_t pad;
+    uint64_t total_bytes; /* as the driver reports it */
+    uint64_t free_bytes;  /* when first seen */
+    /* name */
+};
+
+struct gs_rec_alloc {
+    struct gs_rec rec;
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t stream;
+    uint16_t api;
+    int16_t device; /* -1 unknown or none (host memory) */
+    uint8_t layer;  /* enum gs_layer */
+    uint8_t space;  /* enum gs_space */
+    uint16_t pad;
+};
+
+struct gs_rec_free {
+    struct gs_rec rec;
+    uint64_t address;
+    uint64_t stream;
+    uint16_t api;
+    int16_t device;
+    uint8_t layer;
+    uint8_t space; /* the family of the call: pinned for cudaFreeHost, else device */
+    uint16_t pad;
+};
+
+struct gs_rec_tensor {
+    struct gs_rec rec;
+    uint64_t address;
+    int64_t bytes;           /* > 0 allocated, < 0 freed */
+    uint64_t total_allocated; /* what PyTorch says its total is after this event */
+    uint64_t total_reserved;
+    uint16_t api;
+    int16_t device; /* index; -1 for the CPU (and layer HOST) */
+    uint8_t layer;  /* TENSOR for CUDA, HOST for CPU tensors */
+    uint8_t has_totals;
+    uint16_t pad;
+};
+
+struct gs_rec_copy {
+    struct gs_rec rec;
+    uint64_t dst;
+    uint64_t src; /* 0 for a memset */
+    uint64_t bytes;
+    uint64_t stream;
+    uint64_t blocked_ns; /* how long the host was in the call */
+    uint16_t api;
+    int16_t device;     /* current device of the thread */
+    uint8_t direction;  /* enum gs_direction where the call says it, GS_DIR_UNKNOWN else */
+    uint8_t pad[3];
+};
+#define GS_DIR_UNKNOWN 255
+
+struct gs_rec_sync {
+    struct gs_rec rec;
+    uint64_t handle; /* stream or event */
+    uint64_t blocked_ns;
+    uint16_t api;
+    int16_t device;
+    uint8_t kind; /* enum gs_sync_kind */
+    uint8_t pad[3];
+};
+
+struct gs_rec_oom {
+    struct gs_rec rec;
+    uint64_t requested_bytes;
+    uint64_t free_bytes;  /* UINT64_MAX where the device could not be asked */
+    uint64_t total_bytes; /* likewise */
+    uint64_t tensor_allocated; /* PyTorch's totals where it reported the failure, else UINT64_MAX */
+    uint64_t tensor_reserved;
+    uint16_t api;
+    int16_t device;
+    uint8_t layer;
+    uint8_t space;
+    uint16_t pad;
+};
+
+struct gs_rec_sample {
+    struct gs_rec rec;
+    uint64_t free_bytes;
+    uint64_t total_bytes;
+    int16_t device;
+    uint8_t source; /* enum gs_sample_source */
+    uint8_t pad[5];
+};
+
+struct gs_rec_handle {
+    struct gs_rec rec; /* GS_FLAG_DESTROYED: it went */
+    uint64_t handle;
+    uint16_t api;
+    int16_t device;
+    uint8_t kind; /* enum gs_handle_kind */
+    uint8_t pad[3];
+};
+
+#endif

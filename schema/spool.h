@@ -1,0 +1,149 @@
+/* The spool: a shared file mapping beside the database that the application's threads append to
+ * and the drain reads. What is in it survives any death of the process.
+ *
+ *   file = header page · GS_SPOOL_CHUNKS chunks of GS_CHUNK_BYTES
+ *   chunk = struct gs_chunk · records back to back
+ *
+ * A chunk belongs to one writer at a time. The writer fills it, publishing each record by a release
+ * store of `used`, then takes the lowest free chunk. The reader gives a chunk back once everything
+ * in it is committed to the database. Chunks carry a sequence number that only grows, and the
+ * database stores, in the same transaction as the rows, how far each thread has been read
+ * (struct gs_progress): so each record becomes a row once, whoever dies when.
+ *
+ * The disk space behind a chunk is allocated (fallocate) before it is first written, so that a
+ * full disk is an error at that moment and never a SIGBUS in the application.
+ */
+#ifndef GPUSPY_SPOOL_H
+#define GPUSPY_SPOOL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "schema/event.h"
+
+#define GS_SPOOL_MAGIC "gpuspy spool"
+#define GS_SPOOL_VERSION 1
+#define GS_SPOOL_HEADER_BYTES 4096
+#define GS_CHUNK_BYTES (128 * 1024)
+#define GS_SPOOL_CHUNKS 256 /* 32 MiB: half of what gpuspy may hold in the target */
+#define GS_SPOOL_THREADS 4096
+
+enum gs_chunk_state { GS_CHUNK_FREE = 0, GS_CHUNK_TAKEN, GS_CHUNK_FULL };
+
+struct gs_spool_header {
+    char magic[16];
+    uint32_t version;
+    uint32_t pid;
+    uint64_t process_start_ticks; /* /proc/pid/stat field 22: tells a recycled pid */
+    char run_id[40];              /* printable, NUL terminated */
+    uint64_t start_mono_ns;       /* CLOCK_MONOTONIC at the session's start: time 0 */
+    uint64_t start_real_ns;       /* CLOCK_REALTIME at the same moment */
+    uint32_t chunk_bytes;
+    uint32_t chunks;
+    _Atomic uint64_t next_seq;
+    _Atomic uint32_t threads;     /* thread numbers given out */
+    _Atomic uint32_t closed;      /* 1: the session ended in order, no writer writes any more */
+    _Atomic uint64_t lost;        /* events that were dropped */
+    _Atomic uint64_t lost_first_ns; /* time of the first dropped one, 0 none */
+    _Atomic uint64_t end_ns;      /* time of the orderly end */
+    char command[2048];           /* argv joined by spaces, cut if longer */
+};
+_Static_assert(sizeof(struct gs_spool_header) <= GS_SPOOL_HEADER_BYTES, "header fits its page");
+
+struct gs_chunk {
+    _Atomic uint32_t state;  /* enum gs_chunk_state */
+    uint32_t thread;         /* writer's thread number, from 1 */
+    uint64_t seq;            /* grows over the whole spool; a thread's chunks are read by it */
+    _Atomic uint32_t used;   /* bytes of records published */
+    _Atomic uint32_t busy;   /* the writer is between taking a time and publishing: the reader must
+                                not run past this thread (gs_reader) */
+    uint64_t pad[5];
+};
+_Static_assert(sizeof(struct gs_chunk) == 64, "one cache line");
+
+struct gs_spool {
+    int fd; /* -1: private memory, for tests */
+    uint8_t *map;
+    size_t map_bytes;
+    struct gs_spool_header *header;
+    _Atomic uint64_t allocated_chunks; /* disk space is there for chunks below this number */
+    _Atomic uint32_t failed;           /* errno of the failure that stopped it, else 0 */
+    _Atomic uint32_t drain_alive;      /* a full spool waits for the drain only while this is set */
+};
+
+/* --- made by the recorder ------------------------------------------------------------------ */
+
+/* Creates `path` (must not exist; O_EXCL) with a complete header in one step: the file appears
+ * under its name only once the header is written, so another process that finds it can trust it.
+ * Holds a POSIX write lock on it while the process lives. Returns 0 or an errno. */
+int gs_spool_create(struct gs_spool *s, const char *path, const char *run_id, const char *command,
+                    uint64_t start_mono_ns, uint64_t start_real_ns);
+
+/* Unmaps and closes; the file stays. Also right in a forked child (the parent's is untouched). */
+void gs_spool_close(struct gs_spool *s);
+
+/* One thread's end of it. Only that thread may use it. Plain memory, zero means unopened. */
+struct gs_writer {
+    struct gs_spool *spool;
+    struct gs_chunk *chunk;
+    uint32_t thread; /* number, from 1 */
+    uint32_t used;   /* copy of chunk->used */
+};
+
+/* Gives the writer a thread number. Never fails; a chunk is taken at the first record. */
+void gs_writer_open(struct gs_writer *w, struct gs_spool *s);
+
+/* Room for `bytes` (multiple of 8, at most GS_CHUNK_BYTES/2), or NULL where the spool is full and
+ * stayed so (bounded wait while the drain is alive), or has failed. The caller counts the loss
+ * (gs_spool_lost) when an *event* gets NULL. Marks the writer busy until gs_writer_commit. No lock,
+ * no malloc; system calls only when a chunk is used for the first time or the spool is full. */
+void *gs_writer_reserve(struct gs_writer *w, uint32_t bytes);
+void gs_writer_commit(struct gs_writer *w, uint32_t bytes);
+/* Marks busy before a time is taken that a later reserve will carry; commit or idle clears it. */
+void gs_writer_busy(struct gs_writer *w);
+void gs_writer_idle(struct gs_writer *w);
+/* The thread ends: its chunk may be recycled once drained. */
+void gs_writer_close(struct gs_writer *w);
+
+void gs_spool_lost(struct gs_spool *s, uint64_t time_ns);
+/* After this no writer gets room; readers read to the end. */
+void gs_spool_end(struct gs_spool *s, uint64_t end_ns);
+
+/* --- read by the drain, or after a death ------------------------------------------------------ */
+
+/* Opens an existing spool for reading (and for being removed). On failure returns an errno, or
+ * EINVAL with a text in `error` for a file that is no spool, of another version or damaged. */
+int gs_spool_open(struct gs_spool *s, const char *path, char *error, size_t error_size);
+/* The pid that still records into it, 0 if none does (its lock is gone). */
+uint32_t gs_spool_owner(const char *path);
+
+struct gs_progress { /* how far one thread's records are in the database */
+    uint64_t seq;
+    uint32_t offset;
+};
+
+struct gs_reader;
+/* `start[thread]` for the first `threads` thread numbers (index = number): where to continue.
+ * The reader validates every length and number it finds: a damaged record ends that chunk, and is
+ * counted (gs_reader_damaged). NULL: out of memory. */
+struct gs_reader *gs_reader_open(struct gs_spool *s, const struct gs_progress *start,
+                                 uint32_t threads);
+/* Looks at what has been published and how far it may be merged: records with a time up to the
+ * returned watermark can be read in order now. final: nobody writes any more, read everything. */
+uint64_t gs_reader_poll(struct gs_reader *r, uint64_t now_ns, bool final);
+/* The next record over all threads in order of time (a definition comes before what it defines for;
+ * equal times: lower thread first), or NULL when none is left below the watermark. Valid until
+ * the next gs_reader_release. */
+const struct gs_rec *gs_reader_next(struct gs_reader *r, uint32_t *thread);
+/* Where thread's reading stands, to be stored in the same transaction as its rows. */
+struct gs_progress gs_reader_progress(const struct gs_reader *r, uint32_t thread);
+uint32_t gs_reader_threads(const struct gs_reader *r); /* highest thread number seen */
+/* After the commit: chunks read to the end go back to the writers. */
+void gs_reader_release(struct gs_reader *r);
+uint64_t gs_reader_damaged(const struct gs_reader *r);
+/* Share of the chunks in use, 0..1: the drain hurries as it grows. */
+double gs_reader_fill(const struct gs_reader *r);
+void gs_reader_close(struct gs_reader *r);
+
+#endif

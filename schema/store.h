@@ -1,0 +1,71 @@
+/* Events → rows: the only SQL writer. Used by the drain in the target and, on a spool that a dead
+ * process left, by the analyzer; both do exactly the same. Single-threaded. */
+#ifndef GPUSPY_STORE_H
+#define GPUSPY_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "schema/event.h"
+#include "schema/spool.h"
+
+#define GS_SCHEMA_VERSION 1
+#define GS_APPLICATION_ID 0x67707379 /* "gpsy": tells a gpuspy database from another SQLite file */
+#define GS_DEVICES_MAX 64
+
+struct gs_store;
+
+struct gs_store_info {
+    const char *run_id;
+    const char *command;
+    const char *host;
+    uint32_t pid, ppid;
+    uint64_t start_real_ns; /* wall clock at time 0 */
+    int rank;               /* RANK, LOCAL_RANK or OMPI_COMM_WORLD_RANK; -1 unknown */
+    const char *cwd, *exe, *python_version; /* may be NULL */
+};
+
+struct gs_summary {
+    uint64_t events, lost;
+    uint32_t devices;
+    struct {
+        uint64_t device_peak; /* bytes, layer device (pinned not counted) */
+        uint64_t tensor_peak; /* layer tensor */
+        uint64_t used;        /* 0: this device index had no event */
+    } device[GS_DEVICES_MAX];
+    uint64_t host_peak; /* CPU tensors */
+    uint64_t pinned_peak;
+    uint32_t ooms, fatal_ooms;
+};
+
+/* Creates the database at `path` (must not exist). On failure NULL and one line in `error`. */
+struct gs_store *gs_store_create(const char *path, const struct gs_store_info *info, char *error,
+                                 size_t error_size);
+/* Opens one that was left unfinished and loads its state (live allocations, frame and stack numbers
+ * of each thread, progress). `progress` is allocated, index = thread number. */
+struct gs_store *gs_store_resume(const char *path, struct gs_progress **progress,
+                                 uint32_t *threads, char *error, size_t error_size);
+
+/* One record, in order of time over all threads. Keeps everything in memory until gs_store_commit.
+ * A record that makes no sense (a free of an unknown address, a number without a definition) is
+ * kept as far as it means something and counted in `meta`. 0, or -1 with gs_store_error. */
+int gs_store_add(struct gs_store *s, uint32_t thread, const struct gs_rec *rec);
+/* Rows, and how far each thread was read, in one transaction. */
+int gs_store_commit(struct gs_store *s, const struct gs_reader *r);
+/* Rows that wait for the next commit: the drain commits by size and by time. */
+uint64_t gs_store_pending(const struct gs_store *s);
+/* The end: unfinished lifetimes stay open (free_ns NULL), OOMs without a later success are fatal,
+ * recovery tables go, indexes and statistics come, the journal is folded in. `complete` false: the
+ * process died (it says so in `process`). */
+int gs_store_finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost,
+                    uint64_t lost_first_ns, uint64_t damaged);
+const struct gs_summary *gs_store_summary(struct gs_store *s);
+const char *gs_store_error(const struct gs_store *s);
+void gs_store_close(struct gs_store *s);
+
+/* Completes `db_path` from the spool beside it (db_path + ".spool"), if there is one and its process
+ * is gone, and removes the spool. Returns 1 completed, 0 nothing to do, 2 still recording (pid in
+ * *pid), -1 failed with a line in `error`; the spool is kept then. A read-only folder is a failure
+ * that the caller may survive by reading what the database has. */
+int gs_recover(const char *db_path, uint32_t *pid, char *error, size_t error_size);
+
+#endif
