@@ -20,7 +20,8 @@ ifeq ($(origin CC),default)
 CC := gcc
 endif
 AR      ?= ar
-PYTHON  ?= python3
+# Debian's own Python has Debian's python3-pytest and python3-torch; a python3 earlier on PATH may not.
+PYTHON  ?= $(firstword $(wildcard /usr/bin/python3) python3)
 OPT     ?= -O2
 CFLAGS  ?= $(OPT) -g
 WARN    := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Runs every test and ends with the line "N passed, N failed".
+
+Units and the simulated CUDA's own tests are cmocka programs (build/tests/*/test_*), run one after
+the other and read as TAP; the rest is pytest. A program that crashes, prints no result or exits
+non-zero without a failed test counts as one failure under its own name.
+
+  tests/run.py [NAME]    only tests whose name contains NAME
+"""
+import os
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = Path(os.environ.get("O", "build"))
+BUILD = BUILD if BUILD.is_absolute() else ROOT / BUILD
+UNIT_SECONDS = 300
+PYTEST_SECONDS = 3600
+
+
+def run_program(path):
+    """(passed, failed, skipped, text to show) of one cmocka program."""
+    env = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="TAP", O=str(BUILD))
+    env.setdefault("ASAN_OPTIONS", "detect_leaks=1")
+    try:
+        done = subprocess.run([str(path)], env=env, cwd=ROOT, timeout=UNIT_SECONDS, text=True,
+                              errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        text, code = done.stdout, done.returncode
+    except subprocess.TimeoutExpired as late:
+        text = (late.stdout or b"").decode(errors="replace") if isinstance(late.stdout, bytes) else ""
+        text, code = text + f"\nno end after {UNIT_SECONDS} s", -1
+    results = re.findall(r"^(ok|not ok) \d+(.*)$", text, re.M)
+    skipped = sum(1 for kind, rest in results if "# SKIP" in rest.upper())
+    failed = sum(1 for kind, _ in results if kind == "not ok")
+    passed = len(results) - failed - skipped
+    plan = re.findall(r"^1\.\.(\d+)", text, re.M)
+    short = sum(map(int, plan)) != len(results)
+    if (code != 0 and failed == 0) or not results or short:
+        failed += 1
+        text += f"\n(exit status {code}, {len(results)} of {plan} results)"
+    return passed, failed, skipped, text
+
+
+def run_pytest(pattern):
+    """(passed, failed, skipped) of the tests written in Python."""
+    report = BUILD / "tests" / "pytest.xml"
+    report.parent.mkdir(parents=True, exist_ok=True)
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", f"--junit-xml={report}",
+               "tests/e2e", "tests/python"]
+    if pattern:
+        command += ["-k", pattern]
+    env = dict(os.environ, O=str(BUILD), PYTHONDONTWRITEBYTECODE="1")
+    code = subprocess.run(command, cwd=ROOT, env=env, timeout=PYTEST_SECONDS).returncode
+    if code == 5:  # nothing selected
+        return 0, 0, 0
+    if not report.exists():
+        return 0, 1, 0
+    suite = ElementTree.parse(report).getroot().find("testsuite")
+    count = {key: int(suite.get(key)) for key in ("tests", "failures", "errors", "skipped")}
+    failed = count["failures"] + count["errors"]
+    return count["tests"] - failed - count["skipped"], failed or (1 if code else 0), count["skipped"]
+
+
+def main():
+    pattern = sys.argv[1] if len(sys.argv) > 1 else ""
+    total = [0, 0, 0]
+    programs = sorted(p for p in (BUILD / "tests").glob("*/test_*") if p.is_file() and os.access(p, os.X_OK))
+    for path in programs:
+        name = f"{path.parent.name}/{path.name}"
+        if pattern and pattern not in name:
+            continue
+        start = time.monotonic()
+        passed, failed, skipped, text = run_program(path)
+        for index, value in enumerate((passed, failed, skipped)):
+            total[index] += value
+        note = f", {skipped} skipped" if skipped else ""
+        print(f"{'FAIL' if failed else 'ok  '} {name}: {passed} passed, {failed} failed{note} "
+              f"({time.monotonic() - start:.1f} s)", flush=True)
+        if failed:
+            print(text, flush=True)
+    if not programs and not pattern:
+        print("no unit test program was built")
+        total[1] += 1
+    for index, value in enumerate(run_pytest(pattern)):
+        total[index] += value
+    note = f", {total[2]} skipped" if total[2] else ""
+    print(f"{total[0]} passed, {total[1]} failed{note}")
+    return 1 if total[1] or not total[0] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+# Everything that `make test` and `make bench` need, and the run itself.
+#
+#   tests/unit/test_X.c    cmocka, linked with every object of schema/, interpose/ and analyzer/
+#                          that it may want
+#   tests/sim/test_X.c     cmocka, the simulated CUDA's own (fixtures/simcuda/sim.mk)
+#   tests/python, tests/e2e  pytest, over the built binaries
+
+-include fixtures/programs/programs.mk
+-include tests/python/python.mk
+
+UNIT_SRC := $(wildcard tests/unit/test_*.c)
+UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(O)/tests/unit/%)
+
+$(O)/obj/tests/%.o: ALL_CFLAGS += -I.
+
+# --start-group: a unit picks the objects of the rooms that it tests, in any order.
+$(O)/tests/unit/%: $(O)/obj/tests/unit/%.o $(ANALYZER_LIB) $(O)/obj/libinterpose.a $(SCHEMA_LIB)
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(SANFLAGS) -o $@ $< -Wl,--start-group $(ANALYZER_LIB) $(O)/obj/libinterpose.a \
+	    $(SCHEMA_LIB) -Wl,--end-group $(ANALYZER_LIBS) -lcmocka $(LDFLAGS)
+
+.PRECIOUS: $(O)/obj/tests/unit/%.o
+.PHONY: test test-programs sim-tests programs python-tests bench-programs units
+sim-tests programs python-tests:
+units: $(UNIT_BIN)
+test-programs: all units sim-tests programs python-tests
+
+# make test T=name runs only the tests whose names contain it.
+test: setup
+	$(Q)$(MAKE) --no-print-directory test-programs
+	$(Q)O=$(O) SAN=$(SAN) CC="$(CC)" $(PYTHON) tests/run.py $(T)
+
+bench-programs: all programs
+
+-include $(UNIT_SRC:tests/unit/%.c=$(O)/obj/tests/unit/%.d)
