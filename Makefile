@@ -119,7 +119,7 @@ demo: setup
 
 bench: setup
 	$(Q)$(MAKE) --no-print-directory all bench-programs
-	$(Q)O=$(O) scripts/bench.sh
+	$(Q)O=$(O) $(PYTHON) scripts/bench.py
 
 install: $(O)/libgpuspy.so $(O)/gpuspy
 	$(call say,INSTALL,$(DESTDIR)$(PREFIX))

@@ -34,3 +34,14 @@ test: setup
 bench-programs: all programs
 
 -include $(UNIT_SRC:tests/unit/%.c=$(O)/obj/tests/unit/%.d)
+
+# ---------------------------------------------------------------- bench
+BENCH := $(O)/bench
+bench-programs: $(BENCH)/bench_call $(BENCH)/libcudart.so.13
+$(BENCH)/libcudart.so.13: tests/bench/nullcuda.c
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -Wno-missing-prototypes -shared -fPIC -fvisibility=hidden -Wl,-soname,libcudart.so.13 -o $@ $<
+$(BENCH)/bench_call: tests/bench/bench_call.c $(BENCH)/libcudart.so.13
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -Wl,-rpath,'$$ORIGIN'

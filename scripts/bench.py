@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""Measures gpuspy beside its peers, in one run on one machine, and prints ratios.
+
+Each figure is the median of several runs, the contestants taking turns, so that a machine whose
+speed drifts does not favour one of them. Absolute times are this machine's; the ratios are what
+to compare. A peer that is not installed is left out and named.
+
+  scripts/bench.py [--quick] [--json FILE]
+"""
+import argparse
+import json
+import os
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = Path(os.environ.get("O", "build"))
+BUILD = BUILD if BUILD.is_absolute() else ROOT / BUILD
+LIBRARY = BUILD / "libgpuspy.so"
+TOOL = BUILD / "gpuspy"
+BENCH = BUILD / "bench"
+PYTHON = os.environ.get("PYTHON") or ("/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable)
+HEAPTRACK = shutil.which("heaptrack")
+ROWS = []  # (what, figure, unit, budget or "", holds or None)
+
+
+def run(command, environment=None, check=True):
+    done = subprocess.run([str(c) for c in command], env=dict(os.environ, **(environment or {})), text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    if check and done.returncode:
+        sys.exit(f"bench: {' '.join(map(str, command))} ended with {done.returncode}:\n{done.stderr}")
+    return done.stdout
+
+
+def recorded(command, database, **environment):
+    for old in Path(database).parent.glob(Path(database).stem + "*"):
+        old.unlink()
+    settings = {"LD_PRELOAD": str(LIBRARY), "GPUSPY_DB": str(database), "GPUSPY_QUIET": "1", **environment}
+    return run(command, settings)
+
+
+def under_heaptrack(command, folder):
+    text = run([HEAPTRACK, "-o", folder / "heaptrack", *command])
+    for old in folder.glob("heaptrack*"):
+        old.unlink()
+    return text
+
+
+def last_numbers(text, count):
+    """The program's own figures: the last line with just that many numbers."""
+    for line in reversed(text.splitlines()):
+        parts = line.split()
+        try:
+            numbers = [float(p) for p in parts]
+        except ValueError:
+            continue
+        if len(numbers) == count:
+            return numbers
+    sys.exit(f"bench: no {count} figures in:\n{text}")
+
+
+def turns(contestants, times):
+    """name → list of results; each round runs every contestant once."""
+    results = {name: [] for name in contestants}
+    for _ in range(times):
+        for name, contestant in contestants.items():
+            results[name].append(contestant())
+    return results
+
+
+def median(values):
+    return statistics.median(values)
+
+
+def row(what, figure, unit, budget="", holds=None):
+    ROWS.append((what, figure, unit, budget, holds))
+    mark = {None: "", True: "  ok", False: "  OVER"}[holds]
+    print(f"  {what:<66} {figure:>9} {unit:<10} {budget}{mark}", flush=True)
+
+
+def ratio(a, b):
+    return f"{a / b:.2f}"
+
+
+def call_cost(folder, times, pairs):
+    print("\nA pair of cudaMalloc and cudaFree in C, over a CUDA that does nothing (ns a pair, mean; median)")
+    program = BENCH / "bench_call"
+    for depth in (5, 20, 50):
+        contestants = {
+            "bare": lambda: last_numbers(run([program, "cuda", depth, pairs]), 2),
+            "gpuspy": lambda: last_numbers(recorded([program, "cuda", depth, pairs], folder / "c.db"), 2),
+            "none": lambda: last_numbers(
+                recorded([program, "cuda", depth, pairs], folder / "n.db", GPUSPY_STACKS="none"), 2),
+        }
+        if HEAPTRACK:
+            contestants["heaptrack"] = lambda: last_numbers(
+                under_heaptrack([program, "malloc", depth, pairs], folder), 2)
+        results = turns(contestants, times)
+        mean = {name: median([r[1] for r in rows]) for name, rows in results.items()}
+        mid = {name: median([r[0] for r in rows]) for name, rows in results.items()}
+        row(f"depth {depth}: gpuspy", f"{mean['gpuspy']:.0f}; {mid['gpuspy']:.0f}", "ns")
+        row(f"depth {depth}: gpuspy without stacks", f"{mean['none']:.0f}; {mid['none']:.0f}", "ns")
+        if HEAPTRACK:
+            row(f"depth {depth}: heaptrack (malloc and free)",
+                f"{mean['heaptrack']:.0f}; {mid['heaptrack']:.0f}", "ns")
+            # gpuspy takes a stack at the free as well, heaptrack does not: one event against one stack.
+            share = mean["gpuspy"] / 2 / mean["heaptrack"]
+            row(f"depth {depth}: an event of gpuspy / an allocation of heaptrack", f"{share:.2f}", "×",
+                "≤ 0.50" if depth == 20 else "", share <= 0.5 if depth == 20 else None)
+
+
+def python_cost(folder, times, pairs):
+    print("\nThe same from Python by ctypes, 20 frames down (ns an event above bare)")
+    command = [PYTHON, "tests/bench/bench_call.py", BENCH / "libcudart.so.13", 20, pairs]
+    results = turns({
+        "bare": lambda: last_numbers(run(command), 2),
+        "both": lambda: last_numbers(recorded(command, folder / "p.db"), 2),
+        "python": lambda: last_numbers(recorded(command, folder / "q.db", GPUSPY_STACKS="python"), 2),
+    }, times)
+    bare = median([r[0] for r in results["bare"]])
+    for name, label in (("both", "Python and native frames"), ("python", "Python frames only")):
+        cost = (median([r[0] for r in results[name]]) - bare) / 2
+        row(label, f"{cost:.0f}", "ns", "≤ 300" if name == "both" else "", cost <= 300 if name == "both" else None)
+
+
+def torch_cost(folder, times, steps):
+    print("\nPyTorch's micro training loop, CPU tensors (seconds of the loop, median)")
+    if subprocess.run([PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode:
+        print("  left out: no PyTorch for", PYTHON)
+        return
+    script = [PYTHON, "fixtures/python/micro_torch.py"]
+    database = folder / "torch.db"
+
+    def spied():
+        # The drain's remainder at exit belongs to the price: the loop's own seconds, and the process
+        # as a whole against the bare process.
+        start = time.perf_counter()
+        seconds = last_numbers(recorded([*script, steps], database, GPUSPY_TORCH_CPU="1"), 1)[0]
+        return seconds, time.perf_counter() - start
+
+    def bare():
+        start = time.perf_counter()
+        seconds = last_numbers(run([*script, steps]), 1)[0]
+        return seconds, time.perf_counter() - start
+
+    contestants = {"bare": bare, "gpuspy": spied}
+    if HEAPTRACK:
+        contestants["heaptrack"] = lambda: (last_numbers(under_heaptrack([*script, steps], folder), 1)[0], 0)
+    results = turns(contestants, times)
+    bare_loop = median([r[0] for r in results["bare"]])
+    with sqlite3.connect(database) as db:
+        lifetimes, freed = db.execute("select count(*), count(life_ns) from allocation").fetchone()
+    events = lifetimes + freed
+    row("bare", f"{bare_loop:.3f}", "s", f"{bare_loop / events * 1e6:.2f} µs of work an event, {events:,} events")
+    pairs = sorted(s[0] / b[0] for s, b in zip(results["gpuspy"], results["bare"]))
+    share = median(pairs)
+    row("gpuspy / bare, the loop", f"{share:.2f}", "×", "≤ 1.15", share <= 1.15)
+    share = median(sorted(s[1] / b[1] for s, b in zip(results["gpuspy"], results["bare"])))
+    row("gpuspy / bare, the whole process with the drain", f"{share:.2f}", "×", "≤ 1.15", share <= 1.15)
+    if HEAPTRACK:
+        row("heaptrack / bare", ratio(median([r[0] for r in results["heaptrack"]]), bare_loop), "×")
+    few = max(steps // 10, 1)
+    scale = steps / few
+    for mode in ("profiler", "profiler-stack"):
+        seconds = last_numbers(run([*script, few, mode]), 1)[0] * scale
+        row(f"torch.profiler / bare ({'with_stack' if mode.endswith('stack') else 'profile_memory'})",
+            ratio(seconds, bare_loop), "×")
+    size = database.stat().st_size
+    row("database", f"{size / events:.1f}", "B/event", "≤ 20", size / events <= 20)
+
+
+def report_speed(folder, lifetimes):
+    print("\nThe report")
+    database = folder / "big.db"
+    for old in folder.glob("big*"):
+        old.unlink()
+    command = [BENCH / "bench_call", "cuda", 20, lifetimes]
+    recorded(command, database)
+    events = 2 * lifetimes
+    size = database.stat().st_size
+    row(f"database of {events:,} events", f"{size / events:.1f}", "B/event", "≤ 20", size / events <= 20)
+    best, peak = None, 0
+    for _ in range(3):
+        start = time.perf_counter()
+        child = subprocess.Popen([str(TOOL), "report", "--json", str(database)], stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            sys.exit(f"bench: report ended with {child.returncode}")
+        seconds, peak = time.perf_counter() - start, usage.ru_maxrss
+        best = seconds if best is None else min(best, seconds)
+    speed = events / best / 1e6
+    row("gpuspy report --json", f"{speed:.1f}", "M events/s", "≥ 5", speed >= 5)
+    row("its memory", f"{peak / 1024:.0f}", "MiB")
+
+
+def target_memory(folder, pairs):
+    print("\nMemory in the target")
+    def peak(environment):
+        child = subprocess.Popen([str(BENCH / "bench_call"), "cuda", "20", str(pairs)], stdout=subprocess.DEVNULL,
+                                 env=dict(os.environ, **environment))
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        return usage.ru_maxrss / 1024
+    for old in folder.glob("m*"):
+        old.unlink()
+    more = peak({"LD_PRELOAD": str(LIBRARY), "GPUSPY_DB": str(folder / "m.db"), "GPUSPY_QUIET": "1"}) - peak({})
+    row(f"resident above bare, {2 * pairs:,} events", f"{more:.0f}", "MiB", "≤ 64", more <= 64)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few repetitions: does it run, not how fast")
+    parser.add_argument("--json", metavar="FILE", help="also write the rows there")
+    options = parser.parse_args()
+    times = 1 if options.quick else 5
+    scale = 10 if options.quick else 1
+    if not HEAPTRACK:
+        print("left out: heaptrack is not installed")
+    with tempfile.TemporaryDirectory(prefix="gpuspy-bench-") as name:
+        folder = Path(name)
+        call_cost(folder, times, 1_000_000 // scale)
+        python_cost(folder, times, 400_000 // scale)
+        torch_cost(folder, times, 600 // scale)
+        target_memory(folder, 3_000_000 // scale)
+        report_speed(folder, 3_000_000 // scale)
+    over = [what for what, *_, holds in ROWS if holds is False]
+    print(f"\n{len(over)} over budget" + (": " + "; ".join(over) if over else ""))
+    if options.json:
+        Path(options.json).write_text(json.dumps([dict(zip(("what", "figure", "unit", "budget", "holds"), r)) for r in ROWS], indent=1))
+
+
+if __name__ == "__main__":
+    main()
