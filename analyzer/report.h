@@ -1,0 +1,263 @@
+/* The complete answer about a run, which all views read.
+ *
+ * Units: bytes; seconds (double) since the process's start of recording. A size that is not known is
+ * GS_UNKNOWN (JSON null), a double that is not known is NAN, a string that is not known is NULL.
+ * Ownership: everything belongs to the report and lives until gs_report_free, which must come before
+ * gs_run_close of its run: strings of frames belong to the run.
+ * Lists are ordered by weight, heaviest first, unless said otherwise, and cut to options.top; the
+ * member `…_total` says how many there were.
+ */
+#ifndef GPUSPY_REPORT_H
+#define GPUSPY_REPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "analyzer/run.h"
+
+#define GS_REPORT_SCHEMA 1
+
+/* Where an answer points: the innermost frame of the user's own code, see site.h. */
+struct gs_site {
+    uint8_t kind;            /* enum gs_frame_kind */
+    bool known;              /* false: no stack was recorded; the rest is empty */
+    bool library;            /* no frame of the user's own: this one is in a library */
+    const char *function;    /* NULL unknown */
+    const char *file;        /* of a native frame without lines: its module; NULL unknown */
+    int line;                /* 0 unknown */
+    uint64_t offset;         /* native without lines: offset in the module */
+    const struct gs_frame *via; /* the library's innermost Python frame below the site, NULL none */
+};
+
+struct gs_trace {
+    size_t n;
+    const struct gs_frame **frames; /* innermost first */
+    struct gs_site site;
+};
+
+struct gs_by_stack {
+    int64_t bytes;
+    uint64_t count;
+    struct gs_trace stack;
+};
+
+struct gs_by_site {
+    int64_t bytes;
+    uint64_t count;  /* allocations */
+    uint32_t stacks; /* call paths that led there */
+    struct gs_site site;
+};
+
+struct gs_peak {
+    uint32_t process;     /* index into processes */
+    int device;           /* -1 for pinned and host */
+    enum gs_series_layer layer; /* word: gs_series_word() */
+    int64_t bytes;
+    double time_s;
+    uint64_t count;       /* allocations live at the peak */
+    int64_t end_bytes;    /* still live at the end */
+    uint64_t end_count;
+    uint64_t allocations, frees; /* over the whole run */
+    struct gs_by_stack *by_stack; size_t by_stack_n, by_stack_total;
+    struct gs_by_site *by_site; size_t by_site_n, by_site_total;
+};
+
+struct gs_point { double time_s; int64_t bytes; };
+struct gs_timeline {
+    uint32_t process;
+    int device;
+    enum gs_series_layer layer;
+    struct gs_point *points; size_t n; /* in order of time; the peak is among them */
+};
+
+/* Where a device's memory was at the moment of the device-level peak. The parts sum to what the
+ * device had in use, as far as they are known. */
+struct gs_device_memory {
+    uint32_t process;
+    int device;
+    double time_s;
+    int64_t total_bytes;     /* of the device */
+    int64_t live_bytes;      /* CUDA allocations of this process (device layer) */
+    int64_t tensor_bytes;    /* … of which in PyTorch tensors; unknown where it reported nothing */
+    int64_t cached_bytes;    /* … of which reserved by PyTorch and not in tensors */
+    int64_t direct_bytes;    /* … of which allocated by others than PyTorch's allocator */
+    int64_t outside_bytes;   /* in use on the device, but in no recorded allocation: context, kernels,
+                                libraries' own memory and other processes */
+    int64_t outside_first_bytes; /* the same when the device was first seen */
+    int64_t free_bytes;      /* the least that the device said was free, unknown */
+    int64_t tensor_peak_bytes, reserved_peak_bytes; /* their own peaks, at other times maybe */
+};
+
+enum gs_cause {
+    GS_CAUSE_CAPACITY, GS_CAUSE_FRAGMENTATION, GS_CAUSE_LEAK, GS_CAUSE_OTHER_PROCESS,
+    GS_CAUSE_OVERSIZED_REQUEST, GS_CAUSE_ALLOCATOR_CAP, GS_CAUSE_PINNED_HOST,
+    GS_CAUSE_PREALLOCATION, GS_CAUSE_OUTSIDE_ALLOCATOR, GS_CAUSES
+};
+
+/* A number or a word that led to a verdict. `what` reads as a sentence part for people. */
+struct gs_evidence {
+    const char *key;    /* JSON key, ends in _bytes for bytes, _s for seconds */
+    const char *what;   /* "growing call sites hold" */
+    bool is_text;
+    double value;       /* NAN unknown */
+    const char *text;
+};
+
+struct gs_oom_verdict {
+    uint32_t process;
+    double time_s;
+    int device;
+    uint8_t layer, space;       /* enum gs_layer (the highest that reported), gs_space */
+    int64_t requested_bytes, free_bytes, total_bytes, tensor_allocated, tensor_reserved;
+    bool fatal;
+    unsigned failures;          /* failed calls in this one OOM: PyTorch tries, empties, tries again */
+    enum gs_cause cause;        /* word: gs_cause_word() */
+    const char *verdict;        /* one sentence with the numbers */
+    struct gs_evidence *evidence; size_t evidence_n; /* in order of importance */
+    const char **advice; size_t advice_n;
+    struct gs_trace stack;
+    struct gs_by_site *live; size_t live_n, live_total; /* what was live then, of the tensor layer where there is one */
+    enum gs_series_layer live_layer;
+};
+
+struct gs_leak { /* never freed while recorded */
+    uint32_t process;
+    int device;
+    enum gs_series_layer layer;
+    int64_t bytes;
+    uint64_t count;
+    bool growing;          /* it also stands in growth[] */
+    struct gs_trace stack;
+};
+
+/* Live bytes of a call path that rose steadily over the run. A step is one allocation there that was
+ * never freed: without marks, nothing else is known about the program's own steps. */
+struct gs_growth {
+    uint32_t process;
+    int device;
+    enum gs_series_layer layer;
+    int64_t bytes;          /* how much it grew */
+    double bytes_per_step;
+    uint64_t steps;
+    double bytes_per_s;     /* slope of the straight line through it */
+    double fit;             /* r² of that line, 0..1 */
+    double first_s, last_s; /* first and last allocation that stayed */
+    struct gs_trace stack;
+};
+
+struct gs_churn { /* device memory allocated and freed again and again by direct CUDA calls */
+    uint32_t process;
+    int device;
+    uint64_t count;         /* allocations */
+    int64_t bytes;          /* of them all */
+    double per_s, mean_life_s;
+    struct gs_trace stack;
+    const char *advice;
+};
+
+struct gs_retry { /* an allocation failed, memory was given back, and it then succeeded */
+    uint32_t process;
+    double time_s;
+    int device;
+    int64_t requested_bytes;
+    unsigned failures;
+    struct gs_trace stack;
+};
+
+struct gs_sync_site {
+    uint8_t kind;           /* enum gs_sync_kind */
+    uint64_t count;
+    double blocked_s;
+    double share;           /* of the wall time, 0..; above 1 where threads waited at once */
+    bool matters;           /* past the thresholds: 2 % of the wall and 1 ms */
+    const char *pattern;    /* ".item()", "blocking copy", …, NULL none recognised */
+    const char *api;        /* the commonest entry point, "" unknown */
+    struct gs_site site;
+    const char *advice;     /* NULL: nothing to do */
+};
+
+struct gs_transfer {
+    uint8_t direction;      /* enum gs_direction */
+    uint8_t host_memory;    /* enum gs_host_memory */
+    int pinned;             /* 1 pinned, 0 pageable, -1 neither applies (no host side, managed) or unknown */
+    bool async;
+    uint64_t count;
+    int64_t bytes;
+    double blocked_s;
+    double bytes_per_s;     /* NAN: cannot be told from the host's time */
+    double first_s, last_s;
+    struct gs_site site;
+    const char *advice;     /* NULL none */
+};
+
+struct gs_fragmentation { /* GS_UNKNOWN and NAN where the calls do not tell */
+    uint32_t process;
+    int device;
+    double time_s;              /* when: the last fatal OOM, else the device-level peak */
+    int64_t reserved_bytes;     /* what the allocator holds of the device */
+    int64_t active_bytes;       /* of it in tensors */
+    int64_t free_bytes;         /* of it in no tensor */
+    int64_t largest_free_bytes; /* the largest hole */
+    double external;            /* 1 - largest free / free */
+    double utilisation;         /* peak active / peak reserved */
+    uint64_t segments, blocks;
+};
+
+struct gs_budget {
+    bool present;
+    struct gs_estimate_bytes estimate;
+    int64_t measured_bytes;     /* the largest tensor (else device) peak of one device */
+    enum gs_series_layer measured_layer;
+    double difference_bytes, difference_share; /* measured - estimate; share of the estimate */
+};
+
+struct gs_advice {
+    double weight_bytes, weight_s; /* what it is about; orders the list */
+    const char *topic;             /* oom leak sync transfer fragmentation churn recording */
+    const char *text;              /* one thing to do, with its place */
+};
+
+struct gs_report {
+    struct gs_run *run;
+    const char *command;           /* of the first process, NULL unknown */
+    double duration_s;
+    uint64_t lost_events;
+    double lost_first_s;           /* NAN */
+    bool complete;                 /* every process ended in order and no event was lost */
+    uint64_t events;               /* allocations, frees, copies, syncs, failures */
+    const struct gs_process *processes; size_t processes_n;
+    const char *const *notes; size_t notes_n; /* what a reader must know first */
+    const struct gs_device *devices; size_t devices_n; /* each once, in order of index */
+    struct gs_peak *peaks; size_t peaks_n;             /* by process, device, layer */
+    struct gs_timeline *timelines; size_t timelines_n; /* same order as peaks */
+    struct gs_device_memory *memory; size_t memory_n;
+    struct gs_oom_verdict *ooms; size_t ooms_n, ooms_total; /* fatal first, then by time */
+    struct gs_leak *leaks; size_t leaks_n, leaks_total;
+    bool leaks_at_end;             /* the run ended in order: "never freed"; else "live when it died" */
+    struct gs_growth *growth; size_t growth_n, growth_total;
+    struct gs_sync_site *syncs; size_t syncs_n, syncs_total;
+    double sync_blocked_s, sync_share; /* all of them */
+    struct gs_transfer *transfers; size_t transfers_n, transfers_total;
+    struct gs_fragmentation *fragmentation; size_t fragmentation_n;
+    struct gs_churn *churn; size_t churn_n, churn_total;
+    struct gs_retry *retries; size_t retries_n, retries_total; /* in order of time */
+    struct gs_budget budget;
+    struct gs_advice *advice; size_t advice_n;
+    const struct gs_tensor_check *checks; size_t checks_n; /* gpuspy's totals held against PyTorch's */
+};
+
+/* NULL and a line in `error` only where memory runs out; a database that cannot be read to its end
+ * gives a report with a note. `options` need not outlive the call. */
+struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *options, char *error,
+                                  size_t error_size);
+void gs_report_free(struct gs_report *report);
+
+const char *gs_series_word(enum gs_series_layer layer); /* device tensor pinned host */
+const char *gs_cause_word(enum gs_cause cause);
+/* The JSON of the contract, newline at the end. -1 on a write error. */
+struct json_t;
+struct json_t *gs_view_json_build(const struct gs_report *report);
+int gs_view_json(const struct gs_report *report, FILE *out);
+
+#endif

@@ -1,0 +1,217 @@
+/* The model of a recorded run: what every question reads.
+ *
+ * One or more databases (a process each) become one model. Frames and stacks are interned over all of
+ * them, so that the same call path in two ranks is the same stack number. Lifetimes are not kept: they
+ * are streamed in order of time by gs_run_replay, with memory bounded by what is live.
+ *
+ * Units: times are nanoseconds since the start of the process's recording, sizes are bytes. A time or
+ * size that is not known is GS_UNKNOWN. A device of -1 is none or unknown.
+ * Ownership: everything reachable from struct gs_run belongs to it and lives until gs_run_close.
+ * Not thread-safe.
+ */
+#ifndef GPUSPY_RUN_H
+#define GPUSPY_RUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "schema/event.h"
+
+#define GS_UNKNOWN INT64_MIN
+#define GS_NEVER INT64_MAX /* the free time of what was still live at the end */
+#define GS_NONE UINT32_MAX /* no stack, no frame, no process */
+#define GS_DEPTH_MAX 4096  /* deeper stacks are cut at the root */
+
+/* Names an address in a module. The strings need to be valid until the next call only. False: not
+ * known; *file may stay NULL and *line 0 where only the function is. build_id is NULL or hexadecimal. */
+typedef bool (*gs_symbol_fn)(void *data, const char *module_path, const char *build_id, uint64_t offset,
+                             const char **function, const char **file, int *line);
+
+/* What the estimate command computes, for `report --params`: bytes. */
+struct gs_estimate_bytes {
+    double weights, gradients, optimizer, total;
+};
+
+struct gs_options {
+    unsigned top;   /* entries kept in each list of the report; 0: the default of 50 */
+    bool all;       /* every entry */
+    bool by_device; /* only `device` (host memory stays) */
+    int device;
+    bool alone;     /* do not look for the run's other processes beside the file */
+    gs_symbol_fn symbol; /* NULL: native frames stay module + offset */
+    void *symbol_data;
+    const struct gs_estimate_bytes *estimate; /* NULL none; read by gs_report_build only */
+};
+
+struct gs_frame {
+    uint8_t kind;          /* enum gs_frame_kind */
+    bool symbolised;       /* native: the symbol callback was asked */
+    int line;              /* 0 unknown */
+    const char *function;  /* NULL unknown */
+    const char *file;      /* NULL unknown */
+    const char *module;    /* native: path, NULL where the address lies in no file */
+    const char *build_id;  /* native: hexadecimal, NULL none */
+    uint64_t offset;       /* native */
+};
+
+struct gs_process {
+    uint32_t pid;
+    int64_t ppid, rank;      /* GS_UNKNOWN */
+    const char *path;        /* its database */
+    const char *run_id;      /* never NULL, may be "" */
+    const char *host, *command, *cwd, *exe, *python_version; /* NULL unknown */
+    int64_t start_real_ns;   /* GS_UNKNOWN */
+    int64_t end_ns;          /* the orderly end, or the last event seen; never unknown */
+    bool complete;           /* ended in order */
+    bool recording;          /* still alive and writing when it was read */
+    uint64_t lost_events;
+    int64_t lost_first_ns;   /* GS_UNKNOWN */
+    uint64_t damaged;        /* records or rows that made no sense */
+    size_t database;         /* index into gs_run's databases */
+    int64_t local_id;        /* process.id in it */
+};
+
+struct gs_device {
+    uint32_t process;        /* index */
+    int device;              /* CUDA ordinal in that process */
+    const char *name;        /* NULL unknown */
+    int64_t total_bytes, free_bytes, seen_ns; /* GS_UNKNOWN */
+};
+
+/* A series is a running total that has a peak of its own. */
+enum gs_series_layer { GS_SERIES_DEVICE, GS_SERIES_TENSOR, GS_SERIES_PINNED, GS_SERIES_HOST, GS_SERIES_LAYERS };
+struct gs_series {
+    uint32_t process;
+    int device; /* -1 for pinned and host */
+    enum gs_series_layer layer;
+};
+
+/* A location: what one stack allocated in one series. Numbered densely, in order of appearance. */
+struct gs_location {
+    uint32_t series, stack; /* stack may be GS_NONE */
+};
+
+struct gs_copy {
+    uint32_t process, stack, thread;
+    int16_t device;
+    uint8_t direction, host_memory;
+    bool async;
+    uint32_t api;
+    int64_t bytes, start_ns, blocked_ns;
+    uint64_t stream;
+};
+
+struct gs_sync {
+    uint32_t process, stack, thread;
+    int device;
+    uint8_t kind; /* enum gs_sync_kind */
+    uint32_t api;
+    int64_t start_ns, blocked_ns;
+    uint64_t handle;
+};
+
+struct gs_oom {
+    uint32_t process, stack, thread;
+    int device;
+    uint8_t layer, space;
+    uint32_t api;
+    int64_t requested_bytes, free_bytes, total_bytes, tensor_allocated, tensor_reserved; /* GS_UNKNOWN */
+    int64_t time_ns;
+    bool fatal;
+};
+
+/* What the device said (samples) and what PyTorch had reserved, in order of time. */
+struct gs_sample {
+    uint32_t process;
+    int device;
+    int64_t time_ns, free_bytes, total_bytes;
+};
+struct gs_reserved {
+    uint32_t process;
+    int device;
+    int64_t time_ns, bytes;
+};
+
+struct gs_tensor_check {
+    uint32_t process;
+    uint8_t layer;
+    int device;
+    uint64_t events, mismatches;
+    int64_t first_mismatch_ns, first_difference, last_difference; /* GS_UNKNOWN */
+};
+
+struct gs_run;
+
+/* Opens `paths` (database files, or one folder), completing undrained spools first. On failure NULL
+ * and one line in `error`: cannot read 'x': reason; what to do. */
+struct gs_run *gs_run_open(const char *const *paths, size_t n, const struct gs_options *options,
+                           char *error, size_t error_size);
+void gs_run_close(struct gs_run *run);
+
+/* The small things, read when opened. */
+const struct gs_process *gs_run_processes(const struct gs_run *run, size_t *n);
+const struct gs_device *gs_run_devices(const struct gs_run *run, size_t *n);
+const struct gs_oom *gs_run_ooms(const struct gs_run *run, size_t *n); /* by process, then time */
+const struct gs_sample *gs_run_samples(const struct gs_run *run, size_t *n);
+const struct gs_reserved *gs_run_reserved(const struct gs_run *run, size_t *n);
+const struct gs_tensor_check *gs_run_tensor_checks(const struct gs_run *run, size_t *n);
+/* Lines that a reader must know: still recording, damaged, rows that made no sense. */
+const char *const *gs_run_notes(const struct gs_run *run, size_t *n);
+void gs_run_note(struct gs_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* "" for a number that is not in the table. */
+const char *gs_run_api(const struct gs_run *run, uint32_t process, uint32_t api);
+int64_t gs_run_duration(const struct gs_run *run); /* of the longest process */
+
+/* Stacks: a tree, innermost frame first. */
+size_t gs_run_stacks(const struct gs_run *run);
+uint32_t gs_stack_parent(const struct gs_run *run, uint32_t stack); /* GS_NONE at the root */
+/* Not yet symbolised: gs_frame_named does that. */
+const struct gs_frame *gs_stack_frame(const struct gs_run *run, uint32_t stack);
+uint32_t gs_stack_depth(const struct gs_run *run, uint32_t stack);
+/* The frame with its symbol looked up (once). */
+const struct gs_frame *gs_frame_named(struct gs_run *run, uint32_t stack);
+
+/* The events. A lifetime as observers see it. */
+struct gs_lifetime {
+    uint32_t location; /* index, see gs_run_location */
+    uint32_t series;
+    uint32_t stack;    /* of the allocation, GS_NONE */
+    uint32_t process;
+    uint32_t thread, api;
+    int16_t device;
+    uint8_t layer, space;
+    int64_t bytes;     /* never negative */
+    int64_t alloc_ns;
+    int64_t free_ns;   /* GS_NEVER */
+    uint64_t address, stream;
+};
+
+/* Called in order of time within a process, processes one after another; a free comes before an
+ * allocation of the same time. Each may be NULL. */
+struct gs_observer {
+    void *self;
+    void (*process_start)(void *self, uint32_t process);
+    void (*alloc)(void *self, const struct gs_lifetime *life);
+    void (*free)(void *self, const struct gs_lifetime *life);
+    void (*oom)(void *self, const struct gs_oom *oom, size_t index);
+    void (*sample)(void *self, const struct gs_sample *sample);
+    void (*reserved)(void *self, const struct gs_reserved *reserved);
+    void (*process_end)(void *self, uint32_t process, int64_t end_ns);
+};
+/* False and a line in `error` where a database could not be read to its end (what could be read has
+ * been shown to the observers). */
+bool gs_run_replay(struct gs_run *run, const struct gs_observer *observers, size_t n, char *error,
+                   size_t error_size);
+/* Valid during and after a replay. */
+size_t gs_run_locations(const struct gs_run *run);
+const struct gs_location *gs_run_location(const struct gs_run *run, uint32_t location);
+size_t gs_run_serieses(const struct gs_run *run);
+const struct gs_series *gs_run_series(const struct gs_run *run, uint32_t series);
+/* Everything live at this moment of the replay: for each, a call. For heap maps. */
+void gs_run_live(const struct gs_run *run, void (*each)(void *self, const struct gs_lifetime *), void *self);
+
+/* Copies and syncs, merged in order of time, processes one after another. One of the two is NULL. */
+typedef void (*gs_call_fn)(void *self, const struct gs_copy *copy, const struct gs_sync *sync);
+bool gs_run_calls(struct gs_run *run, gs_call_fn each, void *self, char *error, size_t error_size);
+
+#endif
