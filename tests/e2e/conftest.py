@@ -1,0 +1,65 @@
+"""What every end-to-end test needs: where the build is, how to record, how to report."""
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BUILD = Path(os.environ.get("O", "build"))
+BUILD = BUILD if BUILD.is_absolute() else ROOT / BUILD
+SECONDS = 120
+
+
+class Recording:
+    """A folder of one test, and the recordings made in it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.database = folder / "run.db"
+
+    def environment(self, **more):
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "SIMCUDA_", "LD_"))}
+        preload = str(BUILD / "libgpuspy.so")
+        sanitizer = os.environ.get("SAN_PRELOAD")  # a sanitized library needs its run time first
+        env.update(LD_PRELOAD=f"{sanitizer}:{preload}" if sanitizer else preload,
+                   LD_LIBRARY_PATH=str(BUILD / "sim"), GPUSPY_DB=str(self.database))
+        env.update({k: str(v) for k, v in more.items()})
+        return {k: v for k, v in env.items() if v != ""}
+
+    def run(self, *command, check=True, **more):
+        done = subprocess.run([str(c) for c in command], env=self.environment(**more), cwd=self.folder, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
+        if check:
+            assert done.returncode == 0, done.stderr
+        return done
+
+    def python(self, script, *arguments, **more):
+        """Runs a script of fixtures/python, or source text, under the recorder."""
+        path = ROOT / "fixtures" / "python" / script if "\n" not in script else self.folder / "script.py"
+        if "\n" in script:
+            path.write_text(script)
+        more.setdefault("PYTHONPATH", str(ROOT / "fixtures" / "python"))
+        return self.run(sys.executable, path, *arguments, **more)
+
+    def sql(self, query, *arguments):
+        with sqlite3.connect(f"file:{self.database}?mode=ro", uri=True) as db:
+            return db.execute(query, arguments).fetchall()
+
+    def gpuspy(self, *arguments):
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
+        return subprocess.run([str(BUILD / "gpuspy"), *map(str, arguments)], env=env, cwd=self.folder, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
+
+    def report(self, *arguments):
+        done = self.gpuspy("report", "--json", *arguments, self.database)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def recording(tmp_path):
+    return Recording(tmp_path)

@@ -1,0 +1,49 @@
+"""The README's second recording: a leak on a small simulated GPU, and a verdict that names it."""
+import re
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parent.parent.parent / "fixtures" / "python" / "train_leak.py"
+
+
+def line_of(text):
+    return next(n for n, line in enumerate(SCRIPT.read_text().splitlines(), 1) if text in line)
+
+
+def leak(recording):
+    done = recording.python("train_leak.py", SIMCUDA_MEMORY="2GiB", check=False)
+    assert done.returncode == 1 and "CUDA out of memory" in done.stderr
+    return done
+
+
+def test_verdict_names_the_leaking_line(recording):
+    leak(recording)
+    report = recording.report()
+    fatal = [o for o in report["oom"] if o["fatal"]]
+    assert len(fatal) == 1 and fatal[0]["cause"] == "leak", fatal
+    assert fatal[0]["free_bytes"] < fatal[0]["requested_bytes"] and fatal[0]["advice"]
+    growing = str(report["growth"][0]["stack"])
+    assert "train_leak.py" in growing and str(line_of("output = Tensor")) in growing
+    text = recording.gpuspy("report", recording.database)
+    assert text.returncode == 0
+    assert re.search(rf"train_leak\.py:{line_of('output = Tensor')}\b", text.stdout), text.stdout
+
+
+def test_what_was_live_adds_up(recording):
+    leak(recording)
+    report = recording.report("--top", "1000")
+    device = next(p for p in report["peak"] if p["layer"] == "device")
+    assert sum(s["bytes"] for s in device["by_stack"]) == device["bytes"]
+    assert sum(s["count"] for s in device["by_stack"]) == device["count"]
+    assert device["bytes"] <= 2 << 30
+
+
+def test_the_synchronising_line_is_found(recording):
+    leak(recording)
+    sites = [(s["site"]["file"], s["site"]["line"]) for s in recording.report()["sync"]]
+    assert any(file.endswith(("train_leak.py", "minicuda.py")) for file, _ in sites), sites
+
+
+def test_pageable_uploads_are_found(recording):
+    leak(recording)
+    uploads = [t for t in recording.report()["transfers"] if t["direction"] == "h2d"]
+    assert uploads and not uploads[0]["pinned"] and uploads[0]["bytes"] >= 4 << 20

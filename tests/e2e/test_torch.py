@@ -1,0 +1,80 @@
+"""Real PyTorch, through its own reporting functions. The oracle is PyTorch: the total that it passes
+with every event is held against gpuspy's running total of the same events."""
+import re
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+LINES = """import torch
+torch.set_num_threads(1)
+keep = torch.zeros(1000, 1000)          # 4,000,000 bytes, never freed
+def work():
+    temporary = torch.empty(500, 500)   # 1,000,000 bytes, freed on return
+    return temporary.shape
+for _ in range(3):
+    work()
+print("done")
+"""
+
+
+def line_of(text):
+    return next(n for n, line in enumerate(LINES.splitlines(), 1) if text in line)
+
+
+def test_totals_equal_pytorchs_at_every_event(recording):
+    done = recording.python("train_torch.py", 30, GPUSPY_TORCH_CPU=1)
+    assert re.search(r"step 20 loss \d", done.stdout) or "step 20" in done.stdout
+    rows = recording.sql("select layer, events, mismatches, first_difference from tensor_check")
+    assert rows, "PyTorch reported nothing"
+    (layer, events, mismatches, difference), = rows
+    assert mismatches == 0, f"{mismatches} of {events} totals differ, first by {difference} bytes"
+    lifetimes, freed = recording.sql("select count(*), count(free_ns) from allocation")[0]
+    assert lifetimes + freed == events
+    assert events > 2000
+
+
+def test_each_tensor_has_its_line(recording):
+    recording.python(LINES, GPUSPY_TORCH_CPU=1)
+    rows = recording.sql("select a.bytes, s.line, s.file, a.free_ns is null, a.layer from allocations a "
+                         "join sites s on s.stack_id = a.alloc_stack_id where a.bytes in (4000000, 1000000)")
+    script = str(recording.folder / "script.py")
+    assert [r for r in rows if r[0] == 4000000] == [(4000000, line_of("keep ="), script, 1, "host")]
+    assert [r for r in rows if r[0] == 1000000] == [(1000000, line_of("temporary ="), script, 0, "host")] * 3
+
+
+def test_output_and_result_are_those_of_a_run_without(recording):
+    with_gpuspy = recording.python("train_torch.py", 21, GPUSPY_TORCH_CPU=1)
+    without = recording.python("train_torch.py", 21, LD_PRELOAD="")
+    assert with_gpuspy.stdout == without.stdout
+    assert with_gpuspy.stderr.count("\n") == 1 and with_gpuspy.stderr.startswith("gpuspy: ")
+
+
+def test_report_names_the_line_that_holds_most(recording):
+    recording.python(LINES, GPUSPY_TORCH_CPU=1)
+    report = recording.report()
+    host = next(p for p in report["peak"] if p["layer"] == "host")
+    assert host["bytes"] >= 5_000_000
+    top = host["by_stack"][0]
+    assert top["bytes"] == 4_000_000 and top["count"] == 1
+    python = next(f for f in top["frames"] if f["kind"] == "python")
+    assert python["line"] == line_of("keep =") and python["file"].endswith("script.py")
+
+
+def test_without_torch_cpu_a_cpu_run_leaves_no_file(recording):
+    done = recording.python(LINES)
+    assert done.stdout == "done\n" and done.stderr == ""
+    assert sorted(p.name for p in recording.folder.iterdir()) == ["script.py"]
+
+
+def test_the_profiler_still_sees_what_it_saw(recording):
+    """The real reporting functions are still called: torch.profiler depends on them."""
+    script = """import torch
+from torch.profiler import profile, ProfilerActivity
+with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+    x = torch.ones(1 << 20)
+print(sum(e.self_cpu_memory_usage for e in prof.key_averages()))
+"""
+    seen = recording.python(script, GPUSPY_TORCH_CPU=1).stdout
+    assert seen == recording.python(script, LD_PRELOAD="").stdout
+    assert int(seen) >= 4 << 20
