@@ -1,0 +1,74 @@
+"""What a build must be: what the library needs and exports, that it installs and goes again, that the
+other compiler takes it, and that the hook table agrees with the toolkit's headers where they stand."""
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from conftest import BUILD, ROOT
+
+TOOLKITS = [Path(p) for p in (os.environ.get("CUDA_HOME", ""), "/usr/local/cuda", "/usr") if p]
+TOOLKIT = next((t / "include" for t in TOOLKITS if (t / "include" / "cuda_runtime_api.h").exists()), None)
+
+
+def output(*command, **more):
+    return subprocess.run([str(c) for c in command], check=True, text=True, stdout=subprocess.PIPE, cwd=ROOT,
+                          **more).stdout
+
+
+def test_the_library_needs_only_libc():
+    needed = re.findall(r"NEEDED.*\[(.*)\]", output("readelf", "-d", BUILD / "libgpuspy.so"))
+    if os.environ.get("SAN"):
+        needed = [n for n in needed if not re.match(r"lib(a|ub|t)san|libclang_rt|libgcc_s|librt", n)]
+    assert set(needed) <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+
+
+def test_the_library_exports_only_doors():
+    lines = output("nm", "-D", "--defined-only", BUILD / "libgpuspy.so").split("\n")
+    names = [line.split()[-1] for line in lines if line]
+    doors = re.compile(r"cuda[A-Z]\w*|cu[A-Z]\w*|dlv?sym|dlopen|_ZN3c10\w+")
+    assert names and [n for n in names if not doors.fullmatch(n)] == []
+
+
+def test_the_library_never_ends_or_talks_for_the_host():
+    """exit, _exit, abort and stdout are not in what interpose/ asks of libc (SQLite is not ours)."""
+    bad = {}
+    for path in sorted((BUILD / "obj" / "interpose").glob("*.o")):
+        wanted = {line.split()[-1] for line in output("nm", "-u", path).splitlines() if line.strip()}
+        found = wanted & {"exit", "_exit", "_Exit", "abort", "quick_exit", "stdout", "printf", "puts", "putchar"}
+        if found:
+            bad[path.name] = found
+    assert bad == {}
+
+
+@pytest.mark.skipif(TOOLKIT is None, reason="no CUDA Toolkit here: its headers cannot check the hook table")
+def test_every_row_agrees_with_the_toolkits_headers():
+    done = subprocess.run(["gcc", "-std=gnu11", "-Wall", "-Werror", "-fsyntax-only", "-I.", f"-I{TOOLKIT}",
+                           "tests/toolkit_check.c"], cwd=ROOT, text=True, stderr=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("clang") or bool(os.environ.get("SAN")), reason="no clang, or a sanitized run")
+def test_clang_builds_it_without_a_warning(tmp_path):
+    done = subprocess.run(["make", "-j2", "CC=clang", f"O={tmp_path}/b", "all"], cwd=ROOT, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          env={k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "O", "CC"))})
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+def test_install_and_uninstall(tmp_path):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+    arguments = [f"O={os.environ.get('O', 'build')}", f"SAN={os.environ.get('SAN', '')}", f"DESTDIR={tmp_path}", "PREFIX=/opt/gpuspy"]
+    output("make", "install", *arguments, env=env)
+    installed = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
+    assert "opt/gpuspy/bin/gpuspy" in installed and "opt/gpuspy/lib/libgpuspy.so" in installed
+    tool = tmp_path / "opt/gpuspy/bin/gpuspy"
+    # An installed tool finds its library beside itself.
+    done = subprocess.run([str(tool), "run", "-o", str(tmp_path / "x.db"), "--", "sh", "-c", "echo $LD_PRELOAD"],
+                          text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert done.stdout.strip() == str(tmp_path / "opt/gpuspy/lib/libgpuspy.so"), done.stderr
+    output("make", "uninstall", *arguments, env=env)
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
