@@ -28,6 +28,8 @@ struct gs_site {
     int line;                /* 0 unknown */
     uint64_t offset;         /* native without lines: offset in the module */
     const struct gs_frame *via; /* the library's innermost Python frame below the site, NULL none */
+    const struct gs_frame *caller; /* the Python frame that called the site's function, NULL none: tells
+                                      the users of a helper apart. Lists by site are by (site, caller) */
 };
 
 struct gs_trace {
@@ -247,8 +249,8 @@ struct gs_report {
     const struct gs_tensor_check *checks; size_t checks_n; /* gpuspy's totals held against PyTorch's */
 };
 
-/* NULL and a line in `error` only where memory runs out; a database that cannot be read to its end
- * gives a report with a note. `options` need not outlive the call. */
+/* NULL and a line in `error` (cannot read 'x': reason; what to do) where a database turns out to be
+ * damaged. `options` need not outlive the call. */
 struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *options, char *error,
                                   size_t error_size);
 void gs_report_free(struct gs_report *report);

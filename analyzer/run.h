@@ -84,11 +84,15 @@ struct gs_series {
     uint32_t process;
     int device; /* -1 for pinned and host */
     enum gs_series_layer layer;
+    int64_t live_bytes; /* at this moment of the replay */
+    uint64_t live_count;
 };
 
 /* A location: what one stack allocated in one series. Numbered densely, in order of appearance. */
 struct gs_location {
     uint32_t series, stack; /* stack may be GS_NONE */
+    int64_t live_bytes;     /* at this moment of the replay */
+    uint64_t live_count;
 };
 
 struct gs_copy {
@@ -198,8 +202,8 @@ struct gs_observer {
     void (*reserved)(void *self, const struct gs_reserved *reserved);
     void (*process_end)(void *self, uint32_t process, int64_t end_ns);
 };
-/* False and a line in `error` where a database could not be read to its end (what could be read has
- * been shown to the observers). */
+/* May be called again: each call starts from the beginning. False and a line in `error` where a database
+ * could not be read to its end. */
 bool gs_run_replay(struct gs_run *run, const struct gs_observer *observers, size_t n, char *error,
                    size_t error_size);
 /* Valid during and after a replay. */

@@ -1,0 +1,306 @@
+/* The small tables of a database: processes, devices, failures, what the device and PyTorch said. */
+#include "analyzer/run_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "schema/store.h"
+
+/* Asked at every step, MemGetInfo fills a table; past this many rows the rest is left out, with a note. */
+enum { SMALL_TABLE_MAX = 4 << 20 };
+
+struct load {
+    struct gs_run *run;
+    struct gs_database *db;
+    size_t database;
+};
+
+/* NULL → GS_UNKNOWN, and so is a negative one: nothing measured is. */
+static int64_t positive(sqlite3_stmt *st, int column)
+{
+    int64_t value = gs_column_int(st, column);
+    return value < 0 ? GS_UNKNOWN : value;
+}
+
+static int64_t bounded(int64_t value)
+{
+    return value < 0 ? 0 : value > GS_BYTES_MAX ? GS_BYTES_MAX : value;
+}
+
+static int device_of(sqlite3_stmt *st, int column)
+{
+    int64_t device = gs_column_int(st, column);
+    return device >= 0 && device < GS_DEVICE_SLOTS - 1 ? (int)device : -1;
+}
+
+static uint32_t number(sqlite3_stmt *st, int column)
+{
+    int64_t value = sqlite3_column_int64(st, column);
+    return value > 0 && value < UINT32_MAX ? (uint32_t)value : 0;
+}
+
+static uint32_t process_of(const struct load *l, sqlite3_stmt *st, int column)
+{
+    return gs_ids_get(&l->db->processes, gs_column_int(st, column));
+}
+
+static uint32_t stack_of(const struct load *l, sqlite3_stmt *st, int column)
+{
+    return gs_ids_get(&l->db->stacks, gs_column_int(st, column));
+}
+
+static bool add_process(struct load *l, sqlite3_stmt *st)
+{
+    struct gs_run *run = l->run;
+    struct gs_process p = {
+        .pid = number(st, 1),
+        .ppid = positive(st, 2),
+        .rank = positive(st, 3),
+        .path = gs_intern(run, l->db->path, GS_TEXT_MAX),
+        .run_id = gs_column_text(run, st, 4),
+        .host = gs_column_text(run, st, 5),
+        .command = gs_column_text(run, st, 6),
+        .cwd = gs_column_text(run, st, 7),
+        .exe = gs_column_text(run, st, 8),
+        .python_version = gs_column_text(run, st, 9),
+        .start_real_ns = gs_column_int(st, 10),
+        .end_ns = positive(st, 11),
+        .complete = sqlite3_column_int64(st, 12) == 1,
+        .recording = l->db->recording && sqlite3_column_type(st, 12) == SQLITE_NULL,
+        .lost_events = (uint64_t)bounded(sqlite3_column_int64(st, 13)),
+        .lost_first_ns = positive(st, 14),
+        .database = l->database,
+        .local_id = sqlite3_column_int64(st, 0),
+    };
+    p.run_id = p.run_id ? p.run_id : "";
+    gs_ids_set(&l->db->processes, p.local_id, (uint32_t)run->processes_n);
+    *GS_PUSH(run->processes, run->processes_n, run->processes_cap) = p;
+    l->db->process_count++;
+    return true;
+}
+
+static bool add_api(struct load *l, sqlite3_stmt *st)
+{
+    struct gs_run *run = l->run;
+    gs_ids_set(&l->db->apis, sqlite3_column_int64(st, 0), (uint32_t)run->api_names_n);
+    *GS_PUSH(run->api_names, run->api_names_n, run->api_names_cap) = gs_column_text(run, st, 1);
+    return true;
+}
+
+static bool add_device(struct load *l, sqlite3_stmt *st)
+{
+    struct gs_run *run = l->run;
+    struct gs_device d = {.process = process_of(l, st, 0),
+                          .device = device_of(st, 1),
+                          .name = gs_column_text(run, st, 2),
+                          .total_bytes = positive(st, 3),
+                          .free_bytes = positive(st, 4),
+                          .seen_ns = positive(st, 5)};
+    if (d.process != GS_NONE && d.device >= 0) {
+        *GS_PUSH(run->devices, run->devices_n, run->devices_cap) = d;
+    }
+    return run->devices_n < SMALL_TABLE_MAX;
+}
+
+static bool add_oom(struct load *l, sqlite3_stmt *st)
+{
+    struct gs_run *run = l->run;
+    int64_t time = positive(st, 10);
+    struct gs_oom o = {.process = process_of(l, st, 0),
+                       .device = device_of(st, 1),
+                       .layer = (uint8_t)number(st, 2),
+                       .space = (uint8_t)number(st, 3),
+                       .api = number(st, 4),
+                       .requested_bytes = bounded(sqlite3_column_int64(st, 5)),
+                       .free_bytes = positive(st, 6),
+                       .total_bytes = positive(st, 7),
+                       .tensor_allocated = positive(st, 8),
+                       .tensor_reserved = positive(st, 9),
+                       .time_ns = time == GS_UNKNOWN ? 0 : time,
+                       .fatal = sqlite3_column_int64(st, 11) != 0,
+                       .stack = stack_of(l, st, 12),
+                       .thread = number(st, 13)};
+    if (o.process != GS_NONE) {
+        *GS_PUSH(run->ooms, run->ooms_n, run->ooms_cap) = o;
+    }
+    return run->ooms_n < SMALL_TABLE_MAX;
+}
+
+static bool add_sample(struct load *l, sqlite3_stmt *st)
+{
+    struct gs_run *run = l->run;
+    struct gs_sample s = {.process = process_of(l, st, 0),
+                          .device = device_of(st, 1),
+                          .time_ns = positive(st, 2),
+                          .free_bytes = positive(st, 3),
+                          .total_bytes = positive(st, 4)};
+    if (s.process != GS_NONE && s.device >= 0 && s.time_ns >= 0) {
+        *GS_PUSH(run->samples, run->samples_n, run->samples_cap) = s;
+    }
+    return run->samples_n < SMALL_TABLE_MAX;
+}
+
+static bool add_reserved(struct load *l, sqlite3_stmt *st)
+{
+    struct gs_run *run = l->run;
+    struct gs_reserved r = {.process = process_of(l, st, 0),
+                            .device = device_of(st, 1),
+                            .time_ns = positive(st, 2),
+                            .bytes = positive(st, 3)};
+    if (r.process != GS_NONE && r.time_ns >= 0 && r.bytes >= 0) {
+        *GS_PUSH(run->reserved, run->reserved_n, run->reserved_cap) = r;
+    }
+    return run->reserved_n < SMALL_TABLE_MAX;
+}
+
+static bool add_check(struct load *l, sqlite3_stmt *st)
+{
+    struct gs_run *run = l->run;
+    struct gs_tensor_check c = {.process = process_of(l, st, 0),
+                                .layer = (uint8_t)number(st, 1),
+                                .device = device_of(st, 2),
+                                .events = (uint64_t)bounded(sqlite3_column_int64(st, 3)),
+                                .mismatches = (uint64_t)bounded(sqlite3_column_int64(st, 4)),
+                                .first_mismatch_ns = positive(st, 5),
+                                .first_difference = gs_column_int(st, 6),
+                                .last_difference = gs_column_int(st, 7)};
+    if (c.process != GS_NONE) {
+        *GS_PUSH(run->checks, run->checks_n, run->checks_cap) = c;
+    }
+    return run->checks_n < SMALL_TABLE_MAX;
+}
+
+static bool add_meta(struct load *l, sqlite3_stmt *st)
+{
+    for (size_t i = 0; i < l->run->processes_n; i++) {
+        struct gs_process *p = &l->run->processes[i];
+        if (p->database == l->database) {
+            p->damaged = (uint64_t)bounded(sqlite3_column_int64(st, 0));
+            break;
+        }
+    }
+    return true;
+}
+
+/* In this order: later rows name earlier ones. */
+static const struct {
+    bool (*add)(struct load *l, sqlite3_stmt *st); /* false: enough of this table */
+    bool stacks_first;
+    bool needed;
+    const char *what, *sql;
+} tables[] = {
+    {add_process, false, true, "process",
+     "SELECT id, pid, ppid, rank, run_id, host, command, cwd, exe, python_version, start_real_ns, end_ns, "
+     "complete, lost_events, lost_first_ns FROM process ORDER BY id"},
+    {add_api, false, false, "api", "SELECT id, name FROM api"},
+    {add_meta, false, false, "meta", "SELECT value FROM meta WHERE key = 'damaged_records'"},
+    {add_device, false, false, "device",
+     "SELECT process_id, device, name, total_bytes, free_bytes, seen_ns FROM device ORDER BY device, id"},
+    {add_oom, true, true, "oom",
+     "SELECT process_id, device, layer, space, api, requested_bytes, free_bytes, total_bytes, "
+     "tensor_allocated, tensor_reserved, time_ns, fatal, stack_id, thread_id FROM oom ORDER BY id"},
+    {add_sample, false, false, "sample",
+     "SELECT process_id, device, time_ns, free_bytes, total_bytes FROM sample ORDER BY id"},
+    {add_reserved, false, false, "reserved",
+     "SELECT process_id, device, time_ns, bytes FROM reserved ORDER BY id"},
+    {add_check, false, false, "tensor_check",
+     "SELECT process_id, layer, device, events, mismatches, first_mismatch_ns, first_difference, "
+     "last_difference FROM tensor_check"},
+};
+
+static bool load_table(struct load *l, size_t table, char *error, size_t error_size)
+{
+    sqlite3_stmt *st = gs_prepare(l->db, tables[table].sql);
+    if (!st) {
+        return !tables[table].needed || gs_database_bad(l->db, error, error_size);
+    }
+    int rc;
+    bool more = true;
+    while (more && (rc = sqlite3_step(st)) == SQLITE_ROW) {
+        more = tables[table].add(l, st);
+    }
+    if (!more) {
+        gs_run_note(l->run, "%s: only the first %d rows of table %s were read", l->db->path,
+                    SMALL_TABLE_MAX, tables[table].what);
+    }
+    sqlite3_finalize(st);
+    return !more || rc == SQLITE_DONE || gs_database_bad(l->db, error, error_size);
+}
+
+/* The last event of a process without an orderly end. */
+static int64_t last_event(struct gs_database *db, int64_t process)
+{
+    static const char *const queries[] = {
+        "SELECT max(alloc_ns, alloc_ns + coalesce(life_ns, 0)) FROM allocation WHERE process_id = ?1 "
+        "ORDER BY id DESC LIMIT 1",
+        "SELECT start_ns + blocked_ns FROM copy WHERE process_id = ?1 ORDER BY id DESC LIMIT 1",
+        "SELECT start_ns + blocked_ns FROM sync WHERE process_id = ?1 ORDER BY id DESC LIMIT 1",
+        "SELECT time_ns FROM oom WHERE process_id = ?1 ORDER BY id DESC LIMIT 1",
+    };
+    int64_t last = 0;
+    for (size_t i = 0; i < sizeof queries / sizeof *queries; i++) {
+        sqlite3_stmt *st = gs_prepare(db, queries[i]);
+        sqlite3_bind_int64(st, 1, process);
+        if (sqlite3_step(st) == SQLITE_ROW && sqlite3_column_int64(st, 0) > last) {
+            last = sqlite3_column_int64(st, 0);
+        }
+        sqlite3_finalize(st);
+    }
+    return last;
+}
+
+bool gs_load(struct gs_run *run, size_t database, char *error, size_t error_size)
+{
+    struct load l = {.run = run, .db = &run->databases[database], .database = database};
+    size_t first = run->processes_n;
+    bool ok = gs_load_stacks(run, l.db, error, error_size);
+    for (size_t i = 0; ok && i < sizeof tables / sizeof *tables; i++) {
+        ok = load_table(&l, i, error, error_size);
+    }
+    if (ok && run->processes_n == first) {
+        return gs_fail(error, error_size, "cannot read '%s': it names no process; the recording never began",
+                       l.db->path);
+    }
+    for (size_t i = first; ok && i < run->processes_n; i++) {
+        struct gs_process *p = &run->processes[i];
+        if (p->end_ns == GS_UNKNOWN) {
+            p->end_ns = last_event(l.db, p->local_id);
+        }
+    }
+    return ok;
+}
+
+static int by_time(uint32_t a_process, int64_t a_time, uint32_t b_process, int64_t b_time)
+{
+    if (a_process != b_process) {
+        return a_process < b_process ? -1 : 1;
+    }
+    return a_time < b_time ? -1 : a_time > b_time;
+}
+
+#define ORDER_BY_TIME(type)                                                                            \
+    static int order_##type(const void *a, const void *b)                                              \
+    {                                                                                                  \
+        const struct type *x = a, *y = b;                                                              \
+        return by_time(x->process, x->time_ns, y->process, y->time_ns);                                \
+    }
+ORDER_BY_TIME(gs_oom)
+ORDER_BY_TIME(gs_sample)
+ORDER_BY_TIME(gs_reserved)
+
+/* Rows come in order of time already, unless a file was changed; then equal times keep their order. */
+static void sort(char *list, size_t n, size_t size, int (*order)(const void *, const void *))
+{
+    for (size_t i = 1; i < n; i++) {
+        if (order(list + (i - 1) * size, list + i * size) > 0) {
+            qsort(list, n, size, order);
+            return;
+        }
+    }
+}
+
+void gs_load_done(struct gs_run *run)
+{
+    sort((char *)run->ooms, run->ooms_n, sizeof *run->ooms, order_gs_oom);
+    sort((char *)run->samples, run->samples_n, sizeof *run->samples, order_gs_sample);
+    sort((char *)run->reserved, run->reserved_n, sizeof *run->reserved, order_gs_reserved);
+}
