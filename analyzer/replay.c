@@ -160,7 +160,7 @@ static void advance(struct gs_replay *r, int64_t until)
 static const uint8_t series_layer[4][8] = {
     [GS_LAYER_DEVICE] = {[GS_SPACE_PINNED] = GS_SERIES_PINNED, [GS_SPACE_HOST] = GS_SERIES_HOST},
     [GS_LAYER_TENSOR] = {[0 ... 7] = GS_SERIES_TENSOR},
-    [GS_LAYER_HOST] = {[0 ... 7] = GS_SERIES_HOST, [GS_SPACE_PINNED] = GS_SERIES_PINNED},
+    [GS_LAYER_HOST] = {[0 ... 7] = GS_SERIES_HOST},
     [3] = {[0 ... 7] = GS_SERIES_HOST},
 };
 
