@@ -73,7 +73,7 @@ CREATE TABLE api (              -- entry points by number
 
 -- One row a lifetime. In order of id the rows are in order of alloc_ns.
 -- kind packs the small columns, which are generated from it, to keep a row near 38 bytes:
--- layer + space·4 + (device+1)·32 + alloc_thread_id·4096 + api·2^24.
+-- layer + space·4 + (device+1)·32 + api·4096 + alloc_thread_id·2^23.
 CREATE TABLE allocation (
     id INTEGER PRIMARY KEY,
     process_id INTEGER NOT NULL,
@@ -89,11 +89,11 @@ CREATE TABLE allocation (
     layer INTEGER AS (kind & 3) VIRTUAL,                   -- layer
     space INTEGER AS ((kind >> 2) & 7) VIRTUAL,            -- space
     device INTEGER AS (((kind >> 5) & 127) - 1) VIRTUAL,
-    alloc_thread_id INTEGER AS ((kind >> 12) & 4095) VIRTUAL,
-    api INTEGER AS (kind >> 24) VIRTUAL                    -- api
+    api INTEGER AS ((kind >> 12) & 2047) VIRTUAL,          -- api
+    alloc_thread_id INTEGER AS (kind >> 23) VIRTUAL
 );
 
--- kind packs direction + host_memory·8 + async·32 + (device+1)·64 + thread_id·8192 + api·2^25.
+-- kind packs direction + host_memory·8 + async·32 + (device+1)·64 + api·8192 + thread_id·2^24.
 CREATE TABLE copy (
     id INTEGER PRIMARY KEY,
     process_id INTEGER NOT NULL,
@@ -107,8 +107,8 @@ CREATE TABLE copy (
     host_memory INTEGER AS ((kind >> 3) & 3) VIRTUAL,      -- host_memory, of the host side
     async INTEGER AS ((kind >> 5) & 1) VIRTUAL,            -- 1: an ...Async call
     device INTEGER AS (((kind >> 6) & 127) - 1) VIRTUAL,
-    thread_id INTEGER AS ((kind >> 13) & 4095) VIRTUAL,
-    api INTEGER AS (kind >> 25) VIRTUAL                    -- api
+    api INTEGER AS ((kind >> 13) & 2047) VIRTUAL,          -- api
+    thread_id INTEGER AS (kind >> 24) VIRTUAL
 );
 
 CREATE TABLE memset (           -- fills; columns as in copy
@@ -216,9 +216,14 @@ CREATE TABLE frame_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 CREATE TABLE sample_source (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 CREATE TABLE handle_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 
--- While a recording is not finished: how far each thread's spool has become rows, and what its
--- frame and stack numbers mean. Dropped at the end.
-CREATE TABLE recovery_thread (thread INTEGER PRIMARY KEY, seq INTEGER, offset INTEGER);
+-- While a recording is not finished: how far each thread's spool has become rows, what its frame and
+-- stack numbers mean, its last free (one that fails is taken back), and figures that the rows
+-- alone don't tell. Dropped at the end.
+CREATE TABLE recovery_thread (
+    thread INTEGER PRIMARY KEY, seq INTEGER, offset INTEGER, time_ns INTEGER,
+    free_layer INTEGER, free_address INTEGER, free_id INTEGER
+);
+CREATE TABLE recovery_value (name TEXT, number INTEGER, value INTEGER, PRIMARY KEY (name, number)) WITHOUT ROWID;
 CREATE TABLE recovery_number (
     thread INTEGER, what INTEGER, number INTEGER, id INTEGER, -- what: 0 frame, 1 stack
     PRIMARY KEY (thread, what, number)

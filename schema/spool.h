@@ -5,7 +5,8 @@
  *   chunk = struct gs_chunk · records back to back
  *
  * A chunk belongs to one writer at a time. The writer fills it, publishing each record by a release
- * store of `used`, then takes the lowest free chunk. The reader gives a chunk back once everything
+ * store of `used`, then takes the lowest free chunk (a bit in the header's map, so that no more
+ * chunks become resident than are in use at once). The reader gives a chunk back once everything
  * in it is committed to the database. Chunks carry a sequence number that only grows, and the
  * database stores, in the same transaction as the rows, how far each thread has been read
  * (struct gs_progress): so each record becomes a row once, whoever dies when.
@@ -25,11 +26,18 @@
 #define GS_SPOOL_MAGIC "gpuspy spool"
 #define GS_SPOOL_VERSION 1
 #define GS_SPOOL_HEADER_BYTES 4096
-#define GS_CHUNK_BYTES (128 * 1024)
-#define GS_SPOOL_CHUNKS 256 /* 32 MiB: half of what gpuspy may hold in the target */
-#define GS_SPOOL_THREADS 4096
+#define GS_CHUNK_BYTES (32 * 1024)
+#define GS_SPOOL_CHUNKS 1024 /* 32 MiB: half of what gpuspy may hold in the target. Each thread that
+                                records holds one, so this also bounds how many can at once */
+#define GS_SPOOL_THREADS 65536 /* thread numbers are below this, over the whole session */
+#define GS_SPOOL_MAP_WORDS (GS_SPOOL_CHUNKS / 64)
 
-enum gs_chunk_state { GS_CHUNK_FREE = 0, GS_CHUNK_TAKEN, GS_CHUNK_FULL };
+enum gs_chunk_state {
+    GS_CHUNK_FREE = 0, /* or taken a moment ago and not yet described */
+    GS_CHUNK_TAKEN,    /* its writer appends */
+    GS_CHUNK_FULL,     /* done with; the writer has gone on to a later one */
+    GS_CHUNK_LAST,     /* done with; the writer is closed and has no later one */
+};
 
 struct gs_spool_header {
     char magic[16];
@@ -47,6 +55,8 @@ struct gs_spool_header {
     _Atomic uint64_t lost;        /* events that were dropped */
     _Atomic uint64_t lost_first_ns; /* time of the first dropped one, 0 none */
     _Atomic uint64_t end_ns;      /* time of the orderly end */
+    _Atomic uint64_t taken[GS_SPOOL_MAP_WORDS]; /* a bit a chunk: set by the writer that claims it,
+                                                   cleared by the reader's release */
     char command[2048];           /* argv joined by spaces, cut if longer */
 };
 _Static_assert(sizeof(struct gs_spool_header) <= GS_SPOOL_HEADER_BYTES, "header fits its page");
@@ -67,8 +77,12 @@ struct gs_spool {
     uint8_t *map;
     size_t map_bytes;
     struct gs_spool_header *header;
-    _Atomic uint64_t allocated_chunks; /* disk space is there for chunks below this number */
+    uint32_t chunks;                   /* as many as the file holds: a cut-off file holds fewer */
+    _Atomic uint64_t backed[GS_SPOOL_MAP_WORDS]; /* a bit a chunk: its disk space is there */
     _Atomic uint32_t failed;           /* errno of the failure that stopped it, else 0 */
+    _Atomic uint32_t stop;             /* failed or ended: nobody gets room any more */
+    _Atomic uint32_t stuck;            /* a writer waited in vain: the others need not, until a
+                                          chunk comes back */
     _Atomic uint32_t drain_alive;      /* a full spool waits for the drain only while this is set */
 };
 
@@ -76,7 +90,8 @@ struct gs_spool {
 
 /* Creates `path` (must not exist; O_EXCL) with a complete header in one step: the file appears
  * under its name only once the header is written, so another process that finds it can trust it.
- * Holds a POSIX write lock on it while the process lives. Returns 0 or an errno. */
+ * Holds a POSIX write lock on it while the process lives. Returns 0 or an errno. `path` NULL: private
+ * memory, for tests. */
 int gs_spool_create(struct gs_spool *s, const char *path, const char *run_id, const char *command,
                     uint64_t start_mono_ns, uint64_t start_real_ns);
 
@@ -89,6 +104,7 @@ struct gs_writer {
     struct gs_chunk *chunk;
     uint32_t thread; /* number, from 1 */
     uint32_t used;   /* copy of chunk->used */
+    bool held;       /* busy was set by gs_writer_busy: definitions committed meanwhile leave it */
 };
 
 /* Gives the writer a thread number. Never fails; a chunk is taken at the first record. */
@@ -100,10 +116,13 @@ void gs_writer_open(struct gs_writer *w, struct gs_spool *s);
  * no malloc; system calls only when a chunk is used for the first time or the spool is full. */
 void *gs_writer_reserve(struct gs_writer *w, uint32_t bytes);
 void gs_writer_commit(struct gs_writer *w, uint32_t bytes);
-/* Marks busy before a time is taken that a later reserve will carry; commit or idle clears it. */
+/* Marks busy before a time is taken that a later reserve will carry. The commit of an event clears it
+ * (the commit of a definition does not, so that a stack can be captured in between), and so does
+ * idle, for the case where no event came of it. */
 void gs_writer_busy(struct gs_writer *w);
 void gs_writer_idle(struct gs_writer *w);
-/* The thread ends: its chunk may be recycled once drained. */
+/* The thread ends: its numbers become void (a GS_REC_RESET) and its chunk may be recycled once
+ * drained. */
 void gs_writer_close(struct gs_writer *w);
 
 void gs_spool_lost(struct gs_spool *s, uint64_t time_ns);
@@ -115,12 +134,15 @@ void gs_spool_end(struct gs_spool *s, uint64_t end_ns);
 /* Opens an existing spool for reading (and for being removed). On failure returns an errno, or
  * EINVAL with a text in `error` for a file that is no spool, of another version or damaged. */
 int gs_spool_open(struct gs_spool *s, const char *path, char *error, size_t error_size);
-/* The pid that still records into it, 0 if none does (its lock is gone). */
+/* The pid that still records into it, 0 if none does (its lock is gone and so is the process, or it
+ * executed another program). 1 where the owner lives in another pid namespace. Not to be called by
+ * the owner itself: it would lose its lock. */
 uint32_t gs_spool_owner(const char *path);
 
 struct gs_progress { /* how far one thread's records are in the database */
     uint64_t seq;
     uint32_t offset;
+    uint64_t time_ns; /* the merge reached this time: records behind it never sort before it */
 };
 
 struct gs_reader;
@@ -129,12 +151,15 @@ struct gs_reader;
  * counted (gs_reader_damaged). NULL: out of memory. */
 struct gs_reader *gs_reader_open(struct gs_spool *s, const struct gs_progress *start,
                                  uint32_t threads);
-/* Looks at what has been published and how far it may be merged: records with a time up to the
- * returned watermark can be read in order now. final: nobody writes any more, read everything. */
+/* Looks at what has been published and how far it may be merged: records that sort before the
+ * returned watermark can be read in order now. `now_ns` is taken before the call. final: nobody
+ * writes any more, read everything. */
 uint64_t gs_reader_poll(struct gs_reader *r, uint64_t now_ns, bool final);
-/* The next record over all threads in order of time (a definition comes before what it defines for;
- * equal times: lower thread first), or NULL when none is left below the watermark. Valid until
- * the next gs_reader_release. */
+/* The next record over all threads in order of time (a definition comes right before the event it
+ * defines for; equal times: lower thread first), or NULL when none is left below the watermark.
+ * Valid until the next gs_reader_release. What sorts a record is the moment it was written, or a
+ * little before: time_ns, for copies, sets and syncs time_ns + blocked_ns, and never less than that of
+ * the thread's record before it. */
 const struct gs_rec *gs_reader_next(struct gs_reader *r, uint32_t *thread);
 /* Where thread's reading stands, to be stored in the same transaction as its rows. */
 struct gs_progress gs_reader_progress(const struct gs_reader *r, uint32_t thread);

@@ -1,0 +1,33 @@
+/* Which allocation an address lies in: non-overlapping address ranges in order, as a treap. */
+#ifndef GPUSPY_RANGES_H
+#define GPUSPY_RANGES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct gs_range {
+    uint64_t start, bytes;
+    int16_t device; /* -1 host memory */
+    uint8_t space;  /* enum gs_space */
+};
+
+struct gs_range_node;
+struct gs_ranges { /* zero is an empty one */
+    struct gs_range_node *nodes;
+    uint32_t root, unused; /* 0 none */
+    uint32_t capacity, count;
+    uint32_t random;
+};
+
+/* Ranges that overlap the new one go first: an address belongs to one allocation, so what still
+ * stands there is stale. Empty ranges are not kept. False: out of memory. */
+bool gs_ranges_add(struct gs_ranges *r, const struct gs_range *range);
+/* Removes the range that begins at `start`; false where there is none. */
+bool gs_ranges_remove(struct gs_ranges *r, uint64_t start);
+/* The range that contains the address, or NULL. Valid until the next change. */
+const struct gs_range *gs_ranges_find(const struct gs_ranges *r, uint64_t address);
+/* The first range whose end is above `from`, in order of address; NULL at the end. */
+const struct gs_range *gs_ranges_from(const struct gs_ranges *r, uint64_t from);
+void gs_ranges_free(struct gs_ranges *r);
+
+#endif

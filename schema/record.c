@@ -1,0 +1,68 @@
+#include "schema/record.h"
+
+static const uint16_t least[GS_REC_TYPES] = {
+    [GS_REC_THREAD] = sizeof(struct gs_rec_thread),
+    [GS_REC_FRAME_PYTHON] = sizeof(struct gs_rec_frame_python),
+    [GS_REC_FRAME_NATIVE] = sizeof(struct gs_rec_frame_native),
+    [GS_REC_STACK] = sizeof(struct gs_rec_stack),
+    [GS_REC_RESET] = sizeof(struct gs_rec),
+    [GS_REC_API] = sizeof(struct gs_rec_name),
+    [GS_REC_GPU] = sizeof(struct gs_rec_gpu),
+    [GS_REC_ALLOC] = sizeof(struct gs_rec_alloc),
+    [GS_REC_FREE] = sizeof(struct gs_rec_free),
+    [GS_REC_FREE_FAILED] = sizeof(struct gs_rec_free),
+    [GS_REC_TENSOR] = sizeof(struct gs_rec_tensor),
+    [GS_REC_COPY] = sizeof(struct gs_rec_copy),
+    [GS_REC_SET] = sizeof(struct gs_rec_copy),
+    [GS_REC_SYNC] = sizeof(struct gs_rec_sync),
+    [GS_REC_OOM] = sizeof(struct gs_rec_oom),
+    [GS_REC_SAMPLE] = sizeof(struct gs_rec_sample),
+    [GS_REC_HANDLE] = sizeof(struct gs_rec_handle),
+    [GS_REC_MARK] = sizeof(struct gs_rec_name),
+};
+
+/* What follows the fixed part. */
+static size_t variable_bytes(const struct gs_rec *rec)
+{
+    switch (rec->type) {
+    case GS_REC_THREAD:
+        return ((const struct gs_rec_thread *)rec)->name_len;
+    case GS_REC_FRAME_PYTHON: {
+        const struct gs_rec_frame_python *f = (const void *)rec;
+        return (size_t)f->function_len + f->file_len;
+    }
+    case GS_REC_FRAME_NATIVE: {
+        const struct gs_rec_frame_native *f = (const void *)rec;
+        return (size_t)f->path_len + f->build_id_len;
+    }
+    case GS_REC_STACK:
+        return (size_t)((const struct gs_rec_stack *)rec)->depth * sizeof(uint32_t);
+    case GS_REC_API:
+    case GS_REC_MARK:
+        return ((const struct gs_rec_name *)rec)->name_len;
+    case GS_REC_GPU:
+        return ((const struct gs_rec_gpu *)rec)->name_len;
+    default:
+        return 0;
+    }
+}
+
+bool gs_record_valid(const struct gs_rec *rec, size_t room)
+{
+    if (room < sizeof *rec || rec->size > room || rec->size % 8 || rec->type == GS_REC_NONE ||
+        rec->type >= GS_REC_TYPES || rec->size < least[rec->type])
+        return false;
+    return variable_bytes(rec) <= (size_t)rec->size - least[rec->type];
+}
+
+uint64_t gs_record_time(const struct gs_rec *rec)
+{
+    uint64_t blocked;
+    if (rec->type == GS_REC_COPY || rec->type == GS_REC_SET)
+        blocked = ((const struct gs_rec_copy *)rec)->blocked_ns;
+    else if (rec->type == GS_REC_SYNC)
+        blocked = ((const struct gs_rec_sync *)rec)->blocked_ns;
+    else
+        return rec->time_ns;
+    return rec->time_ns + blocked < blocked ? UINT64_MAX : rec->time_ns + blocked;
+}

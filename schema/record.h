@@ -1,0 +1,23 @@
+/* Whether bytes found in a spool are a record, and its parts. */
+#ifndef GPUSPY_RECORD_H
+#define GPUSPY_RECORD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "schema/event.h"
+
+/* True where a complete, consistent record stands at `rec`, with `room` readable bytes. The lengths
+ * inside it can be relied on afterwards. */
+bool gs_record_valid(const struct gs_rec *rec, size_t room);
+
+/* A definition takes effect with the event after it; everything else is an event. */
+static inline bool gs_record_is_definition(const struct gs_rec *rec)
+{
+    return rec->type < GS_REC_ALLOC;
+}
+
+/* The time that sorts the record: when it was made, or shortly before. */
+uint64_t gs_record_time(const struct gs_rec *rec);
+
+#endif

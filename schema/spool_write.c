@@ -1,0 +1,264 @@
+/* The writers' end of the spool: creation, chunks, appending. Everything that runs in an application
+ * thread is async-signal-safe and keeps errno. */
+#include "schema/spool.h"
+#include "schema/spool_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A full spool is waited for as long as the drain gives chunks back, but never longer than this
+ * without one: the application comes first. */
+#define WAIT_STEP_NS 100000
+#define WAIT_STEPS 30000
+#define WAIT_PATIENCE 10000
+/* Disk space is asked for in steps of this many chunks: one system call a MiB. */
+#define BACK_STEP 32
+
+_Static_assert(GS_SPOOL_CHUNKS % 64 == 0 && 64 % BACK_STEP == 0, "the maps are whole words");
+
+static struct gs_chunk *chunk_at(struct gs_spool *s, uint32_t index)
+{
+    return gs_spool_chunk(s, index);
+}
+
+/* ---------------------------------------------------------------- disk space */
+
+static int zero_fill(struct gs_spool *s, uint32_t index)
+{
+    static const uint8_t zeros[4096];
+    off_t at = gs_spool_chunk_offset(index);
+    for (uint32_t done = 0; done < GS_CHUNK_BYTES;) {
+        ssize_t n = pwrite(s->fd, zeros, sizeof zeros, at + done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? errno : ENOSPC;
+        done += (uint32_t)n;
+    }
+    return 0;
+}
+
+/* Makes sure that the disk holds the chunk before anyone writes to it. The caller owns the chunk,
+ * nobody else writes into it; a step's other chunks may be in use, which fallocate doesn't mind. */
+static int back_chunk(struct gs_spool *s, uint32_t index)
+{
+    uint64_t bit = 1ull << (index % 64);
+    if (s->fd < 0 || atomic_load_explicit(&s->backed[index / 64], memory_order_relaxed) & bit)
+        return 0;
+    uint32_t first = index / BACK_STEP * BACK_STEP;
+    int error = gs_spool_fallocate(s->fd, first, BACK_STEP);
+    if (!error) {
+        bit = ((1ull << BACK_STEP) - 1) << (first % 64);
+    } else if (error == ENOSPC || error == EDQUOT) {
+        error = gs_spool_fallocate(s->fd, index, 1); /* the last bit of a full disk */
+    } else if (error == EOPNOTSUPP || error == ENOSYS || error == EINVAL) {
+        error = zero_fill(s, index);
+    }
+    if (error)
+        return error;
+    atomic_fetch_or_explicit(&s->backed[index / 64], bit, memory_order_relaxed);
+    return 0;
+}
+
+/* ---------------------------------------------------------------- chunks */
+
+static void fail(struct gs_spool *s, int error)
+{
+    uint32_t none = 0;
+    atomic_compare_exchange_strong(&s->failed, &none, (uint32_t)error);
+    atomic_store_explicit(&s->stop, 1, memory_order_release);
+}
+
+static bool stopped(struct gs_spool *s)
+{
+    return atomic_load_explicit(&s->stop, memory_order_relaxed);
+}
+
+/* Claims the lowest free chunk; -1 where all are taken. */
+static int claim_lowest(struct gs_spool *s)
+{
+    for (uint32_t word = 0; word < GS_SPOOL_MAP_WORDS; word++) {
+        uint64_t bits = atomic_load_explicit(&s->header->taken[word], memory_order_relaxed);
+        while (~bits) {
+            uint32_t bit = (uint32_t)__builtin_ctzll(~bits);
+            if (word * 64 + bit >= s->chunks)
+                return -1;
+            if (atomic_compare_exchange_weak_explicit(&s->header->taken[word], &bits,
+                                                      bits | 1ull << bit, memory_order_acq_rel,
+                                                      memory_order_relaxed))
+                return (int)(word * 64 + bit);
+        }
+    }
+    return -1;
+}
+
+static uint32_t count_taken(struct gs_spool *s)
+{
+    uint32_t n = 0;
+    for (uint32_t word = 0; word < GS_SPOOL_MAP_WORDS; word++)
+        n += (uint32_t)__builtin_popcountll(
+            atomic_load_explicit(&s->header->taken[word], memory_order_relaxed));
+    return n;
+}
+
+/* Waits for a chunk in small steps, as long as the drain lives. While chunks come back (others may be
+ * faster in taking them) patience starts anew, up to a limit. Who waited in vain says so, and the
+ * next ones try once: a drain that hangs costs the application one wait, not one an event. */
+static int claim_waiting(struct gs_writer *w)
+{
+    struct gs_spool *s = w->spool;
+    struct timespec step = {0, WAIT_STEP_NS};
+    if (w->chunk) /* the reader does not hold the merge back for one who waits for it */
+        atomic_store_explicit(&w->chunk->busy, GS_BUSY_WAITING, memory_order_release);
+    for (uint32_t i = 0, patience = WAIT_PATIENCE; i < WAIT_STEPS && patience; i++, patience--) {
+        int index = claim_lowest(s);
+        if (index >= 0)
+            return index;
+        if (stopped(s) || !atomic_load_explicit(&s->drain_alive, memory_order_relaxed) ||
+            atomic_load_explicit(&s->stuck, memory_order_relaxed))
+            return -1;
+        if (count_taken(s) < s->chunks)
+            patience = WAIT_PATIENCE;
+        nanosleep(&step, NULL);
+    }
+    atomic_store_explicit(&s->stuck, 1, memory_order_relaxed);
+    return -1;
+}
+
+/* Takes a new chunk for the writer, marked busy from the first moment that a reader can see it.
+ * Only then is the old one given up, so that the thread never looks idle in between. */
+static bool next_chunk(struct gs_writer *w)
+{
+    struct gs_spool *s = w->spool;
+    if (stopped(s) || w->thread >= GS_SPOOL_THREADS)
+        return false;
+    int index = claim_lowest(s);
+    if (index < 0)
+        index = claim_waiting(w);
+    if (index < 0)
+        return false;
+    if (atomic_load_explicit(&s->stuck, memory_order_relaxed))
+        atomic_store_explicit(&s->stuck, 0, memory_order_relaxed);
+    int error = back_chunk(s, (uint32_t)index);
+    if (error) {
+        fail(s, error);
+        return false; /* the bit stays set: nobody else needs to find out */
+    }
+    struct gs_chunk *c = chunk_at(s, (uint32_t)index);
+    c->thread = w->thread;
+    c->seq = atomic_fetch_add_explicit(&s->header->next_seq, 1, memory_order_relaxed) + 1;
+    atomic_store_explicit(&c->used, 0, memory_order_relaxed);
+    atomic_store_explicit(&c->busy, GS_BUSY, memory_order_relaxed);
+    atomic_store_explicit(&c->state, GS_CHUNK_TAKEN, memory_order_release);
+    if (w->chunk) {
+        atomic_store_explicit(&w->chunk->state, GS_CHUNK_FULL, memory_order_release);
+        atomic_store_explicit(&w->chunk->busy, 0, memory_order_release);
+    }
+    w->chunk = c;
+    w->used = 0;
+    return true;
+}
+
+/* ---------------------------------------------------------------- the writer */
+
+void gs_writer_open(struct gs_writer *w, struct gs_spool *s)
+{
+    memset(w, 0, sizeof *w);
+    w->spool = s;
+    uint32_t n = atomic_fetch_add_explicit(&s->header->threads, 1, memory_order_relaxed) + 1;
+    w->thread = n;
+}
+
+/* The slow part of gs_writer_reserve and gs_writer_busy, out of line to keep those small. */
+static __attribute__((noinline, cold)) bool next_chunk_keeping_errno(struct gs_writer *w)
+{
+    int saved = errno;
+    bool ok = next_chunk(w);
+    errno = saved;
+    return ok;
+}
+
+void gs_writer_busy(struct gs_writer *w)
+{
+    /* A thread without a chunk is invisible to the reader, so its first time must come after it
+     * has one. Where there is none to be had, reserve will find that out again. */
+    if (!w->chunk && !next_chunk_keeping_errno(w))
+        return;
+    atomic_store_explicit(&w->chunk->busy, GS_BUSY, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst); /* the time is read after this; see GS_SLACK_NS */
+    w->held = true;
+}
+
+void gs_writer_idle(struct gs_writer *w)
+{
+    w->held = false;
+    if (w->chunk)
+        atomic_store_explicit(&w->chunk->busy, 0, memory_order_release);
+}
+
+void *gs_writer_reserve(struct gs_writer *w, uint32_t bytes)
+{
+    struct gs_chunk *c = w->chunk;
+    if (__builtin_expect(!c || bytes > GS_CHUNK_BYTES - sizeof *c - w->used, 0)) {
+        if (bytes > GS_CHUNK_BYTES / 2 || bytes % 8 || !next_chunk_keeping_errno(w)) {
+            gs_writer_idle(w);
+            return NULL;
+        }
+        c = w->chunk;
+    }
+    if (__builtin_expect(stopped(w->spool), 0)) {
+        gs_writer_idle(w);
+        return NULL;
+    }
+    atomic_store_explicit(&c->busy, GS_BUSY, memory_order_relaxed);
+    return (uint8_t *)(c + 1) + w->used;
+}
+
+void gs_writer_commit(struct gs_writer *w, uint32_t bytes)
+{
+    struct gs_chunk *c = w->chunk;
+    const struct gs_rec *rec = (const struct gs_rec *)((uint8_t *)(c + 1) + w->used);
+    bool definition = rec->type < GS_REC_ALLOC;
+    w->used += bytes;
+    atomic_store_explicit(&c->used, w->used, memory_order_release);
+    if (w->held && definition)
+        return;
+    w->held = false;
+    atomic_store_explicit(&c->busy, 0, memory_order_release);
+}
+
+void gs_writer_close(struct gs_writer *w)
+{
+    struct gs_chunk *c = w->chunk;
+    if (c && w->used + sizeof(struct gs_rec) <= GS_CHUNK_BYTES - sizeof *c) {
+        struct gs_rec *rec = (struct gs_rec *)((uint8_t *)(c + 1) + w->used);
+        memset(rec, 0, sizeof *rec);
+        rec->size = sizeof *rec;
+        rec->type = GS_REC_RESET;
+        w->used += sizeof *rec;
+        atomic_store_explicit(&c->used, w->used, memory_order_release);
+    }
+    if (c) {
+        atomic_store_explicit(&c->state, GS_CHUNK_LAST, memory_order_release);
+        atomic_store_explicit(&c->busy, 0, memory_order_release);
+    }
+    memset(w, 0, sizeof *w);
+}
+
+void gs_spool_lost(struct gs_spool *s, uint64_t time_ns)
+{
+    uint64_t none = 0;
+    atomic_fetch_add_explicit(&s->header->lost, 1, memory_order_relaxed);
+    atomic_compare_exchange_strong(&s->header->lost_first_ns, &none, time_ns ? time_ns : 1);
+}
+
+void gs_spool_end(struct gs_spool *s, uint64_t end_ns)
+{
+    atomic_store(&s->header->end_ns, end_ns);
+    atomic_store(&s->header->closed, 1);
+    atomic_store(&s->stop, 1);
+}
