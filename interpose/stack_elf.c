@@ -1,0 +1,161 @@
+#include "interpose/stack_elf.h"
+
+#include <elf.h>
+#include <stddef.h>
+#include <string.h>
+
+struct gs_elf_range gs_elf_range(const struct dl_phdr_info *info)
+{
+    struct gs_elf_range r = {UINTPTR_MAX, 0};
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        if (p->p_type != PT_LOAD || !p->p_memsz)
+            continue;
+        uintptr_t lo = info->dlpi_addr + p->p_vaddr;
+        uintptr_t hi = lo + p->p_memsz;
+        r.lo = lo < r.lo ? lo : r.lo;
+        r.hi = hi > r.hi ? hi : r.hi;
+    }
+    if (!r.hi)
+        r.lo = 0;
+    return r;
+}
+
+/* --- dynamic symbols -------------------------------------------------------------------------- */
+
+struct tables {
+    const ElfW(Sym) *symbols;
+    const char *strings;
+    const uint32_t *gnu_hash;
+    const uint32_t *hash;
+};
+
+/* The loader relocates these addresses in place where the section is writable, elsewhere (the
+ * vdso) they are still relative to the load address. */
+static const void *dynamic_address(const struct dl_phdr_info *info, ElfW(Addr) value)
+{
+    return (const void *)(value < info->dlpi_addr ? value + info->dlpi_addr : value);
+}
+
+static bool find_tables(const struct dl_phdr_info *info, struct tables *t)
+{
+    const ElfW(Dyn) *d = NULL;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+            d = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+    memset(t, 0, sizeof *t);
+    for (; d && d->d_tag != DT_NULL; d++) {
+        const void *at = dynamic_address(info, d->d_un.d_ptr);
+        if (d->d_tag == DT_SYMTAB)
+            t->symbols = at;
+        else if (d->d_tag == DT_STRTAB)
+            t->strings = at;
+        else if (d->d_tag == DT_GNU_HASH)
+            t->gnu_hash = at;
+        else if (d->d_tag == DT_HASH)
+            t->hash = at;
+    }
+    return t->symbols && t->strings && (t->gnu_hash || t->hash);
+}
+
+static const ElfW(Sym) *defined(const struct tables *t, uint32_t index, const char *name)
+{
+    const ElfW(Sym) *s = &t->symbols[index];
+    if (s->st_shndx == SHN_UNDEF || !s->st_value || strcmp(t->strings + s->st_name, name))
+        return NULL;
+    return s;
+}
+
+static const ElfW(Sym) *by_gnu_hash(const struct tables *t, const char *name)
+{
+    uint32_t h = 5381;
+    for (const char *c = name; *c; c++)
+        h = h * 33 + (unsigned char)*c;
+
+    uint32_t buckets = t->gnu_hash[0], first = t->gnu_hash[1];
+    uint32_t words = t->gnu_hash[2], shift = t->gnu_hash[3];
+    if (!buckets || !words)
+        return NULL;
+    const uint64_t *filter = (const uint64_t *)(t->gnu_hash + 4);
+    const uint32_t *bucket = (const uint32_t *)(filter + words);
+    const uint32_t *chain = bucket + buckets;
+
+    uint64_t word = filter[(h / 64) % words];
+    if (!(word >> (h % 64) & 1) || !(word >> ((h >> shift) % 64) & 1))
+        return NULL;
+    uint32_t i = bucket[h % buckets];
+    if (i < first)
+        return NULL;
+    for (;; i++) {
+        uint32_t link = chain[i - first];
+        const ElfW(Sym) *s = (link | 1) == (h | 1) ? defined(t, i, name) : NULL;
+        if (s || link & 1)
+            return s;
+    }
+}
+
+static const ElfW(Sym) *by_hash(const struct tables *t, const char *name)
+{
+    uint32_t h = 0;
+    for (const char *c = name; *c; c++) {
+        h = (h << 4) + (unsigned char)*c;
+        uint32_t top = h & 0xf0000000u;
+        h = (h ^ top >> 24) & ~top;
+    }
+    uint32_t buckets = t->hash[0];
+    const uint32_t *bucket = t->hash + 2, *chain = bucket + buckets;
+    for (uint32_t i = buckets ? bucket[h % buckets] : 0; i; i = chain[i]) {
+        const ElfW(Sym) *s = defined(t, i, name);
+        if (s)
+            return s;
+    }
+    return NULL;
+}
+
+void *gs_elf_symbol(const struct dl_phdr_info *info, const char *name)
+{
+    struct tables t;
+    if (!find_tables(info, &t))
+        return NULL;
+    const ElfW(Sym) *s = t.gnu_hash ? by_gnu_hash(&t, name) : by_hash(&t, name);
+    return s ? (void *)(info->dlpi_addr + s->st_value) : NULL;
+}
+
+/* --- notes ------------------------------------------------------------------------------------ */
+
+static uintptr_t align_to(uintptr_t n, uintptr_t a)
+{
+    return (n + a - 1) & ~(a - 1);
+}
+
+static const uint8_t *build_id_in(uintptr_t at, uintptr_t end, uintptr_t align, uint32_t *length)
+{
+    while (at + sizeof(ElfW(Nhdr)) <= end) {
+        const ElfW(Nhdr) *n = (const ElfW(Nhdr) *)at;
+        uintptr_t name = at + sizeof *n;
+        uintptr_t data = at + align_to(sizeof *n + n->n_namesz, align);
+        if (data + n->n_descsz > end)
+            return NULL;
+        if (n->n_type == NT_GNU_BUILD_ID && n->n_namesz == 4 && !memcmp((void *)name, "GNU", 4)) {
+            *length = n->n_descsz;
+            return (const uint8_t *)data;
+        }
+        at += align_to(data - at + n->n_descsz, align);
+    }
+    return NULL;
+}
+
+const uint8_t *gs_elf_build_id(const struct dl_phdr_info *info, uint32_t *length)
+{
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        if (p->p_type != PT_NOTE)
+            continue;
+        uintptr_t at = info->dlpi_addr + p->p_vaddr;
+        const uint8_t *id = build_id_in(at, at + p->p_memsz, p->p_align == 8 ? 8 : 4, length);
+        if (id)
+            return id;
+    }
+    *length = 0;
+    return NULL;
+}

@@ -1,0 +1,24 @@
+/* Loaded objects read through dl_iterate_phdr alone.
+ *
+ * dlsym, dladdr and dlopen take the loader's lock, which a thread in a dlopen holds while it runs
+ * constructors: a constructor that waits for a thread that we interrupt would wait for ever.
+ * dl_iterate_phdr does not take it, and it sees objects that were loaded RTLD_LOCAL as well. */
+#ifndef GPUSPY_STACK_ELF_H
+#define GPUSPY_STACK_ELF_H
+
+#include <link.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct gs_elf_range {
+    uintptr_t lo, hi; /* hi: the first byte after */
+};
+
+/* The address range that the object's segments span. */
+struct gs_elf_range gs_elf_range(const struct dl_phdr_info *info);
+/* The address of a symbol that this object itself defines, or NULL. */
+void *gs_elf_symbol(const struct dl_phdr_info *info, const char *name);
+/* The bytes of the GNU build id in the loaded image, or NULL. */
+const uint8_t *gs_elf_build_id(const struct dl_phdr_info *info, uint32_t *length);
+
+#endif

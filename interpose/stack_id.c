@@ -1,0 +1,311 @@
+/* Capturing: both kinds of frames → one hash → a stack number; definitions for what is new. */
+#include "interpose/stack.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "interpose/stack_cache.h"
+#include "interpose/stack_native.h"
+#include "interpose/stack_python.h"
+
+static unsigned enabled;
+static uint32_t native_depth = GS_NATIVE_DEPTH;
+
+/* --- what is missing -------------------------------------------------------------------------- */
+
+static char lacks[512];
+static const char *_Atomic missing;
+
+void gs_stack_lacks(const char *format, ...)
+{
+    char line[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    size_t n = strlen(lacks);
+    if (strstr(lacks, line) || n + 2 + sizeof line > sizeof lacks)
+        return;
+    /* Readers may hold the text already: what follows first, then what joins. */
+    strcpy(lacks + (n ? n + 2 : 0), line);
+    if (n) {
+        lacks[n + 1] = ' ';
+        lacks[n] = ';';
+    }
+    atomic_store_explicit(&missing, lacks, memory_order_release);
+}
+
+const char *gs_stack_missing(void)
+{
+    return atomic_load_explicit(&missing, memory_order_acquire);
+}
+
+void gs_stack_init(unsigned what, unsigned depth)
+{
+    enabled = what;
+    native_depth = !depth ? GS_NATIVE_DEPTH : depth > GS_NATIVE_DEPTH_MAX ? GS_NATIVE_DEPTH_MAX : depth;
+    if (what & GS_STACK_NATIVE) {
+        gs_modules_open();
+        gs_native_open();
+    }
+    gs_stack_find_python();
+}
+
+void gs_stack_find_python(void)
+{
+    if (enabled & GS_STACK_PYTHON)
+        gs_python_find();
+}
+
+/* --- native frames above the interpreter ------------------------------------------------------ */
+
+static inline bool within(const void *address, const struct gs_elf_range *r)
+{
+    return (uintptr_t)address - r->lo < r->hi - r->lo;
+}
+
+/* The innermost frame that is not ours. */
+static inline uint32_t skip_own(void *const *at, uint32_t n, const void *caller)
+{
+    uint32_t most = n < GS_NATIVE_OWN ? n : GS_NATIVE_OWN;
+    for (uint32_t i = 0; i < most; i++)
+        if (at[i] == caller)
+            return i;
+    for (uint32_t i = 0; i < most; i++)
+        if (!within(at[i], &gs_stack_self))
+            return i;
+    return most;
+}
+
+static inline uint32_t until(void *const *at, uint32_t i, uint32_t n, const struct gs_elf_range *r)
+{
+    while (i < n && !within(at[i], r))
+        i++;
+    return i;
+}
+
+static inline void learn(struct gs_reach *reach, uint32_t needed)
+{
+    if (needed > reach->peak)
+        reach->peak = (uint16_t)needed;
+    if (needed > reach->size)
+        reach->size = (uint16_t)needed;
+    if (reach->left-- == 0) {
+        reach->size = reach->peak;
+        reach->peak = 0;
+        reach->left = 64;
+    }
+}
+
+struct native {
+    uint32_t first, end; /* in gs_stacks.native */
+    bool cut;
+};
+
+/* `stop`: the module at which to stop, NULL for none. Inlined, as each frame of ours would have to
+ * be unwound too. */
+static inline __attribute__((always_inline)) struct native
+unwind(struct gs_stacks *s, const struct gs_elf_range *stop, const void *caller)
+{
+    const uint32_t most = GS_NATIVE_OWN + native_depth + 1;
+    struct gs_reach *reach = &s->reach[((uintptr_t)caller >> 2 ^ (uintptr_t)caller >> 7) % GS_REACHES];
+    uint32_t size = !stop || reach->size > most ? most : reach->size ? reach->size : 32;
+    struct native w;
+    for (;; size = most) {
+        int got = gs_unwind(s->native, (int)size);
+        uint32_t n = got > 0 ? (uint32_t)got : 0;
+        w.first = skip_own(s->native, n, caller);
+        w.end = stop ? until(s->native, w.first, n, stop) : n;
+        if (w.end < n) {
+            learn(reach, w.end + 1);
+            break;
+        }
+        if (n < size || size == most)
+            break;
+    }
+    w.cut = w.end - w.first > native_depth;
+    if (w.cut)
+        w.end = w.first + native_depth;
+    return w;
+}
+
+static inline uint64_t hash_native(const struct gs_stacks *s, struct native w, uint64_t h)
+{
+    uint32_t i = w.first;
+    for (; i + 1 < w.end; i += 2)
+        h = gs_stack_mix(h, (uintptr_t)s->native[i], (uintptr_t)s->native[i + 1]);
+    return gs_stack_mix(h, i < w.end ? (uintptr_t)s->native[i] : 1, w.end - w.first);
+}
+
+/* --- definitions ------------------------------------------------------------------------------ */
+
+/* Frame keys: bit 63 Python, then the code object's number and the offset; else the generation of
+ * modules and the address. An address is never as low as the marker's. */
+#define KEY_CUT 1u
+
+static uint64_t python_key(const char *code, int64_t offset)
+{
+    return 1ull << 63 | (uint64_t)gs_code_identity(code) << 31 | ((uint64_t)offset & 0x7fffffff);
+}
+
+static uint64_t native_key(const void *address)
+{
+    uint64_t generation = atomic_load_explicit(&gs_module_generation, memory_order_acquire);
+    return (generation & 0xffff) << 47 | ((uintptr_t)address & 0x7fffffffffff);
+}
+
+static uint32_t define_python(struct gs_stacks *s, uint64_t key, uint32_t function_len,
+                              uint32_t file_len, int line)
+{
+    struct gs_rec_frame_python *r = gs_cache_reserve(s, GS_REC_FRAME_PYTHON,
+                                                     (uint32_t)sizeof *r + function_len + file_len);
+    if (!r)
+        return 0;
+    r->frame = gs_cache_next_frame(s);
+    r->line = line;
+    r->function_len = (uint16_t)function_len;
+    r->file_len = (uint16_t)file_len;
+    r->pad = 0;
+    char *text = (char *)(r + 1);
+    memcpy(text, s->text.function, function_len);
+    memcpy(text + function_len, s->text.file, file_len);
+    gs_writer_commit(s->writer, r->rec.size);
+    gs_cache_add_frame(s, key);
+    return s->frames_used;
+}
+
+static uint32_t python_frame(struct gs_stacks *s, const struct gs_python *p, const char *code,
+                             int64_t offset)
+{
+    uint64_t key = python_key(code, offset);
+    uint32_t known = gs_cache_frame(s, key);
+    if (known)
+        return known;
+    uint32_t function = gs_python_function(p, code, s->text.function, GS_STRING_MAX);
+    uint32_t file = gs_python_file(p, code, s->text.file, GS_STRING_MAX);
+    return define_python(s, key, function, file, gs_python_line(p, code, offset));
+}
+
+static uint32_t cut_frame(struct gs_stacks *s)
+{
+    static const char name[] = "(deeper frames cut)";
+    uint32_t known = gs_cache_frame(s, KEY_CUT);
+    if (known)
+        return known;
+    memcpy(s->text.function, name, sizeof name - 1);
+    return define_python(s, KEY_CUT, sizeof name - 1, 0, 0);
+}
+
+static uint32_t native_frame(struct gs_stacks *s, const void *address)
+{
+    uint64_t key = native_key(address);
+    uint32_t known = gs_cache_frame(s, key);
+    if (known)
+        return known;
+    struct gs_module *m = &s->text.module;
+    uintptr_t inside = (uintptr_t)address - 1; /* the call, not what follows it */
+    if (!gs_module_find(inside, m))
+        m->bias = 0, m->path_len = m->build_id_len = 0;
+    struct gs_rec_frame_native *r = gs_cache_reserve(
+        s, GS_REC_FRAME_NATIVE, (uint32_t)sizeof *r + m->path_len + m->build_id_len);
+    if (!r)
+        return 0;
+    r->frame = gs_cache_next_frame(s);
+    r->path_len = (uint16_t)m->path_len;
+    r->build_id_len = (uint8_t)m->build_id_len;
+    r->pad = 0;
+    r->offset = inside - m->bias;
+    char *text = (char *)(r + 1);
+    memcpy(text, m->path, m->path_len);
+    memcpy(text + m->path_len, m->build_id, m->build_id_len);
+    gs_writer_commit(s->writer, r->rec.size);
+    gs_cache_add_frame(s, key);
+    return s->frames_used;
+}
+
+/* Takes up to one frame less than fit, so that the marker finds room. False: no room in the spool.
+ */
+struct merged {
+    uint32_t depth;
+    bool cut;
+};
+
+static bool put(struct gs_stacks *s, struct merged *m, uint32_t frame)
+{
+    s->numbers[m->depth++] = frame;
+    return frame != 0;
+}
+
+static bool merge(struct gs_stacks *s, const struct gs_python *p, struct native w, uint32_t python,
+                  struct merged *m)
+{
+    for (uint32_t i = w.first; i < w.end; i++)
+        if (!put(s, m, native_frame(s, s->native[i])))
+            return false;
+    for (uint32_t i = 0; i < python; i++) {
+        int64_t offset;
+        const char *code = gs_python_frame(p, s->python[i], &offset);
+        if (!code)
+            continue;
+        if (m->depth == GS_STACK_MAX_FRAMES - 1) {
+            m->cut = true;
+            break;
+        }
+        if (!put(s, m, python_frame(s, p, code, offset)))
+            return false;
+    }
+    return !m->cut || put(s, m, cut_frame(s));
+}
+
+/* A stack that this thread has not met in this epoch. */
+static __attribute__((noinline)) uint32_t define(struct gs_stacks *s, const struct gs_python *p,
+                                                 struct native w, uint32_t python, bool cut,
+                                                 uint64_t hash)
+{
+    uint32_t era = s->era;
+    struct merged m = {0, cut};
+    if (!gs_cache_make_room(s, w.end - w.first + python + 1) || !merge(s, p, w, python, &m))
+        return 0;
+    if (!m.depth)
+        return 0;
+    uint32_t number = gs_cache_add_stack(s, hash, s->numbers, m.depth);
+    /* The hash was made with the seed from before the reset: nobody will ask for it again. */
+    if (era != s->era && number)
+        s->stacks[number - 1] = 0;
+    return number;
+}
+
+/* --- capture ---------------------------------------------------------------------------------- */
+
+uint32_t gs_stack_capture(struct gs_stacks *s, unsigned what, const void *caller)
+{
+    what &= enabled;
+    if (!s || !what)
+        return 0;
+    uint32_t epoch = atomic_load_explicit(&gs_stack_epoch, memory_order_acquire);
+    if (epoch != s->epoch)
+        gs_cache_new_epoch(s, epoch);
+
+    uint64_t hash = s->seed;
+    const struct gs_python *p = atomic_load_explicit(&gs_python_now, memory_order_acquire);
+    uint32_t python = 0;
+    bool cut = false;
+    if (p && what & GS_STACK_PYTHON)
+        python = gs_python_walk(p, s->python, GS_STACK_MAX_FRAMES, &cut, &hash);
+
+    struct native w = {0};
+    if (gs_unwind && what & GS_STACK_NATIVE) {
+        w = unwind(s, python ? &p->module : NULL, caller);
+        hash = hash_native(s, w, hash);
+        cut |= w.cut && !python;
+    }
+    if (!python && w.first == w.end)
+        return 0;
+    hash += !hash;
+    uint32_t known = gs_cache_stack(s, hash);
+    if (known)
+        return known;
+    if (!p)
+        gs_stack_find_python(); /* what this call saw is still right */
+    return define(s, p, w, python, cut, hash);
+}

@@ -1,0 +1,46 @@
+/* libunwind, opened so that nobody else sees it. */
+#include "interpose/stack_native.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <string.h>
+#include "interpose/stack_python.h"
+
+#define LIBUNWIND "libunwind.so.8"
+
+int (*gs_unwind)(void **addresses, int size);
+struct gs_elf_range gs_stack_self;
+
+static int note_self(struct dl_phdr_info *info, size_t size, void *unused)
+{
+    struct gs_elf_range r = gs_elf_range(info);
+    uintptr_t here = (uintptr_t)&gs_native_open;
+    if (here < r.lo || here >= r.hi)
+        return 0;
+    gs_stack_self = r;
+    return 1;
+}
+
+/* Not dlsym: libgpuspy defines that name itself. */
+static int find_unwind(struct dl_phdr_info *info, size_t size, void *unused)
+{
+    const char *slash = strrchr(info->dlpi_name, '/');
+    if (strncmp(slash ? slash + 1 : info->dlpi_name, LIBUNWIND, sizeof LIBUNWIND - 1))
+        return 0;
+    *(void **)&gs_unwind = gs_elf_symbol(info, "unw_backtrace");
+    return gs_unwind != NULL;
+}
+
+void gs_native_open(void)
+{
+    if (gs_unwind)
+        return;
+    dl_iterate_phdr(note_self, NULL);
+    if (!dlopen(LIBUNWIND, RTLD_NOW | RTLD_LOCAL)) {
+        gs_stack_lacks("no native stacks: cannot open " LIBUNWIND);
+        return;
+    }
+    dl_iterate_phdr(find_unwind, NULL);
+    if (!gs_unwind)
+        gs_stack_lacks("no native stacks: " LIBUNWIND " has no unw_backtrace");
+}
