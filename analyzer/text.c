@@ -1,0 +1,172 @@
+#include "analyzer/text.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "analyzer/term.h"
+
+#define TEXT_MAX 4096
+
+/* What follows `folder`/ in `path`, or NULL where it does not lie below. */
+static const char *below(const char *path, const char *folder)
+{
+    size_t n = folder ? strlen(folder) : 0;
+
+    while (n > 1 && folder[n - 1] == '/')
+        n--;
+    if (n < 2 || strncmp(path, folder, n) != 0 || path[n] != '/')
+        return NULL;
+    return path + n + 1;
+}
+
+static bool needs_quotes(const char *text)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+=:,@%";
+
+    return !*text || text[strspn(text, plain)] || *text == '-';
+}
+
+char *text_path_here(char *out, size_t size, const char *path)
+{
+    char cwd[PATH_MAX], clean[TEXT_MAX];
+    const char *here = getcwd(cwd, sizeof cwd) ? below(path, cwd) : NULL;
+
+    term_clean(clean, sizeof clean, here ? here : path, true);
+    if (!needs_quotes(clean)) {
+        snprintf(out, size, "%s", clean);
+        return out;
+    }
+    size_t at = (size_t)snprintf(out, size, "%s'", *clean == '-' ? "./" : "");
+    for (const char *p = clean; *p && at + 6 < size; p++)
+        at += (size_t)snprintf(out + at, size - at, *p == '\'' ? "'\\''" : "%c", *p);
+    snprintf(out + at, size - at, "'");
+    return out;
+}
+
+/* Bytes from the end of `text` that fit into `columns`, never half a character. */
+static const char *tail(const char *text, int columns)
+{
+    const char *p = text + strlen(text);
+
+    while (p > text) {
+        const char *before = p - 1;
+        while (before > text && ((unsigned char)*before & 0xc0) == 0x80)
+            before--;
+        if (term_columns(before) > columns)
+            break;
+        p = before;
+    }
+    return p;
+}
+
+char *text_elide(char *out, size_t size, const char *text, int columns, bool utf8)
+{
+    const char *mark = utf8 ? "…" : "...";
+    int room = columns - (utf8 ? 1 : 3);
+
+    if (term_columns(text) <= columns || room < 2) {
+        snprintf(out, size, "%.*s", (int)term_fit(text, columns < 0 ? 0 : columns), text);
+        return out;
+    }
+    int head = room / 3; /* the end says more: of a path the file, of a function its own name */
+    snprintf(out, size, "%.*s%s%s", (int)term_fit(text, head), text, mark, tail(text, room - head));
+    return out;
+}
+
+/* Folders whose content is named by what follows them. */
+static const char *library_name(const char *path)
+{
+    static const char *const folders[] = {"/site-packages/", "/dist-packages/"};
+
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        const char *at = strstr(path, folders[i]);
+        if (at)
+            return at + strlen(folders[i]);
+    }
+    return NULL;
+}
+
+/* The end of a path from a slash on, as long as it fits: ".../data/loader.py". */
+static bool elide_folders(char *out, size_t size, const char *path, int columns, const char *mark,
+                          int mark_columns)
+{
+    for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
+        if (term_columns(slash) + mark_columns <= columns) {
+            snprintf(out, size, "%s%s", mark, slash);
+            return true;
+        }
+    }
+    return false;
+}
+
+char *text_path(char *out, size_t size, const char *path, const char *cwd, int columns, bool utf8)
+{
+    char clean[TEXT_MAX];
+    const char *shown = below(path, cwd), *library = library_name(shown ? shown : path);
+
+    term_clean(clean, sizeof clean, library ? library : shown ? shown : path, utf8);
+    if (term_columns(clean) <= columns ||
+        !elide_folders(out, size, clean, columns, utf8 ? "…" : "...", utf8 ? 1 : 3))
+        text_elide(out, size, clean, columns, utf8);
+    return out;
+}
+
+/* "a::b<int>::c(float) const [clone .isra.0]" → "a::b::c". operator<, operator() and names in
+ * parentheses ("(anonymous namespace)::f") survive. */
+static void strip(char *text)
+{
+    char *to = text;
+    int depth = 0;
+
+    for (const char *p = text; *p; p++) {
+        static const char op[] = "operator", anonymous[] = "(anonymous namespace)";
+        if (!depth && strncmp(p, anonymous, sizeof anonymous - 1) == 0) {
+            memmove(to, p, sizeof anonymous - 1);
+            to += sizeof anonymous - 1;
+            p += sizeof anonymous - 2;
+        } else if (!depth && strncmp(p, op, sizeof op - 1) == 0 && strchr("<>(-", p[sizeof op - 1]) &&
+                   p[sizeof op - 1]) {
+            size_t n = sizeof op - 1 + strspn(p + sizeof op - 1, "<>()-=");
+            memmove(to, p, n);
+            to += n;
+            p += n - 1;
+            if (*(p + 1) != '(')
+                break;
+        } else if (*p == '<') {
+            depth++;
+        } else if (*p == '>' && depth) {
+            depth--;
+        } else if (!depth && (*p == '(' || *p == '[') && to > text) {
+            break;
+        } else if (!depth) {
+            *to++ = *p;
+        }
+    }
+    while (to > text && to[-1] == ' ')
+        to--;
+    *to = 0;
+}
+
+/* Templates are demangled with their return type in front: "void f" → "f". */
+static char *without_return_type(char *text)
+{
+    char *space = strrchr(text, ' ');
+
+    if (!space || strstr(text, "operator") || strstr(text, "(anonymous"))
+        return text;
+    return space + 1;
+}
+
+char *text_function(char *out, size_t size, const char *function, int columns, bool utf8)
+{
+    char clean[TEXT_MAX], *name = clean;
+
+    term_clean(clean, sizeof clean, function, utf8);
+    /* Python's own names ("<module>", "f.<locals>.<lambda>") are no templates. */
+    if (clean[0] != '<' && !strstr(clean, ".<")) {
+        strip(clean);
+        name = without_return_type(clean);
+    }
+    return text_elide(out, size, name, columns, utf8);
+}

@@ -1,0 +1,38 @@
+/* Numbers for people: bytes, durations, counts; and strict reading of what people type.
+ *
+ * Formatting writes into a caller's buffer of at least UNITS_TEXT bytes and returns that buffer, so
+ * that it can stand in a printf's argument list. Nothing here depends on the locale. */
+#ifndef GPUSPY_UNITS_H
+#define GPUSPY_UNITS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define UNITS_TEXT 40
+#define UNITS_WHY 96
+
+/* "512 B", "1.50 KiB", "14.90 GiB": binary units, two decimals from KiB upward. */
+char *format_bytes(char out[UNITS_TEXT], uint64_t bytes);
+/* The same with a sign in front: "+1.50 KiB", "-512 B", "0 B". */
+char *format_bytes_signed(char out[UNITS_TEXT], int64_t bytes);
+/* Decimal, as link speeds are given: "12.4 GB/s". */
+char *format_rate(char out[UNITS_TEXT], double bytes_per_s);
+/* "830 ns", "12.5 us", "875 ms", "1.53 s", "2 min 03 s", "1 h 02 min"; three significant figures
+ * below a minute. Never negative; not a number prints as "?". */
+char *format_seconds(char out[UNITS_TEXT], double seconds);
+/* "1,234,567". */
+char *format_count(char out[UNITS_TEXT], uint64_t n);
+/* A share of 1 as per cent: "0 %", "<0.1 %", "4.2 %", "37 %". */
+char *format_share(char out[UNITS_TEXT], double share);
+
+/* A whole number of things: "1000000", "1_000_000", "1e9", "7B", "1.5B", "350M", "125k" (k, M, G, B,
+ * T are powers of 1000; case matters only for k/K, which are the same). The arithmetic is exact:
+ * "0.1k" is 100, "1.5" is refused. Without a sign, a blank or anything behind it. On failure false,
+ * `*out` untouched and the reason in `why` ("is negative"), to be put behind the text. */
+bool parse_count(const char *text, uint64_t *out, char why[UNITS_WHY]);
+/* Bytes: "1024", "24GiB", "1.5MiB", "24GB"; KiB … TiB are powers of 1024, kB … TB powers of 1000,
+ * "24G" is 24 GiB as nvidia-smi and Slurm mean it. A fraction of a byte is rounded down. */
+bool parse_bytes(const char *text, uint64_t *out, char why[UNITS_WHY]);
+
+#endif
