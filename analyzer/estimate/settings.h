@@ -1,0 +1,33 @@
+/* The options that describe a model, the same in every command that has them. */
+#ifndef GPUSPY_ESTIMATE_SETTINGS_H
+#define GPUSPY_ESTIMATE_SETTINGS_H
+
+#include "analyzer/estimate/estimate.h"
+#include "analyzer/options.h"
+
+struct estimate_settings {
+    uint64_t params; /* 0: not given */
+    const char *optimizer, *precision;
+    bool master_weights;
+};
+
+#define ESTIMATE_SETTINGS_DEFAULT {.params = 0, .optimizer = "adam", .precision = "fp32"}
+
+/* Rows for an option table whose settings have a struct estimate_settings called `member`. The
+ * optimizer is a text, not a choice, so that known ones that cannot be computed get a reason. */
+#define ESTIMATE_OPTIONS(type, member)                                                             \
+    {"params", 'p', OPTION_COUNT, offsetof(type, member.params), "N", NULL, 1, ESTIMATE_PARAMS_MAX, \
+     "number of parameters of the model: 1e9, 7B, 350M"},                                          \
+        {"optimizer", 0, OPTION_TEXT, offsetof(type, member.optimizer), "NAME",                    \
+         estimate_optimizers, 0, 0, "optimizer; the default is adam"},                    \
+        {"precision", 0, OPTION_CHOICE, offsetof(type, member.precision), "NAME",                  \
+         estimate_precisions, 0, 0, "number format; the default is fp32"},                \
+        {"master-weights", 0, OPTION_FLAG, offsetof(type, member.master_weights), NULL, NULL, 0, 0, \
+         "with bf16 or fp16: the optimizer keeps float32 weights and states (DeepSpeed, "          \
+         "Megatron-LM)"}
+
+/* Fills `e`; false after a line on stderr where the settings do not go together. */
+bool estimate_from_settings(const char *command, const struct estimate_settings *s,
+                            struct estimate *e);
+
+#endif
