@@ -1,0 +1,74 @@
+/* gpuspy: finds the command, and makes sure that what it printed has arrived. */
+#include <errno.h>
+#include <fcntl.h>
+#include <locale.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "analyzer/command.h"
+#include "analyzer/term.h"
+
+/* A standard stream that was closed would be the next file that is opened, and a line printed would
+ * land in it. Descriptors are put there that cannot be used (reading for output, writing for input);
+ * close-on-exec, so that a program run by us finds them closed as we did. */
+static void guard_standard_streams(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            if (open("/dev/null", (fd ? O_RDONLY : O_WRONLY) | O_CLOEXEC) != fd)
+                _exit(EXIT_INPUT);
+}
+
+/* The reader of a pipe went away (`| head`): it knows, and nothing needs to be said. */
+static bool reader_left(void)
+{
+    struct pollfd p = {.fd = STDOUT_FILENO};
+
+    return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
+}
+
+/* A full disk or a closed pipe is seen at the latest here. */
+static int close_output(int code)
+{
+    bool failed = ferror(stdout), quiet = failed && reader_left();
+    const char *why = "an earlier write failed";
+
+    errno = 0;
+    if (fflush(stdout) != 0) {
+        failed = true;
+        quiet = errno == EPIPE;
+        why = strerror(errno);
+    }
+    if (fclose(stdout) != 0 && !failed) {
+        failed = true;
+        why = strerror(errno);
+    }
+    if (failed && !quiet)
+        complain("cannot write the output: %s; what was printed is not complete", why);
+    return failed && !code ? EXIT_INPUT : code;
+}
+
+int main(int argc, char **argv)
+{
+    guard_standard_streams();
+    setlocale(LC_CTYPE, "");
+    const char *name = argc > 1 ? argv[1] : "";
+    const struct command *c = command_find(name);
+    int code = EXIT_YES;
+
+    if (c)
+        code = c->run(argc - 2, argv + 2);
+    else if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
+        puts("gpuspy " GPUSPY_VERSION);
+    else if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+        help_overview(stdout);
+    else if (*name)
+        code = command_unknown(name);
+    else {
+        help_overview(stderr);
+        code = EXIT_USAGE;
+    }
+    return close_output(code);
+}

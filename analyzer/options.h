@@ -1,0 +1,48 @@
+/* Command-line options from tables: parsing, --help, completion and the man page read the same rows.
+ *
+ * A command has a struct of settings, filled with defaults before parsing, and a table of rows that
+ * say where each option's value goes in it. */
+#ifndef GPUSPY_OPTIONS_H
+#define GPUSPY_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum option_kind {
+    OPTION_FLAG,   /* bool, becomes true */
+    OPTION_TEXT,   /* const char *, not empty */
+    OPTION_FILE,   /* const char *, not empty; completed as a file name */
+    OPTION_CHOICE, /* const char *, one of `words` */
+    OPTION_NUMBER, /* int, min..max */
+    OPTION_COUNT,  /* uint64_t, parse_count; min..max */
+    OPTION_BYTES,  /* uint64_t, parse_bytes; min..max */
+};
+
+struct option_row {
+    const char *name;     /* without the dashes; NULL ends the table */
+    char letter;          /* 0: none */
+    enum option_kind kind;
+    size_t at;            /* offset of the value in the settings */
+    const char *argument; /* how help calls the value; NULL for flags */
+    const char *words;    /* "a|b|c": what help lists and completion offers; OPTION_CHOICE takes no other */
+    double min, max;      /* OPTION_NUMBER, OPTION_COUNT, OPTION_BYTES */
+    const char *help;     /* what it does, starting in lower case */
+};
+
+struct command;
+
+enum { OPTIONS_HELP = -1, OPTIONS_BAD = -2 };
+
+/* Reads argv[0..argc) (the words behind the command's name) into `settings`. Operands are moved to
+ * the front of argv; their number is returned. "--" ends the options, and so does the first operand
+ * where the command says so. OPTIONS_HELP after --help was printed on stdout, OPTIONS_BAD after a
+ * line on stderr. Values point into argv. */
+int options_parse(const struct command *command, int argc, char **argv, void *settings);
+
+/* The word of `words` ("a|b|c") nearest to `text` if it is near enough to be a slip of the hand,
+ * copied to out; false: none. */
+bool options_nearest(const char *text, const char *words, char *out, size_t size);
+/* Whether `text` is one of `words`. */
+bool options_is_word(const char *text, const char *words);
+
+#endif
