@@ -1,0 +1,128 @@
+/* gpuspy report: opens the recording, builds the report, hands it to a view. */
+#include <stdint.h>
+#include <stdio.h>
+#include "analyzer/command.h"
+#include "analyzer/estimate/settings.h"
+#include "analyzer/report.h"
+#include "analyzer/symbol/symbol.h"
+#include "analyzer/term.h"
+#include "analyzer/view_text.h"
+
+#define TOP_TEXT 8  /* rows of each list on a terminal */
+#define TOP_JSON 50
+
+struct settings {
+    struct estimate_settings model;
+    int top, device;
+    bool json, native;
+};
+
+static const struct option_row options[] = {
+    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
+     "print JSON: sizes in bytes, times in seconds"},
+    {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
+     "show the N largest of each list; the default is 8, with --json 50"},
+    {"device", 'd', OPTION_NUMBER, offsetof(struct settings, device), "N", NULL, 0, 63,
+     "only GPU N, as the program numbers it"},
+    {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
+     "show the calls that led to a place, C and C++ functions included"},
+    ESTIMATE_OPTIONS(struct settings, model),
+    {0},
+};
+
+static const struct example examples[] = {
+    {"gpuspy report run.db", "what was live at the peak, why the out of memory, what waits"},
+    {"gpuspy report --json run.db | jq .oom", "the same for a script"},
+    {"gpuspy report --params 1.3B --precision amp run.db",
+     "the measured peak beside what such a model needs"},
+    {"gpuspy report runs/", "all processes of the run recorded in a folder"},
+    {0},
+};
+
+const struct command_text text_report = {
+    .options = options,
+    .about =
+        "Reads a recording and says, in this order: why memory ran out, if it did; what was live at "
+        "the peak, by line of code; which lines wait for the GPU and which copy; what was never freed "
+        "or keeps growing; what to do.\n\n"
+        "The other processes of the same run are found beside the file and reported together. A "
+        "recording whose program was killed is completed first. With --params, --optimizer and "
+        "--precision the measured peak is set beside what the model needs at least (see 'gpuspy help "
+        "estimate').",
+    .examples = examples,
+};
+
+static void say_problems(const struct symbolizer *s)
+{
+    const char *path, *problem;
+
+    for (size_t i = 0; (problem = symbolizer_problem(s, i, &path)); i++)
+        complain("'%s' %s; its functions stay addresses", path, problem);
+}
+
+static bool print(const struct settings *s, const struct gs_report *report, const char *database)
+{
+    if (s->json)
+        return gs_view_json(report, stdout) == 0;
+    view_text(&(struct view_text){.report = report,
+                                  .term = term_of(stdout),
+                                  .out = stdout,
+                                  .top = s->top ? (size_t)s->top : TOP_TEXT,
+                                  .native = s->native,
+                                  .database = database});
+    return true;
+}
+
+static int report(const struct settings *s, const struct gs_options *options_, char **paths, size_t n)
+{
+    char error[1024] = "";
+    int code = EXIT_INPUT;
+    struct gs_run *run =
+        gs_run_open((const char *const *)paths, n, options_, error, sizeof error);
+    struct gs_report *built = run ? gs_report_build(run, options_, error, sizeof error) : NULL;
+
+    if (!built)
+        complain("report: %s", error);
+    else
+        code = print(s, built, paths[0]) ? EXIT_YES : EXIT_INPUT;
+    if (built)
+        gs_report_free(built);
+    if (run)
+        gs_run_close(run);
+    return code;
+}
+
+int cmd_report(int argc, char **argv)
+{
+    struct settings s = {.model = ESTIMATE_SETTINGS_DEFAULT, .device = -1};
+    struct estimate e;
+    struct gs_estimate_bytes bytes;
+    int operands = options_parse(&command_report, argc, argv, &s);
+
+    if (operands < 0)
+        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands == 0) {
+        complain("report: which recording? give a file, such as: gpuspy report run.db");
+        return EXIT_USAGE;
+    }
+    struct symbolizer *symbols = symbolizer_new();
+    struct gs_options options_ = {.top = s.top ? (unsigned)s.top : TOP_JSON,
+                                  .by_device = s.device >= 0,
+                                  .device = s.device,
+                                  .symbol = symbols ? symbolizer_name : NULL,
+                                  .symbol_data = symbols};
+    if (s.model.params) {
+        if (!estimate_from_settings("report", &s.model, &e)) {
+            symbolizer_free(symbols);
+            return EXIT_USAGE;
+        }
+        bytes = (struct gs_estimate_bytes){(double)e.weights, (double)e.gradients,
+                                           (double)(e.optimizer + e.master), (double)e.total};
+        options_.estimate = &bytes;
+    }
+    int code = report(&s, &options_, argv, (size_t)operands);
+    if (s.native && symbols)
+        say_problems(symbols);
+    symbolizer_free(symbols);
+    return code;
+}

@@ -1,0 +1,178 @@
+/* gpuspy run: starts a program with the recorder in it, ends as the program did, and says what was
+ * recorded. launch.c has the process, recorded.c what is said afterwards. */
+#include <errno.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "analyzer/command.h"
+#include "analyzer/launch.h"
+#include "analyzer/recorded.h"
+#include "analyzer/term.h"
+
+struct settings {
+    const char *output, *stacks;
+    int native_depth; /* 0: the recorder's default */
+    bool torch_cpu, quiet, no_summary;
+};
+
+static const struct option_row options[] = {
+    {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
+     "record to FILE; the default is run.db. A file that exists is kept: the next free name is taken "
+     "and printed"},
+    {"stacks", 0, OPTION_CHOICE, offsetof(struct settings, stacks), "WHICH",
+     "python|native|both|none", 0, 0, "which call stacks to record; the default is both"},
+    {"native-depth", 0, OPTION_NUMBER, offsetof(struct settings, native_depth), "N", NULL, 1, 4096,
+     "record at most N native frames of a stack"},
+    {"torch-cpu", 0, OPTION_FLAG, offsetof(struct settings, torch_cpu), NULL, NULL, 0, 0,
+     "record PyTorch's CPU tensors too"},
+    {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0,
+     "say nothing unless something is wrong"},
+    {"no-summary", 0, OPTION_FLAG, offsetof(struct settings, no_summary), NULL, NULL, 0, 0,
+     "no summary at the end"},
+    {0},
+};
+
+static const struct example examples[] = {
+    {"gpuspy run -- python train.py --epochs 3", "record a training script to run.db"},
+    {"gpuspy run -o leak.db --stacks python -- torchrun --nproc-per-node 8 train.py",
+     "record every process of a distributed run, with Python stacks only"},
+    {"gpuspy run --torch-cpu -- python train.py", "record PyTorch's CPU tensors as well"},
+    {0},
+};
+
+const struct command_text text_run = {
+    .options = options,
+    .about =
+        "Runs a program with libgpuspy.so preloaded. Every process of it that uses CUDA records its "
+        "allocations, copies and waits, with the lines of code that made them. When the program has "
+        "ended, however it ended, the recording is completed and a summary printed on stderr.\n\n"
+        "It ends as the program did: with the same exit status, or by the same signal; with 127 where "
+        "the program does not exist, 126 where it cannot be executed, and 125 where gpuspy cannot "
+        "start it. Signals that gpuspy gets are passed on to the program.",
+    .examples = examples,
+    .program_follows = true,
+};
+
+/* A file in the working directory as an absolute path, because the program may change directory. */
+static bool absolute(const char *path, char *out, size_t size)
+{
+    char cwd[PATH_MAX];
+    int n;
+
+    if (path[0] == '/')
+        n = snprintf(out, size, "%s", path);
+    else if (getcwd(cwd, sizeof cwd))
+        n = snprintf(out, size, "%s/%s", strcmp(cwd, "/") ? cwd : "", path);
+    else
+        return false;
+    return n > 0 && (size_t)n < size;
+}
+
+/* Where recordings cannot be written, the job still runs, without the recorder: it is more important
+ * than its recording. */
+static bool can_record(const char *db)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(db, '/');
+    struct stat st;
+
+    snprintf(folder, sizeof folder, "%.*s", slash == db ? 1 : (int)(slash - db), db);
+    if (stat(folder, &st) == 0 && !S_ISDIR(st.st_mode))
+        errno = ENOTDIR;
+    else if (stat(db, &st) == 0 && S_ISDIR(st.st_mode))
+        errno = EISDIR;
+    else if (access(folder, W_OK | X_OK) == 0)
+        return true;
+    complain("run: cannot record to '%s': %s; the program runs unrecorded", db, strerror(errno));
+    return false;
+}
+
+/* What ties the processes of the run together; an outer one (a run that spans machines) stays. */
+static const char *run_id(void)
+{
+    static char id[40];
+    const char *outer = getenv("GPUSPY_RUN_ID");
+    uint64_t random[2] = {(uint64_t)time(NULL), (uint64_t)getpid()};
+
+    if (outer && *outer)
+        return outer;
+    if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0)
+        random[1] ^= (uint64_t)clock();
+    snprintf(id, sizeof id, "%016llx%016llx", (unsigned long long)random[0],
+             (unsigned long long)random[1]);
+    return id;
+}
+
+static void set_environment(const struct settings *s, struct launch *l, const char *db,
+                            const char *id)
+{
+    static char depth[16];
+
+    launch_set(l, "GPUSPY_DB", db);
+    launch_set(l, "GPUSPY_RUN_ID", id);
+    if (s->stacks)
+        launch_set(l, "GPUSPY_STACKS", s->stacks);
+    if (s->native_depth) {
+        snprintf(depth, sizeof depth, "%d", s->native_depth);
+        launch_set(l, "GPUSPY_NATIVE_DEPTH", depth);
+    }
+    if (s->torch_cpu)
+        launch_set(l, "GPUSPY_TORCH_CPU", "1");
+    /* One summary is enough: ours, which sees all processes, or none. */
+    launch_set(l, "GPUSPY_QUIET", "1");
+}
+
+/* The summary is for the person at the terminal: the job's own status is kept for launch_end. */
+static int record(const struct settings *s, struct launch *l, const char *db)
+{
+    struct recorded r = {.db = db,
+                         .run_id = run_id(),
+                         .started = time(NULL),
+                         .program = l->argv[0],
+                         .torch_cpu = s->torch_cpu,
+                         .quiet = s->quiet};
+    int code;
+
+    if (!launch_find_library(l))
+        return LAUNCH_FAILED;
+    set_environment(s, l, db, r.run_id);
+    if (!launch_wait(l, &code))
+        return code;
+    if (!s->no_summary)
+        recorded_say(&r);
+    return launch_end(l);
+}
+
+int cmd_run(int argc, char **argv)
+{
+    struct settings s = {0};
+    struct launch launch = {.argv = argv};
+    char db[PATH_MAX];
+    const char *output;
+    int operands = options_parse(&command_run, argc, argv, &s), code;
+
+    if (operands < 0)
+        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands == 0) {
+        complain("run: which program? write it behind --, such as: gpuspy run -- python train.py");
+        return EXIT_USAGE;
+    }
+    argv[operands] = NULL; /* operands only moved forward, and argv[argc] is NULL already */
+    output = s.output ? s.output : getenv("GPUSPY_DB");
+    if (!output || !*output)
+        output = "run.db";
+    if (!absolute(output, db, sizeof db)) {
+        complain("run: cannot make a path of '%s': it is too long, or there is no working directory",
+                 output);
+        return LAUNCH_FAILED;
+    }
+    if (can_record(db))
+        return record(&s, &launch, db);
+    return launch_wait(&launch, &code) ? launch_end(&launch) : code;
+}

@@ -1,0 +1,21 @@
+/* What `gpuspy run` says after the program has ended. */
+#ifndef GPUSPY_RECORDED_H
+#define GPUSPY_RECORDED_H
+
+#include <stdbool.h>
+#include <time.h>
+
+struct recorded {
+    const char *db;      /* absolute; what was asked for, the recorder may have taken another name */
+    const char *run_id;
+    time_t started;      /* files older than that are not this run's */
+    const char *program; /* as it was typed */
+    bool torch_cpu;      /* CPU tensors were asked for */
+    bool quiet;          /* only what is wrong */
+};
+
+/* Finds the databases of the run in the folder of `db`, completes those whose process was killed, and
+ * prints the summary on stderr: peaks, out of memory, what to type next. */
+void recorded_say(const struct recorded *r);
+
+#endif
