@@ -72,15 +72,11 @@ void help_option_name(const struct option_row *row, char *out, size_t size)
 
 void help_option_text(const struct option_row *row, char *out, size_t size)
 {
-    size_t at = (size_t)snprintf(out, size, "%s%s", row->help, row->words ? ": " : "");
+    char known[512] = "";
 
-    for (const char *p = row->words; p && *p && at + 3 < size; p++) {
-        if (*p != '|')
-            out[at++] = *p;
-        else if (p[1])
-            at += (size_t)snprintf(out + at, size - at, ", ");
-        out[at] = 0;
-    }
+    if (row->words)
+        options_list(row->words, known, sizeof known);
+    snprintf(out, size, "%s%s%s", row->help, row->words ? "; one of " : "", known);
 }
 
 static void option_line(FILE *f, const char *name, bool has_letter, const char *help)
@@ -114,18 +110,19 @@ void help_command(const struct command *c, FILE *f)
 void help_overview(FILE *f)
 {
     fputs("Usage: gpuspy COMMAND [OPTION...]\n\n"
-          "Records what a program does with a GPU's memory and where it waits, without changing\n"
-          "the program, and says afterwards which line of Python is to blame.\n\n"
+          "Records what a program does with a GPU's memory and where it waits, without\n"
+          "changing the program, and says afterwards which line of Python is to blame.\n\n"
           "Commands:\n",
           f);
     for (const struct command *const *c = commands; *c; c++)
         fprintf(f, "  %-10s %s\n", (*c)->name, (*c)->summary);
     fputs("\nStart with:\n"
-          "  gpuspy run -- python train.py    record (or: LD_PRELOAD=libgpuspy.so python train.py)\n"
+          "  gpuspy run -- python train.py    record; the same by hand:\n"
+          "                                   LD_PRELOAD=libgpuspy.so python train.py\n"
           "  gpuspy report run.db             read what happened\n\n"
           "'gpuspy COMMAND --help' explains a command, 'gpuspy --version' prints the version.\n"
-          "Exit status: 0 success, 1 the answer is no, 2 usage, 3 bad input. 'run' ends as the\n"
-          "program that it ran.\n",
+          "Exit status: 0 success, 1 the answer is no, 2 usage, 3 bad input; 'run' ends as\n"
+          "the program that it ran.\n",
           f);
 }
 

@@ -26,7 +26,7 @@ static const struct option_row options[] = {
      "record to FILE; the default is run.db. A file that exists is kept: the next free name is taken "
      "and printed"},
     {"stacks", 0, OPTION_CHOICE, offsetof(struct settings, stacks), "WHICH",
-     "python|native|both|none", 0, 0, "which call stacks to record; the default is both"},
+     "python|native|both|none", 0, 0, "call stacks to record, both if not given"},
     {"native-depth", 0, OPTION_NUMBER, offsetof(struct settings, native_depth), "N", NULL, 1, 4096,
      "record at most N native frames of a stack"},
     {"torch-cpu", 0, OPTION_FLAG, offsetof(struct settings, torch_cpu), NULL, NULL, 0, 0,

@@ -10,16 +10,16 @@ static void spaced(FILE *f, const char *words)
             fputc(*words == '|' ? ' ' : *words, f);
 }
 
-/* "--output|-o) what follows it ;;" for every option that takes a value. */
+/* "run:--output|run:-o) what follows it ;;" for every option that takes a value. */
 static void values(FILE *f, const struct command *c)
 {
     for (const struct option_row *r = c->text->options; r->name; r++) {
         if (r->kind == OPTION_FLAG)
             continue;
-        fprintf(f, "            %s:--%s", c->name, r->name);
+        fprintf(f, "        %s:--%s", c->name, r->name);
         if (r->letter)
             fprintf(f, "|%s:-%c", c->name, r->letter);
-        fputs(")\n                ", f);
+        fputs(")\n            ", f);
         if (r->words) {
             fputs("mapfile -t COMPREPLY < <(compgen -W '", f);
             spaced(f, r->words);
@@ -29,7 +29,7 @@ static void values(FILE *f, const struct command *c)
         } else {
             fputs("COMPREPLY=()", f);
         }
-        fputs("\n                return ;;\n", f);
+        fputs("\n            return ;;\n", f);
     }
 }
 

@@ -35,6 +35,19 @@ bool options_is_word(const char *text, const char *words)
     return each_word(words, same_word, (void *)(uintptr_t)text);
 }
 
+void options_list(const char *words, char *out, size_t size)
+{
+    size_t at = 0;
+
+    out[0] = 0;
+    for (; *words && at < size; words += *words == '|') {
+        size_t length = strcspn(words, "|");
+        if (length)
+            at += (size_t)snprintf(out + at, size - at, "%s%.*s", at ? ", " : "", (int)length, words);
+        words += length;
+    }
+}
+
 #define WORD_MAX 24
 
 /* Edits (insert, drop, change, swap neighbours) between two words. */
@@ -125,22 +138,35 @@ static bool take_text(const struct value *v)
 
 static bool take_choice(const struct value *v)
 {
-    char near[WORD_MAX + 1], hint[WORD_MAX + 24] = "";
+    char near[WORD_MAX + 1], hint[WORD_MAX + 24] = "", known[512];
 
     if (options_is_word(v->text, v->row->words))
         return take_text(v);
     if (options_nearest(v->text, v->row->words, near, sizeof near))
         snprintf(hint, sizeof hint, "did you mean '%s'? ", near);
+    options_list(v->row->words, known, sizeof known);
     complain("%s: --%s: '%s' is not known; %sone of %s", v->command->name, v->row->name, v->text,
-             hint, v->row->words);
+             hint, known);
     return false;
+}
+
+/* 1e15 and not printf's 1e+15: as people type it. */
+static const char *plain(char *out, size_t size, double x)
+{
+    char *plus;
+
+    snprintf(out, size, "%.15g", x);
+    if ((plus = strchr(out, '+')))
+        memmove(plus, plus + 1, strlen(plus));
+    return out;
 }
 
 static bool out_of_range(const struct value *v)
 {
-    char range[96];
+    char range[96], min[32], max[32];
 
-    snprintf(range, sizeof range, "give a number from %.15g to %.15g", v->row->min, v->row->max);
+    snprintf(range, sizeof range, "give a number from %s to %s", plain(min, sizeof min, v->row->min),
+             plain(max, sizeof max, v->row->max));
     return bad(v, "is out of range", range);
 }
 

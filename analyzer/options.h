@@ -42,6 +42,8 @@ int options_parse(const struct command *command, int argc, char **argv, void *se
 /* The word of `words` ("a|b|c") nearest to `text` if it is near enough to be a slip of the hand,
  * copied to out; false: none. */
 bool options_nearest(const char *text, const char *words, char *out, size_t size);
+/* "a|b|c|" → "a, b, c". */
+void options_list(const char *words, char *out, size_t size);
 /* Whether `text` is one of `words`. */
 bool options_is_word(const char *text, const char *words);
 

@@ -19,9 +19,9 @@ struct estimate_settings {
     {"params", 'p', OPTION_COUNT, offsetof(type, member.params), "N", NULL, 1, ESTIMATE_PARAMS_MAX, \
      "number of parameters of the model: 1e9, 7B, 350M"},                                          \
         {"optimizer", 0, OPTION_TEXT, offsetof(type, member.optimizer), "NAME",                    \
-         estimate_optimizers, 0, 0, "optimizer; the default is adam"},                    \
+         estimate_optimizers, 0, 0, "optimizer, adam if not given"},                    \
         {"precision", 0, OPTION_CHOICE, offsetof(type, member.precision), "NAME",                  \
-         estimate_precisions, 0, 0, "number format; the default is fp32"},                \
+         estimate_precisions, 0, 0, "number format, fp32 if not given"},                \
         {"master-weights", 0, OPTION_FLAG, offsetof(type, member.master_weights), NULL, NULL, 0, 0, \
          "with bf16 or fp16: the optimizer keeps float32 weights and states (DeepSpeed, "          \
          "Megatron-LM)"}
