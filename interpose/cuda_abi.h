@@ -25,6 +25,8 @@ typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef CUstream cudaStream_t;
 typedef CUevent cudaEvent_t;
 typedef CUmemoryPool cudaMemPool_t;
+typedef struct CUexecAffinityParam_st CUexecAffinityParam;
+typedef struct CUctxCreateParams_st CUctxCreateParams;
 
 typedef struct {
     unsigned char bytes[16];
