@@ -1,0 +1,35 @@
+/* Finding the functions that gpuspy stands in front of. */
+#ifndef GPUSPY_RESOLVE_H
+#define GPUSPY_RESOLVE_H
+
+#include <stdint.h>
+#include "interpose/api.h"
+
+/* The C library's own dlsym and dlvsym, found without calling either (both are ours by name). May
+ * be called at any time, from anywhere. */
+void *gs_real_dlsym(void *handle, const char *name);
+void *gs_real_dlvsym(void *handle, const char *name, const char *version);
+
+/* Where the loader's functions are; door_dlsym's assembly jumps there. Set by gs_real_find. */
+extern void *gs_dlsym_at, *gs_dlvsym_at;
+void gs_real_find(void);
+
+/* Slow path of gs_real: looks for the row's function and fills its slot. NULL if it is in nothing
+ * that is loaded. errno is kept. */
+void *gs_resolve(uint16_t api);
+/* A function that is in no row, by name. Not cached. */
+void *gs_resolve_name(enum gs_library library, const char *name);
+
+/* The real function behind a wrapper. */
+static inline void *gs_real(uint16_t api)
+{
+    void *real = atomic_load_explicit(&gs_reals[api], memory_order_acquire);
+    return __builtin_expect(real != NULL, 1) ? real : gs_resolve(api);
+}
+
+/* Handle of the loaded object whose file name starts with `prefix` ("libcudart.so", "libc10.so"),
+ * wherever and with whatever flags it was loaded; the n-th of them, from 0. Kept loaded from now
+ * on. NULL if there is none. */
+void *gs_loaded(const char *prefix, int n);
+
+#endif
