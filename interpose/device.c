@@ -1,0 +1,149 @@
+#include "interpose/device.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include "interpose/resolve.h"
+
+/* Real functions that are asked on gpuspy's own account. */
+static void *asked(enum gs_library library, const char *name, _Atomic(void *) * cache)
+{
+    void *found = atomic_load_explicit(cache, memory_order_acquire);
+    if (found) return found;
+    found = gs_resolve_name(library, name);
+    if (found) atomic_store_explicit(cache, found, memory_order_release);
+    return found;
+}
+
+#define ASK(layer, result, name, ...)                                                              \
+    static result (*real_##name(void)) (__VA_ARGS__)                                               \
+    {                                                                                              \
+        static _Atomic(void *) cache;                                                              \
+        return (result(*)(__VA_ARGS__))asked(GS_LIBRARY_##layer, #name, &cache);                     \
+    }
+ASK(RT, cudaError_t, cudaGetDevice, int *)
+ASK(RT, cudaError_t, cudaMemGetInfo, size_t *, size_t *)
+ASK(DRV, CUresult, cuCtxGetDevice, CUdevice *)
+ASK(DRV, CUresult, cuDeviceGetName, char *, int, CUdevice)
+ASK(DRV, CUresult, cuDeviceTotalMem_v2, size_t *, CUdevice)
+ASK(DRV, CUresult, cuMemGetInfo_v2, size_t *, size_t *)
+ASK(DRV, CUresult, cuDevicePrimaryCtxGetState, CUdevice, unsigned int *, int *)
+
+static int ask_runtime(void)
+{
+    cudaError_t (*get)(int *) = real_cudaGetDevice();
+    int device;
+    return get && get(&device) == cudaSuccess ? device : GS_DEVICE_NONE;
+}
+
+static int ask_driver(void)
+{
+    CUresult (*get)(CUdevice *) = real_cuCtxGetDevice();
+    CUdevice device;
+    return get && get(&device) == CUDA_SUCCESS ? device : GS_DEVICE_NONE;
+}
+
+static int ask_current(const struct gs_thread *t)
+{
+    /* The runtime's device is set before a context is; after a driver call the context says it. */
+    int device = gs_apis[t->api].library == GS_LIBRARY_RT ? ask_runtime() : ask_driver();
+    return device >= 0 && device < INT16_MAX ? device : GS_DEVICE_NONE;
+}
+
+void gs_device_memory(struct gs_thread *t, uint64_t *free_bytes, uint64_t *total_bytes)
+{
+    size_t free_now, total;
+    CUresult (*driver)(size_t *, size_t *) = real_cuMemGetInfo_v2();
+    *free_bytes = *total_bytes = UINT64_MAX;
+    /* The driver is asked even for a runtime call: a failing runtime call would replace what the
+     * program will read with cudaGetLastError. */
+    bool known = driver && driver(&free_now, &total) == CUDA_SUCCESS;
+    if (!known && gs_apis[t->api].library == GS_LIBRARY_RT) {
+        cudaError_t (*runtime)(size_t *, size_t *) = real_cudaMemGetInfo();
+        known = runtime && runtime(&free_now, &total) == cudaSuccess;
+    }
+    if (!known) return;
+    *free_bytes = free_now;
+    *total_bytes = total;
+}
+
+/* --- definitions ----------------------------------------------------------------------------- */
+
+#define DEVICES 64
+static _Atomic uint64_t seen, primary_held;
+
+static bool note(_Atomic uint64_t *set, int device)
+{
+    const uint64_t bit = 1ull << device;
+    if (atomic_load_explicit(set, memory_order_relaxed) & bit) return false;
+    return !(atomic_fetch_or(set, bit) & bit);
+}
+
+static void define(struct gs_thread *t, int device, bool current)
+{
+    char name[256] = "";
+    size_t total = 0;
+    CUresult (*get_name)(char *, int, CUdevice) = real_cuDeviceGetName();
+    CUresult (*get_total)(size_t *, CUdevice) = real_cuDeviceTotalMem_v2();
+    if (!get_name || get_name(name, sizeof name, device) != CUDA_SUCCESS) name[0] = 0;
+    if (!get_total || get_total(&total, device) != CUDA_SUCCESS) total = 0;
+    uint64_t free_bytes = UINT64_MAX, total_bytes = UINT64_MAX;
+    if (current) gs_device_memory(t, &free_bytes, &total_bytes);
+    if (!total && total_bytes != UINT64_MAX) total = total_bytes;
+
+    const uint16_t len = (uint16_t)strnlen(name, sizeof name);
+    const uint16_t bytes = (uint16_t)((sizeof(struct gs_rec_gpu) + len + 7) & ~7u);
+    struct gs_rec_gpu *r = gs_writer_reserve(&t->writer, bytes);
+    if (!r) return;
+    memset(r, 0, bytes);
+    r->rec.size = bytes;
+    r->rec.type = GS_REC_GPU;
+    r->rec.time_ns = gs_now();
+    r->device = device;
+    r->name_len = len;
+    r->total_bytes = total;
+    r->free_bytes = free_bytes;
+    memcpy(r + 1, name, len);
+    gs_writer_commit(&t->writer, bytes);
+}
+
+int gs_device_resolve(struct gs_thread *t, int device)
+{
+    const bool current = device == GS_DEVICE_CURRENT;
+    if (current) {
+        if (t->device == GS_DEVICE_UNKNOWN) t->device = ask_current(t);
+        device = t->device;
+        /* "no context yet" may be over by the next call */
+        if (device == GS_DEVICE_NONE) t->device = GS_DEVICE_UNKNOWN;
+    }
+    if (device < 0) return GS_DEVICE_NONE;
+    if (device < DEVICES && note(&seen, device)) define(t, device, current);
+    return device;
+}
+
+void gs_device_set(struct gs_thread *t, int device)
+{
+    if (t) t->device = device;
+}
+
+bool gs_device_primary(int device, bool held)
+{
+    if (device < 0 || device >= DEVICES) return false;
+    if (held) return !note(&primary_held, device);
+    const uint64_t bit = 1ull << device;
+    return atomic_fetch_and(&primary_held, ~bit) & bit;
+}
+
+bool gs_device_primary_inactive(int device)
+{
+    CUresult (*get)(CUdevice, unsigned int *, int *) = real_cuDevicePrimaryCtxGetState();
+    unsigned int flags;
+    int active;
+    return get && get(device, &flags, &active) == CUDA_SUCCESS && !active;
+}
+
+void gs_device_forget(void)
+{
+    atomic_store(&seen, 0);
+    atomic_store(&primary_held, 0);
+}

@@ -1,0 +1,23 @@
+/* Which device a thread works on, and what the device says of itself. */
+#ifndef GPUSPY_DEVICE_H
+#define GPUSPY_DEVICE_H
+
+#include "interpose/recorder.h"
+
+/* The device that an event belongs to: `device` itself, or for GS_DEVICE_CURRENT the thread's
+ * current one, asked of CUDA where it is not known. -1 none or unknown. A device that is met for
+ * the first time is defined (GS_REC_GPU). */
+int gs_device_resolve(struct gs_thread *t, int device);
+
+/* The current device's free and total bytes, UINT64_MAX where it cannot be asked. */
+void gs_device_memory(struct gs_thread *t, uint64_t *free_bytes, uint64_t *total_bytes);
+
+/* Notes that a primary context is held (true), or no longer (false); returns what held before. */
+bool gs_device_primary(int device, bool held);
+/* Whether CUDA says that the device's primary context is gone. */
+bool gs_device_primary_inactive(int device);
+
+/* A new session knows no device. */
+void gs_device_forget(void);
+
+#endif

@@ -1,0 +1,408 @@
+/* From a hooked call to a record in the thread's part of the spool. */
+#include "interpose/recorder.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include "interpose/api.h"
+#include "interpose/device.h"
+#include "interpose/session.h"
+
+/* A preloaded library's thread-locals lie in the static block: no call to find them. */
+static __thread struct gs_thread self __attribute__((tls_model("initial-exec")));
+
+#define EVERYTHING (GS_STACK_PYTHON | GS_STACK_NATIVE)
+/* A free that took longer than this waited for the device; less is the call itself. */
+#define WAITED_NS 20000
+
+uint64_t gs_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - gs_session_start_ns;
+}
+
+/* --- threads --------------------------------------------------------------------------------- */
+
+static void define_thread(struct gs_thread *t)
+{
+    char name[16 + 1] = "";
+    prctl(PR_GET_NAME, name);
+    const uint16_t len = (uint16_t)strlen(name);
+    const uint16_t bytes = (uint16_t)((sizeof(struct gs_rec_thread) + len + 7) & ~7u);
+    struct gs_rec_thread *r = gs_writer_reserve(&t->writer, bytes);
+    if (!r) return;
+    memset(r, 0, bytes);
+    r->rec = (struct gs_rec){.size = bytes, .type = GS_REC_THREAD, .time_ns = gs_now()};
+    r->tid = (uint32_t)syscall(SYS_gettid);
+    r->name_len = len;
+    memcpy(r + 1, name, len);
+    gs_writer_commit(&t->writer, bytes);
+}
+
+static void open_thread(struct gs_thread *t, uint32_t session)
+{
+    memset(t, 0, sizeof *t);
+    t->inside = true; /* the zeros before it are no gap: a signal handler finds no session yet */
+    t->device = GS_DEVICE_UNKNOWN;
+    gs_writer_open(&t->writer, gs_session_spool());
+    define_thread(t);
+    t->stacks = gs_stacks_open(&t->writer);
+    gs_stack_find_python();
+    gs_session_watch_thread(t);
+    t->session = session;
+}
+
+void gs_thread_end(void *thread)
+{
+    struct gs_thread *t = thread;
+    if (t->session && t->session == atomic_load(&gs_session_live)) {
+        t->inside = true;
+        gs_stacks_close(t->stacks);
+        gs_writer_close(&t->writer);
+    }
+    /* a later destructor of this thread may still call CUDA: it opens the thread anew */
+    memset(t, 0, sizeof *t);
+}
+
+void gs_thread_forked(void)
+{
+    if (self.stacks) gs_stacks_close(self.stacks); /* private memory, copied from the parent */
+    memset(&self, 0, sizeof self);
+}
+
+/* --- entering a wrapper ---------------------------------------------------------------------- */
+
+static bool enter_slowly(struct gs_thread *t)
+{
+    if (t->inside) return false;
+    int saved = errno;
+    t->inside = true;
+    bool recording = gs_session_begin();
+    const uint32_t live = atomic_load(&gs_session_live);
+    if (recording && live && t->session != live) open_thread(t, live);
+    t->inside = false;
+    errno = saved;
+    return recording && live;
+}
+
+struct gs_thread *gs_enter(uint16_t api, const void *caller)
+{
+    struct gs_thread *t = &self;
+    const char *frame = __builtin_frame_address(0);
+    /* An outer wrapper that stands further down the stack than we do has been left by longjmp, an
+     * exception or cancellation. */
+    if (__builtin_expect(t->depth, 0) && frame < t->frame) return NULL;
+    const uint32_t live = atomic_load_explicit(&gs_session_live, memory_order_acquire);
+    if (__builtin_expect(!live || t->session != live, 0) && !enter_slowly(t)) return NULL;
+    t->depth = 1;
+    t->api = api;
+    t->caller = caller;
+    t->frame = frame;
+    t->stack = 0;
+    return t;
+}
+
+void gs_leave(struct gs_thread *t)
+{
+    if (t) t->depth = 0;
+}
+
+/* --- writing --------------------------------------------------------------------------------- */
+
+static void lose(struct gs_thread *t)
+{
+    struct gs_spool *spool = t->writer.spool;
+    gs_spool_lost(spool, gs_now());
+    int failed = (int)atomic_load(&spool->failed);
+    if (failed) gs_deactivate("recording stopped here: %s", strerror(failed));
+}
+
+/* Room for an event, its header filled; its time is taken after the room, which marks the writer
+ * busy, so that no reader passes this moment before the event is there. */
+static void *begin(struct gs_thread *t, uint16_t bytes, uint8_t type, uint8_t flags)
+{
+    struct gs_rec *r = gs_writer_reserve(&t->writer, bytes);
+    if (!r) {
+        lose(t);
+        return NULL;
+    }
+    *r = (struct gs_rec){.size = bytes, .type = type, .flags = flags, .stack = t->stack,
+                         .time_ns = gs_now()};
+    return r;
+}
+#define BEGIN(t, type, kind, flags) ((struct type *)begin(t, sizeof(struct type), kind, flags))
+
+static void end(struct gs_thread *t, const void *record)
+{
+    gs_writer_commit(&t->writer, ((const struct gs_rec *)record)->size);
+}
+
+static void capture(struct gs_thread *t, unsigned what)
+{
+    t->stack = t->stacks ? gs_stack_capture(t->stacks, what, t->caller) : 0;
+}
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+void gs_record_alloc(struct gs_thread *t, uint64_t address, uint64_t bytes, uint8_t layer,
+                     uint8_t space, int device, uint64_t stream, uint8_t flags)
+{
+    if (!t || !address) return;
+    int saved = errno;
+    const int on = gs_device_resolve(t, device);
+    capture(t, EVERYTHING);
+    struct gs_rec_alloc *r = BEGIN(t, gs_rec_alloc, GS_REC_ALLOC, flags);
+    if (r) {
+        r->address = address;
+        r->bytes = bytes;
+        r->stream = stream;
+        r->api = t->api;
+        r->device = (int16_t)on;
+        r->layer = layer;
+        r->space = space;
+        r->pad = 0;
+        end(t, r);
+    }
+    errno = saved;
+}
+
+static uint64_t write_free(struct gs_thread *t, uint8_t type, uint64_t address, uint8_t layer,
+                           uint8_t space, int device, uint64_t stream, uint8_t flags)
+{
+    struct gs_rec_free *r = BEGIN(t, gs_rec_free, type, flags);
+    if (!r) return gs_now();
+    r->address = address;
+    r->stream = stream;
+    r->api = t->api;
+    r->device = (int16_t)device;
+    r->layer = layer;
+    r->space = space;
+    r->pad = 0;
+    const uint64_t time = r->rec.time_ns;
+    end(t, r);
+    return time;
+}
+
+void gs_record_free(struct gs_thread *t, uint64_t address, uint8_t layer, uint8_t space, int device,
+                    uint64_t stream, uint8_t flags)
+{
+    if (!t) return;
+    if (!address) { /* cudaFree(0) is how many programs make a context: not a free, but a call */
+        t->start_ns = 0;
+        return;
+    }
+    int saved = errno;
+    const int on = gs_device_resolve(t, device);
+    capture(t, EVERYTHING);
+    t->start_ns = write_free(t, GS_REC_FREE, address, layer, space, on, stream, flags);
+    errno = saved;
+}
+
+void gs_record_free_failed(struct gs_thread *t, uint64_t address, uint8_t layer, uint8_t space)
+{
+    if (!t || !address) return;
+    int saved = errno;
+    write_free(t, GS_REC_FREE_FAILED, address, layer, space, GS_DEVICE_NONE, 0, 0);
+    errno = saved;
+}
+
+void gs_record_tensor(struct gs_thread *t, uint64_t address, int64_t bytes, uint64_t allocated,
+                      uint64_t reserved, bool has_totals, uint8_t layer, int device)
+{
+    if (!t) return;
+    int saved = errno;
+    const int on = gs_device_resolve(t, device);
+    /* A tensor is freed wherever its last reference goes: Python's line says which statement that
+     * was, while the native frames are the same reference counting every time. They are the dearer
+     * part of an event, so a free does without. */
+    capture(t, bytes < 0 ? GS_STACK_PYTHON : EVERYTHING);
+    struct gs_rec_tensor *r = BEGIN(t, gs_rec_tensor, GS_REC_TENSOR, 0);
+    if (r) {
+        r->address = address;
+        r->bytes = bytes;
+        r->total_allocated = allocated;
+        r->total_reserved = reserved;
+        r->api = t->api;
+        r->device = (int16_t)on;
+        r->layer = layer;
+        r->has_totals = has_totals;
+        r->pad = 0;
+        end(t, r);
+    }
+    errno = saved;
+}
+
+/* --- copies, fills and waiting --------------------------------------------------------------- */
+
+static void write_copy(struct gs_thread *t, uint8_t type, uint64_t dst, uint64_t src,
+                       uint64_t bytes, uint64_t stream, uint8_t direction, bool async)
+{
+    int saved = errno;
+    const uint64_t now = gs_now();
+    const int on = gs_device_resolve(t, GS_DEVICE_CURRENT);
+    capture(t, EVERYTHING);
+    struct gs_rec_copy *r = BEGIN(t, gs_rec_copy, type, async ? GS_FLAG_ASYNC : 0);
+    if (r) {
+        r->rec.time_ns = t->start_ns;
+        r->dst = dst;
+        r->src = src;
+        r->bytes = bytes;
+        r->stream = stream;
+        r->blocked_ns = now - t->start_ns;
+        r->api = t->api;
+        r->device = (int16_t)on;
+        r->direction = direction;
+        memset(r->pad, 0, sizeof r->pad);
+        end(t, r);
+    }
+    errno = saved;
+}
+
+void gs_record_copy(struct gs_thread *t, uint64_t dst, uint64_t src, uint64_t bytes,
+                    uint64_t stream, uint8_t direction, bool async)
+{
+    if (t) write_copy(t, GS_REC_COPY, dst, src, bytes, stream, direction, async);
+}
+
+void gs_record_set(struct gs_thread *t, uint64_t dst, uint64_t bytes, uint64_t stream, bool async)
+{
+    if (t) write_copy(t, GS_REC_SET, dst, 0, bytes, stream, GS_DIR_UNKNOWN, async);
+}
+
+static void write_sync(struct gs_thread *t, uint8_t kind, uint64_t handle, uint64_t blocked_ns)
+{
+    const int on = gs_device_resolve(t, GS_DEVICE_CURRENT);
+    if (!t->stack) capture(t, EVERYTHING);
+    struct gs_rec_sync *r = BEGIN(t, gs_rec_sync, GS_REC_SYNC, 0);
+    if (!r) return;
+    r->rec.time_ns = t->start_ns;
+    r->handle = handle;
+    r->blocked_ns = blocked_ns;
+    r->api = t->api;
+    r->device = (int16_t)on;
+    r->kind = kind;
+    memset(r->pad, 0, sizeof r->pad);
+    end(t, r);
+}
+
+void gs_record_sync(struct gs_thread *t, uint8_t kind, uint64_t handle)
+{
+    if (!t) return;
+    int saved = errno;
+    write_sync(t, kind, handle, gs_now() - t->start_ns);
+    errno = saved;
+}
+
+void gs_record_implicit_sync(struct gs_thread *t)
+{
+    if (!t || !t->start_ns) return;
+    const uint64_t blocked = gs_now() - t->start_ns;
+    if (blocked < WAITED_NS) return;
+    int saved = errno;
+    write_sync(t, GS_SYNC_IMPLICIT, 0, blocked);
+    errno = saved;
+}
+
+/* --- the device's state ---------------------------------------------------------------------- */
+
+void gs_record_oom(struct gs_thread *t, uint64_t requested, uint64_t free_bytes,
+                   uint64_t total_bytes, uint64_t tensor_allocated, uint64_t tensor_reserved,
+                   uint8_t layer, uint8_t space, int device)
+{
+    if (!t) return;
+    int saved = errno;
+    const int on = gs_device_resolve(t, device);
+    capture(t, EVERYTHING);
+    struct gs_rec_oom *r = BEGIN(t, gs_rec_oom, GS_REC_OOM, 0);
+    if (r) {
+        r->requested_bytes = requested;
+        r->free_bytes = free_bytes;
+        r->total_bytes = total_bytes;
+        r->tensor_allocated = tensor_allocated;
+        r->tensor_reserved = tensor_reserved;
+        r->api = t->api;
+        r->device = (int16_t)on;
+        r->layer = layer;
+        r->space = space;
+        r->pad = 0;
+        end(t, r);
+    }
+    errno = saved;
+}
+
+void gs_record_cuda_oom(struct gs_thread *t, uint64_t requested, uint8_t space)
+{
+    if (!t) return;
+    int saved = errno;
+    uint64_t free_bytes, total_bytes;
+    gs_device_memory(t, &free_bytes, &total_bytes);
+    gs_record_oom(t, requested, free_bytes, total_bytes, UINT64_MAX, UINT64_MAX, GS_LAYER_DEVICE,
+                  space, GS_DEVICE_CURRENT);
+    errno = saved;
+}
+
+void gs_record_sample(struct gs_thread *t, uint64_t free_bytes, uint64_t total_bytes, int device,
+                      uint8_t source)
+{
+    if (!t) return;
+    int saved = errno;
+    const int on = gs_device_resolve(t, device);
+    struct gs_rec_sample *r = BEGIN(t, gs_rec_sample, GS_REC_SAMPLE, 0);
+    if (r) {
+        r->free_bytes = free_bytes;
+        r->total_bytes = total_bytes;
+        r->device = (int16_t)on;
+        r->source = source;
+        memset(r->pad, 0, sizeof r->pad);
+        end(t, r);
+    }
+    errno = saved;
+}
+
+void gs_record_handle(struct gs_thread *t, uint8_t kind, uint64_t handle, int device,
+                      bool destroyed)
+{
+    if (!t) return;
+    int saved = errno;
+    const int on = gs_device_resolve(t, device);
+    capture(t, EVERYTHING);
+    struct gs_rec_handle *r =
+        BEGIN(t, gs_rec_handle, GS_REC_HANDLE, destroyed ? GS_FLAG_DESTROYED : 0);
+    if (r) {
+        r->handle = handle;
+        r->api = t->api;
+        r->device = (int16_t)on;
+        r->kind = kind;
+        memset(r->pad, 0, sizeof r->pad);
+        end(t, r);
+    }
+    errno = saved;
+}
+
+void gs_record_primary(struct gs_thread *t, uint64_t context, int device)
+{
+    /* libraries retain it again and again; it comes once */
+    if (t && !gs_device_primary(device, true))
+        gs_record_handle(t, GS_HANDLE_CONTEXT, context, device, false);
+}
+
+void gs_record_primary_released(struct gs_thread *t, int device)
+{
+    int saved = errno;
+    if (t && gs_device_primary_inactive(device)) gs_record_primary_gone(t, device);
+    errno = saved;
+}
+
+/* A primary context goes under its device's number: handle 0. */
+void gs_record_primary_gone(struct gs_thread *t, int device)
+{
+    if (!t) return;
+    const int on = gs_device_resolve(t, device);
+    gs_device_primary(on, false);
+    gs_record_handle(t, GS_HANDLE_CONTEXT, 0, on, true);
+}
