@@ -1,0 +1,115 @@
+#include "interpose/config.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+#include "interpose/stack.h"
+
+static struct gs_config config;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void complain(const char *name, const char *value, const char *expected)
+{
+    if (config.complaint[0]) return;
+    snprintf(config.complaint, sizeof config.complaint, "%s=%.60s is not %s; using the default",
+             name, value, expected);
+}
+
+static bool flag(const char *name)
+{
+    static const struct {
+        const char *word;
+        bool value;
+    } words[] = {{"", false},    {"0", false}, {"no", false},   {"false", false}, {"off", false},
+                 {"1", true},    {"yes", true}, {"true", true}, {"on", true}};
+    const char *value = getenv(name);
+    if (!value) return false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(value, words[i].word) == 0) return words[i].value;
+    complain(name, value, "0 or 1");
+    return false;
+}
+
+static unsigned stacks(void)
+{
+    static const struct {
+        const char *word;
+        unsigned value;
+    } words[] = {{"python", GS_STACK_PYTHON},
+                 {"native", GS_STACK_NATIVE},
+                 {"both", GS_STACK_PYTHON | GS_STACK_NATIVE},
+                 {"none", 0}};
+    const char *value = getenv("GPUSPY_STACKS");
+    if (value && *value) {
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+            if (strcmp(value, words[i].word) == 0) return words[i].value;
+        complain("GPUSPY_STACKS", value, "python, native, both or none");
+    }
+    return GS_STACK_PYTHON | GS_STACK_NATIVE;
+}
+
+static unsigned native_depth(void)
+{
+    const char *value = getenv("GPUSPY_NATIVE_DEPTH");
+    if (!value || !*value) return 0;
+    char *end;
+    errno = 0;
+    long depth = strtol(value, &end, 10);
+    if (!errno && !*end && depth >= 1 && depth <= GS_STACK_MAX_FRAMES) return (unsigned)depth;
+    complain("GPUSPY_NATIVE_DEPTH", value, "a number from 1 to 512");
+    return 0;
+}
+
+static bool printable(const char *text)
+{
+    for (; *text; text++)
+        if (*text <= ' ' || *text > '~') return false;
+    return true;
+}
+
+/* Processes started from this one inherit the id and so belong to the same run. */
+static void run_id(void)
+{
+    const char *given = getenv("GPUSPY_RUN_ID");
+    if (given && *given && strlen(given) < sizeof config.run_id && printable(given)) {
+        strcpy(config.run_id, given);
+        return;
+    }
+    uint64_t noise;
+    if (getrandom(&noise, sizeof noise, GRND_NONBLOCK) != sizeof noise) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        noise = (uint64_t)now.tv_nsec * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid() << 32;
+    }
+    snprintf(config.run_id, sizeof config.run_id, "%016llx", (unsigned long long)noise);
+    setenv("GPUSPY_RUN_ID", config.run_id, 1);
+}
+
+static void read_environment(void)
+{
+    int saved = errno;
+    config.disabled = flag("GPUSPY_DISABLE");
+    if (!config.disabled) {
+        config.quiet = flag("GPUSPY_QUIET");
+        config.torch_cpu = flag("GPUSPY_TORCH_CPU");
+        config.stacks = stacks();
+        config.native_depth = native_depth();
+        const char *db = getenv("GPUSPY_DB");
+        snprintf(config.db, sizeof config.db, "%s", db && *db ? db : "run.db");
+        if (!getcwd(config.cwd, sizeof config.cwd)) strcpy(config.cwd, ".");
+        run_id();
+    }
+    errno = saved;
+}
+
+const struct gs_config *gs_config(void)
+{
+    pthread_once(&once, read_environment);
+    return &config;
+}

@@ -1,0 +1,25 @@
+/* What the environment asks of the recorder (GPUSPY_*), read once at load. */
+#ifndef GPUSPY_CONFIG_H
+#define GPUSPY_CONFIG_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+struct gs_config {
+    bool disabled;         /* GPUSPY_DISABLE */
+    bool quiet;            /* GPUSPY_QUIET: no line at exit (failures still say theirs) */
+    bool torch_cpu;        /* GPUSPY_TORCH_CPU: CPU tensors too */
+    unsigned stacks;       /* GPUSPY_STACKS: of GS_STACK_PYTHON, GS_STACK_NATIVE */
+    unsigned native_depth; /* GPUSPY_NATIVE_DEPTH, 0 the default */
+    char db[PATH_MAX];     /* GPUSPY_DB as given, with its % signs */
+    char cwd[PATH_MAX];    /* at load: a relative db is meant from here, whatever chdir follows */
+    char run_id[40];       /* GPUSPY_RUN_ID, made here and put into the environment if unset */
+    char complaint[256];   /* a value that made no sense, for one line at the session's start */
+};
+/* GPUSPY_LIMIT (a cap on a device, as a what-if) is not read: to fail an allocation that the device
+ * would grant means skipping a real call, which needs a rule of its own first. */
+
+/* Reads the environment at the first call, which the library's constructor makes. */
+const struct gs_config *gs_config(void);
+
+#endif

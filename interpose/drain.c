@@ -1,0 +1,235 @@
+#include "interpose/drain.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include "interpose/recorder.h"
+
+#define STACK_BYTES (512 * 1024)
+#define NICE 5              /* below the application, but not so low that a busy machine fills the spool */
+#define WAIT_MIN_MS 5       /* between two looks while events come in … */
+#define WAIT_MAX_MS 100     /* … and while none do */
+#define COMMIT_ROWS 50000   /* a transaction: this many rows … */
+#define COMMIT_NS 1000000000ull /* … or this old … */
+#define COMMIT_FILL 0.25    /* … or the spool this full, for only a commit gives chunks back */
+#define BATCH 20000         /* records between two looks at who else wants the lock */
+#define STUCK_S 20          /* without any progress the end is given up */
+
+static struct {
+    pthread_t thread;
+    pthread_mutex_t lock; /* held while the store or the reader is used */
+    pthread_cond_t wake;
+    bool running, stop;
+    bool failed; /* the store cannot go on: what is in the spool stays there */
+    struct gs_spool *spool;
+    struct gs_store *store;
+    struct gs_reader *reader;
+    uint64_t committed_ns;
+    struct gs_summary summary;
+    _Atomic uint64_t progress; /* grows while work is done */
+} drain = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void fail(void)
+{
+    drain.failed = true;
+    atomic_store(&drain.spool->drain_alive, 0); /* nobody waits for us any more */
+    gs_deactivate("recording stopped here: %s", gs_store_error(drain.store));
+}
+
+static bool commit(void)
+{
+    if (gs_store_commit(drain.store, drain.reader) != 0) {
+        fail();
+        return false;
+    }
+    gs_reader_release(drain.reader);
+    drain.committed_ns = gs_now();
+    return true;
+}
+
+static bool commit_is_due(void)
+{
+    const uint64_t pending = gs_store_pending(drain.store);
+    if (pending >= COMMIT_ROWS) return true;
+    if (gs_reader_fill(drain.reader) >= COMMIT_FILL) return true;
+    return pending && gs_now() - drain.committed_ns >= COMMIT_NS;
+}
+
+/* Reads up to a batch. Returns the number of records, -1 on failure. Locked. */
+static int read_batch(void)
+{
+    int n = 0;
+    uint32_t thread;
+    const struct gs_rec *rec;
+    while (n < BATCH && (rec = gs_reader_next(drain.reader, &thread))) {
+        if (gs_store_add(drain.store, thread, rec) != 0) {
+            fail();
+            return -1;
+        }
+        n++;
+    }
+    atomic_fetch_add(&drain.progress, 1);
+    if (commit_is_due() && !commit()) return -1;
+    return n;
+}
+
+/* Everything that can be read now. Returns the number of records, -1 on failure. */
+static int read_all(bool final)
+{
+    int total = 0, n;
+    gs_reader_poll(drain.reader, gs_now(), final);
+    while ((n = read_batch()) > 0) {
+        total += n;
+        if (final) continue;
+        /* a fork waits for this lock */
+        pthread_mutex_unlock(&drain.lock);
+        pthread_mutex_lock(&drain.lock);
+    }
+    return n < 0 ? -1 : total;
+}
+
+static void finish(void)
+{
+    struct gs_spool_header *h = drain.spool->header;
+    gs_spool_end(drain.spool, gs_now());
+    if (read_all(true) < 0 || !commit()) return;
+    if (gs_store_finish(drain.store, atomic_load(&h->end_ns), true, atomic_load(&h->lost),
+                        atomic_load(&h->lost_first_ns), gs_reader_damaged(drain.reader)) != 0) {
+        fail();
+        return;
+    }
+    drain.summary = *gs_store_summary(drain.store);
+}
+
+static void wait_ms(unsigned ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)ms * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    if (!drain.stop) pthread_cond_timedwait(&drain.wake, &drain.lock, &until);
+}
+
+static unsigned next_wait(unsigned ms, int records)
+{
+    if (gs_reader_fill(drain.reader) > 0.05) return WAIT_MIN_MS;
+    if (!records) return ms * 2 < WAIT_MAX_MS ? ms * 2 : WAIT_MAX_MS;
+    return records > 1000 ? WAIT_MIN_MS : ms;
+}
+
+static void *run(void *unused)
+{
+    unsigned ms = WAIT_MIN_MS;
+    prctl(PR_SET_NAME, "gpuspy");
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE); /* on Linux: of this thread alone */
+    pthread_mutex_lock(&drain.lock);
+    while (!drain.stop && !drain.failed) {
+        int records = read_all(false);
+        if (records < 0) break;
+        ms = next_wait(ms, records);
+        wait_ms(ms);
+    }
+    if (!drain.failed) finish();
+    atomic_store(&drain.spool->drain_alive, 0);
+    pthread_mutex_unlock(&drain.lock);
+    return NULL;
+}
+
+static int start_thread(size_t stack)
+{
+    pthread_attr_t attr;
+    sigset_t all, before;
+    int failed = pthread_attr_init(&attr);
+    if (failed) return failed;
+    if (stack) pthread_attr_setstacksize(&attr, stack);
+    /* the application's signals are not for this thread */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    failed = pthread_create(&drain.thread, &attr, run, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    return failed;
+}
+
+int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&drain.wake, &attr);
+    pthread_condattr_destroy(&attr);
+    drain.spool = spool;
+    drain.store = store;
+    drain.stop = drain.failed = false;
+    drain.committed_ns = 0;
+    drain.reader = gs_reader_open(spool, NULL, 0);
+    if (!drain.reader) return ENOMEM;
+    atomic_store(&spool->drain_alive, 1);
+    int failed = start_thread(STACK_BYTES);
+    if (failed == EINVAL) failed = start_thread(0); /* thread-locals larger than that stack */
+    drain.running = !failed;
+    if (!failed) return 0;
+    atomic_store(&spool->drain_alive, 0);
+    gs_reader_close(drain.reader);
+    return failed;
+}
+
+/* Waits for the thread as long as it gets on. */
+static bool join(void)
+{
+    for (;;) {
+        const uint64_t before = atomic_load(&drain.progress);
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += STUCK_S;
+        int failed = pthread_timedjoin_np(drain.thread, NULL, &until);
+        if (!failed) return true;
+        if (failed != ETIMEDOUT || atomic_load(&drain.progress) == before) return false;
+    }
+}
+
+bool gs_drain_stop(struct gs_summary *summary)
+{
+    if (!drain.running) return false;
+    pthread_mutex_lock(&drain.lock);
+    drain.stop = true;
+    pthread_cond_signal(&drain.wake);
+    pthread_mutex_unlock(&drain.lock);
+    if (!join()) {
+        gs_deactivate("the database is not finished; gpuspy report completes it");
+        return false;
+    }
+    drain.running = false;
+    gs_reader_close(drain.reader);
+    gs_store_close(drain.store);
+    *summary = drain.summary;
+    return !drain.failed;
+}
+
+void gs_drain_lock(void)
+{
+    pthread_mutex_lock(&drain.lock);
+}
+
+void gs_drain_unlock(void)
+{
+    pthread_mutex_unlock(&drain.lock);
+}
+
+void gs_drain_forget(void)
+{
+    /* The store's file handles stay open in the child: closing them is SQLite's to do, and this
+     * connection is the parent's. */
+    memset(&drain, 0, sizeof drain);
+    pthread_mutex_init(&drain.lock, NULL);
+}

@@ -1,0 +1,183 @@
+#include "interpose/run_path.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TRIES 10000 /* names run-2 … before giving up */
+
+/* --- the name that was asked for ------------------------------------------------------------- */
+
+/* %p the process, %h the host; anything else stays as it is. */
+static void expand(char *out, size_t size, const char *pattern)
+{
+    size_t used = 0;
+    for (const char *c = pattern; *c && used + 1 < size; c++) {
+        char host[256] = "";
+        int wrote = -1;
+        if (c[0] == '%' && c[1] == 'p') {
+            wrote = snprintf(out + used, size - used, "%ld", (long)getpid());
+        } else if (c[0] == '%' && c[1] == 'h') {
+            gethostname(host, sizeof host - 1);
+            wrote = snprintf(out + used, size - used, "%s", host);
+        } else if (c[0] == '%' && c[1] == '%') {
+            wrote = snprintf(out + used, size - used, "%%");
+        }
+        if (wrote < 0) {
+            out[used++] = *c;
+            continue;
+        }
+        used = used + (size_t)wrote < size ? used + (size_t)wrote : size - 1;
+        c++;
+    }
+    out[used] = 0;
+}
+
+static bool asked_path(char *out, size_t size, const struct gs_config *config)
+{
+    char name[PATH_MAX];
+    struct stat st;
+    expand(name, sizeof name, config->db);
+    int len = name[0] == '/' ? snprintf(out, size, "%s", name)
+                             : snprintf(out, size, "%s/%s", config->cwd, name);
+    if (len < 0 || (size_t)len >= size) return false;
+    /* a folder: the default name in it */
+    if (out[len - 1] == '/' || (stat(out, &st) == 0 && S_ISDIR(st.st_mode))) {
+        int more = snprintf(out + len, size - (size_t)len, "/run.db");
+        return more > 0 && (size_t)(len + more) < size;
+    }
+    return true;
+}
+
+/* stem + insert + extension: run.db with "-2" is run-2.db */
+static bool with_insert(char *out, size_t size, const char *path, const char *insert)
+{
+    const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    const char *dot = strrchr(base, '.');
+    if (!dot || dot == base) dot = base + strlen(base);
+    int len = snprintf(out, size, "%.*s%s%s", (int)(dot - path), path, insert, dot);
+    return len > 0 && (size_t)len < size;
+}
+
+/* --- whose a taken name is ------------------------------------------------------------------- */
+
+static bool spool_is_ours(const char *path, const char *run_id)
+{
+    struct gs_spool_header header;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    bool ours = pread(fd, &header, sizeof header, 0) == sizeof header &&
+                memcmp(header.magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC) == 0 &&
+                strncmp(header.run_id, run_id, sizeof header.run_id) == 0;
+    close(fd);
+    return ours;
+}
+
+static bool database_is_ours(const char *path, const char *run_id)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *query = NULL;
+    bool ours = false;
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
+        sqlite3_prepare_v2(db, "SELECT 1 FROM process WHERE run_id = ?1", -1, &query, NULL) ==
+            SQLITE_OK &&
+        sqlite3_bind_text(query, 1, run_id, -1, SQLITE_STATIC) == SQLITE_OK)
+        ours = sqlite3_step(query) == SQLITE_ROW;
+    sqlite3_finalize(query);
+    sqlite3_close(db);
+    return ours;
+}
+
+static bool exists(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
+static bool is_ours(const struct gs_run_path *path, const char *run_id)
+{
+    return exists(path->spool) ? spool_is_ours(path->spool, run_id)
+                               : database_is_ours(path->db, run_id);
+}
+
+/* --- taking one ------------------------------------------------------------------------------ */
+
+struct claim {
+    const struct gs_config *config;
+    struct gs_spool *spool;
+    const char *command;
+    uint64_t start_mono_ns, start_real_ns;
+};
+
+/* 0, EEXIST where the name is taken, or another errno. */
+static int try_name(struct gs_run_path *path, const struct claim *c)
+{
+    int len = snprintf(path->spool, sizeof path->spool, "%s.spool", path->db);
+    if (len < 0 || (size_t)len >= sizeof path->spool) return ENAMETOOLONG;
+    if (exists(path->db) || exists(path->spool)) return EEXIST;
+    int failed = gs_spool_create(c->spool, path->spool, c->config->run_id, c->command,
+                                 c->start_mono_ns, c->start_real_ns);
+    if (failed || !exists(path->db)) return failed;
+    /* between the look and the creation another process recorded under this name and ended */
+    gs_spool_close(c->spool);
+    unlink(path->spool);
+    return EEXIST;
+}
+
+/* The same for the names that this process may take beside a file of its own run. */
+static int try_beside(struct gs_run_path *path, const struct claim *c)
+{
+    char insert[48];
+    for (int n = 1; n < TRIES; n++) {
+        /* exec over itself comes back with the same pid */
+        if (n == 1)
+            snprintf(insert, sizeof insert, ".%ld", (long)getpid());
+        else
+            snprintf(insert, sizeof insert, ".%ld-%d", (long)getpid(), n);
+        if (!with_insert(path->db, sizeof path->db, path->first, insert)) return ENAMETOOLONG;
+        int failed = try_name(path, c);
+        if (failed != EEXIST) return failed;
+    }
+    return EEXIST;
+}
+
+static int claim(struct gs_run_path *path, const char *asked, const struct claim *c)
+{
+    char insert[16] = "";
+    for (int n = 1; n < TRIES; n++) {
+        if (n > 1) snprintf(insert, sizeof insert, "-%d", n);
+        if (!with_insert(path->first, sizeof path->first, asked, insert)) return ENAMETOOLONG;
+        memcpy(path->db, path->first, sizeof path->db);
+        int failed = try_name(path, c);
+        if (failed != EEXIST) return failed;
+        if (is_ours(path, c->config->run_id)) return try_beside(path, c);
+    }
+    return EEXIST;
+}
+
+bool gs_run_path_claim(struct gs_run_path *path, const struct gs_config *config,
+                       struct gs_spool *spool, const char *command, uint64_t start_mono_ns,
+                       uint64_t start_real_ns, char *error, size_t error_size)
+{
+    char asked[PATH_MAX];
+    const struct claim c = {config, spool, command, start_mono_ns, start_real_ns};
+    memset(path, 0, sizeof *path);
+    int failed = asked_path(asked, sizeof asked, config) ? claim(path, asked, &c) : ENAMETOOLONG;
+    if (failed) {
+        snprintf(error, error_size, "cannot write %s: %s", gs_run_path_shown(asked, config),
+                 strerror(failed));
+        return false;
+    }
+    if (strcmp(path->first, asked) != 0) memcpy(path->asked, asked, sizeof path->asked);
+    return true;
+}
+
+const char *gs_run_path_shown(const char *path, const struct gs_config *config)
+{
+    const size_t len = strlen(config->cwd);
+    return strncmp(path, config->cwd, len) == 0 && path[len] == '/' ? path + len + 1 : path;
+}

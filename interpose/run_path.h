@@ -1,0 +1,31 @@
+/* Which file this process records into. */
+#ifndef GPUSPY_RUN_PATH_H
+#define GPUSPY_RUN_PATH_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "interpose/config.h"
+#include "schema/spool.h"
+
+struct gs_run_path {
+    char db[PATH_MAX];    /* absolute */
+    char spool[PATH_MAX]; /* db + ".spool" */
+    char asked[PATH_MAX]; /* what the user asked for, where that name was taken by another run */
+    char first[PATH_MAX]; /* the run's first file: what `gpuspy report` is given */
+};
+
+/* Takes the first free name and creates the spool under it:
+ *   run.db → run.<pid>.db beside it where run.db belongs to this run (another rank, a child),
+ *   run.db → run-2.db, run-3.db … where it belongs to another. Nothing is ever overwritten.
+ * Processes that race for a name are told apart by the spool's exclusive creation. On failure
+ * false and one line in `error`. */
+bool gs_run_path_claim(struct gs_run_path *path, const struct gs_config *config,
+                       struct gs_spool *spool, const char *command, uint64_t start_mono_ns,
+                       uint64_t start_real_ns, char *error, size_t error_size);
+
+/* A path as the user would type it: relative where it lies in the folder of the start. */
+const char *gs_run_path_shown(const char *path, const struct gs_config *config);
+
+#endif

@@ -1,0 +1,334 @@
+/* A process's recording: started by its first hooked call, ended by exit, dropped by fork. */
+#include "interpose/session.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <fcntl.h>
+#include "interpose/api.h"
+#include "interpose/config.h"
+#include "interpose/device.h"
+#include "interpose/drain.h"
+#include "interpose/recorder.h"
+#include "interpose/run_path.h"
+#include "interpose/summary.h"
+#include "schema/store.h"
+
+_Atomic uint32_t gs_session_live;
+uint64_t gs_session_start_ns;
+
+enum { NOT_YET, LIVE, OVER };
+
+static struct {
+    pthread_mutex_t lock; /* held while a session starts, and by fork */
+    _Atomic int state;
+    _Atomic bool spooling; /* the spool is mapped: what comes after a failure is counted in it */
+    uint32_t number;
+    pid_t pid;
+    struct gs_spool spool;
+    struct gs_run_path path;
+    pthread_key_t thread_key;
+    bool registered; /* thread_key and the fork handlers: once per process image */
+} session = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static _Atomic bool said_failure;
+static struct stat stderr_at_load;
+
+/* --- saying ---------------------------------------------------------------------------------- */
+
+/* A daemon that closed its descriptors may have a data file of its own at number 2 now. */
+static bool stderr_is_ours(void)
+{
+    struct stat now;
+    if (fstat(STDERR_FILENO, &now) != 0) return false;
+    if (!S_ISREG(now.st_mode) && !S_ISSOCK(now.st_mode)) return true;
+    return now.st_dev == stderr_at_load.st_dev && now.st_ino == stderr_at_load.st_ino;
+}
+
+static void say(const char *format, va_list arguments)
+{
+    char line[4096] = "gpuspy: ";
+    size_t len = strlen(line);
+    int more = vsnprintf(line + len, sizeof line - len - 1, format, arguments);
+    if (more < 0 || !stderr_is_ours()) return;
+    len += (size_t)more < sizeof line - len - 1 ? (size_t)more : sizeof line - len - 2;
+    line[len++] = '\n';
+    for (size_t done = 0; done < len;) {
+        ssize_t wrote = write(STDERR_FILENO, line + done, len - done);
+        if (wrote < 0 && errno != EINTR) return;
+        if (wrote > 0) done += (size_t)wrote;
+    }
+}
+
+void gs_say(const char *format, ...)
+{
+    va_list arguments;
+    int saved = errno;
+    va_start(arguments, format);
+    say(format, arguments);
+    va_end(arguments);
+    errno = saved;
+}
+
+void gs_deactivate(const char *format, ...)
+{
+    int saved = errno;
+    atomic_store(&gs_session_live, 0);
+    atomic_store(&session.state, OVER);
+    if (!atomic_exchange(&said_failure, true)) {
+        va_list arguments;
+        va_start(arguments, format);
+        say(format, arguments);
+        va_end(arguments);
+    }
+    errno = saved;
+}
+
+/* --- start ----------------------------------------------------------------------------------- */
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void read_command(char *out, size_t size)
+{
+    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? 0 : read(fd, out, size - 1);
+    if (fd >= 0) close(fd);
+    if (len < 0) len = 0;
+    while (len > 0 && !out[len - 1]) len--;
+    for (ssize_t i = 0; i < len; i++)
+        if (!out[i]) out[i] = ' ';
+    out[len] = 0;
+}
+
+static int read_rank(void)
+{
+    static const char *const names[] = {"RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+        char *end;
+        if (!value || !*value) continue;
+        long rank = strtol(value, &end, 10);
+        if (!*end && rank >= 0 && rank < 1000000) return (int)rank;
+    }
+    return -1;
+}
+
+/* A file larger than the limit is not an error but a signal, to the application's thread. */
+static bool spool_fits_limit(void)
+{
+    struct rlimit limit;
+    const rlim_t need = GS_SPOOL_HEADER_BYTES + (rlim_t)GS_SPOOL_CHUNKS * GS_CHUNK_BYTES;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= need) return true;
+    gs_deactivate("not recording: files are limited to %llu bytes (ulimit -f), %llu are needed",
+                  (unsigned long long)limit.rlim_cur, (unsigned long long)need);
+    return false;
+}
+
+static struct gs_store *create_store(const char *command, uint64_t real_ns, char *error,
+                                     size_t error_size)
+{
+    char host[256] = "", exe[PATH_MAX] = "";
+    gethostname(host, sizeof host - 1);
+    ssize_t len = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    const struct gs_store_info info = {
+        .run_id = gs_config()->run_id,
+        .command = command,
+        .host = host,
+        .pid = (uint32_t)getpid(),
+        .ppid = (uint32_t)getppid(),
+        .start_real_ns = real_ns,
+        .rank = read_rank(),
+        .cwd = gs_config()->cwd,
+        .exe = len > 0 ? exe : NULL,
+        .python_version = gs_stack_python_version(),
+    };
+    return gs_store_create(session.path.db, &info, error, error_size);
+}
+
+/* The numbers that events carry, by name. */
+static void define_apis(void)
+{
+    struct gs_writer w = {0};
+    gs_writer_open(&w, &session.spool);
+    for (uint32_t i = 1; i < GS_API_COUNT; i++) {
+        if (!gs_apis[i].name) continue;
+        const uint16_t len = (uint16_t)strlen(gs_apis[i].name);
+        const uint16_t bytes = (uint16_t)((sizeof(struct gs_rec_name) + len + 7) & ~7u);
+        struct gs_rec_name *r = gs_writer_reserve(&w, bytes);
+        if (!r) break;
+        memset(r, 0, bytes);
+        r->rec = (struct gs_rec){.size = bytes, .type = GS_REC_API, .time_ns = gs_now()};
+        r->number = i;
+        r->name_len = len;
+        memcpy(r + 1, gs_apis[i].name, len);
+        gs_writer_commit(&w, bytes);
+    }
+    gs_writer_close(&w);
+}
+
+static bool open_files(struct gs_store **store)
+{
+    char command[sizeof((struct gs_spool_header *)0)->command], error[512];
+    const uint64_t real_ns = clock_ns(CLOCK_REALTIME);
+    gs_session_start_ns = clock_ns(CLOCK_MONOTONIC);
+    read_command(command, sizeof command);
+    if (!gs_run_path_claim(&session.path, gs_config(), &session.spool, command,
+                           gs_session_start_ns, real_ns, error, sizeof error)) {
+        gs_deactivate("not recording: %s", error);
+        return false;
+    }
+    *store = create_store(command, real_ns, error, sizeof error);
+    if (*store) return true;
+    gs_deactivate("not recording: %s", error);
+    unlink(session.path.spool);
+    gs_spool_close(&session.spool);
+    return false;
+}
+
+static void before_fork(void);
+static void after_fork_in_parent(void);
+static void after_fork_in_child(void);
+
+static void register_once(void)
+{
+    if (session.registered) return;
+    session.registered = true;
+    pthread_key_create(&session.thread_key, gs_thread_end);
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+static void start(void)
+{
+    struct gs_store *store;
+    if (!gs_session_wanted()) {
+        atomic_store(&session.state, OVER);
+        return;
+    }
+    if (gs_config()->complaint[0]) gs_say("%s", gs_config()->complaint);
+    register_once();
+    gs_stack_init(gs_config()->stacks, gs_config()->native_depth);
+    gs_stack_find_python();
+    if (!spool_fits_limit() || !open_files(&store)) return;
+    atomic_store(&session.spooling, true);
+    session.pid = getpid();
+    define_apis();
+    int failed = gs_drain_start(&session.spool, store);
+    if (failed) {
+        gs_store_close(store);
+        gs_deactivate("not recording: cannot start a thread: %s", strerror(failed));
+        return;
+    }
+    atomic_store(&session.state, LIVE);
+    atomic_store_explicit(&gs_session_live, ++session.number, memory_order_release);
+}
+
+bool gs_session_begin(void)
+{
+    int state = atomic_load(&session.state);
+    if (state == NOT_YET) {
+        /* A signal handler that calls CUDA must not meet the lock held by what it interrupted. */
+        sigset_t all, before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        pthread_mutex_lock(&session.lock);
+        if (atomic_load(&session.state) == NOT_YET) start();
+        pthread_mutex_unlock(&session.lock);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        state = atomic_load(&session.state);
+    }
+    /* Recording stopped by a failure: what is not recorded is counted, for the report's first
+     * line. */
+    if (state == OVER && atomic_load(&session.spooling)) gs_spool_lost(&session.spool, gs_now());
+    return state == LIVE;
+}
+
+bool gs_session_wanted(void)
+{
+    return !gs_config()->disabled;
+}
+
+bool gs_session_torch_cpu(void)
+{
+    return gs_config()->torch_cpu && atomic_load(&session.state) != OVER;
+}
+
+struct gs_spool *gs_session_spool(void)
+{
+    return &session.spool;
+}
+
+void gs_session_watch_thread(void *thread)
+{
+    pthread_setspecific(session.thread_key, thread);
+}
+
+/* --- fork ------------------------------------------------------------------------------------ */
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&session.lock);
+    gs_drain_lock();
+}
+
+static void after_fork_in_parent(void)
+{
+    gs_drain_unlock();
+    pthread_mutex_unlock(&session.lock);
+}
+
+/* The child has the parent's memory but not its drain, and must not write into its spool. It may
+ * start a session of its own at its first CUDA call. */
+static void after_fork_in_child(void)
+{
+    atomic_store(&gs_session_live, 0);
+    if (atomic_exchange(&session.spooling, false)) gs_spool_close(&session.spool);
+    memset(&session.spool, 0, sizeof session.spool);
+    gs_thread_forked();
+    gs_drain_forget();
+    gs_device_forget();
+    pthread_mutex_init(&session.lock, NULL);
+    atomic_store(&said_failure, false);
+    atomic_store(&session.state, NOT_YET);
+}
+
+/* --- load and exit --------------------------------------------------------------------------- */
+
+static void __attribute__((constructor)) load(void)
+{
+    int saved = errno;
+    fstat(STDERR_FILENO, &stderr_at_load);
+    gs_config();
+    errno = saved;
+}
+
+static void __attribute__((destructor)) unload(void)
+{
+    struct gs_summary summary;
+    int saved = errno;
+    const int state = atomic_load(&session.state);
+    /* a child made by a bare clone has the parent's memory and no fork handler */
+    if (!atomic_load(&session.spooling) || session.pid != getpid()) return;
+    atomic_store(&session.spooling, false);
+    atomic_store(&gs_session_live, 0);
+    atomic_store(&session.state, OVER);
+    if (gs_drain_stop(&summary)) {
+        unlink(session.path.spool);
+        if (state == LIVE && !gs_config()->quiet)
+            gs_summary_say(&summary, &session.path, gs_config());
+    }
+    errno = saved;
+}

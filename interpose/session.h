@@ -1,0 +1,30 @@
+/* A process's recording: from its first hooked call until exit, fork, or a failure. */
+#ifndef GPUSPY_SESSION_H
+#define GPUSPY_SESSION_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "schema/spool.h"
+
+/* Number of the session that records now, 0 if none does. Grows with every fork, so that a thread
+ * sees that what it holds belongs to its parent. */
+extern _Atomic uint32_t gs_session_live;
+extern uint64_t gs_session_start_ns; /* CLOCK_MONOTONIC at time 0 */
+
+/* Whether the user wants this process recorded at all. */
+bool gs_session_wanted(void);
+bool gs_session_torch_cpu(void);
+
+/* Starts the session if none was tried yet. True while one records. errno is kept. */
+bool gs_session_begin(void);
+struct gs_spool *gs_session_spool(void);
+/* Arranges that gs_thread_end is called for this thread. */
+void gs_session_watch_thread(void *thread);
+void gs_thread_end(void *thread); /* recorder.c */
+void gs_thread_forked(void);      /* recorder.c: the only thread that a forked child has */
+
+/* One line on stderr, unless the program has put something else in stderr's place. */
+void gs_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

@@ -1,0 +1,88 @@
+#include "interpose/summary.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "interpose/session.h"
+
+struct text {
+    char at[1536];
+    size_t used;
+};
+
+static void __attribute__((format(printf, 2, 3))) add(struct text *t, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int n = vsnprintf(t->at + t->used, sizeof t->at - t->used, format, arguments);
+    va_end(arguments);
+    if (n > 0) t->used = t->used + (size_t)n < sizeof t->at ? t->used + (size_t)n : sizeof t->at - 1;
+}
+
+static void add_count(struct text *t, uint64_t n)
+{
+    if (n >= 1000) {
+        add_count(t, n / 1000);
+        add(t, ",%03u", (unsigned)(n % 1000));
+    } else {
+        add(t, "%u", (unsigned)n);
+    }
+}
+
+static void add_bytes(struct text *t, uint64_t bytes)
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+    if (bytes < 1024) {
+        add(t, "%u B", (unsigned)bytes);
+        return;
+    }
+    double value = (double)bytes / 1024;
+    size_t unit = 0;
+    while (value >= 1024 && unit + 1 < sizeof units / sizeof *units) value /= 1024, unit++;
+    add(t, "%.2f %s", value, units[unit]);
+}
+
+/* Of the device whose memory was fullest; without one, of what else was recorded. */
+static void add_peak(struct text *t, const struct gs_summary *s)
+{
+    int best = -1;
+    uint64_t peak = 0;
+    for (int i = 0; i < GS_DEVICES_MAX; i++) {
+        const uint64_t here = s->device[i].device_peak > s->device[i].tensor_peak
+                                  ? s->device[i].device_peak
+                                  : s->device[i].tensor_peak;
+        if (here > peak) peak = here, best = i;
+    }
+    if (best >= 0) {
+        add(t, ", peak ");
+        add_bytes(t, peak);
+        add(t, " on GPU %d", best);
+    } else if (s->host_peak) {
+        add(t, ", peak ");
+        add_bytes(t, s->host_peak);
+        add(t, " of CPU tensors");
+    } else if (s->pinned_peak) {
+        add(t, ", peak ");
+        add_bytes(t, s->pinned_peak);
+        add(t, " pinned");
+    }
+}
+
+void gs_summary_say(const struct gs_summary *s, const struct gs_run_path *path,
+                    const struct gs_config *config)
+{
+    struct text t = {.used = 0};
+    add_count(&t, s->events);
+    add(&t, s->events == 1 ? " event" : " events");
+    if (s->lost) {
+        add(&t, " (");
+        add_count(&t, s->lost);
+        add(&t, " lost)");
+    }
+    add_peak(&t, s);
+    if (s->ooms) add(&t, ", %u OOM", s->ooms);
+    add(&t, " · %s", gs_run_path_shown(path->db, config));
+    if (path->asked[0]) add(&t, " (%s exists)", gs_run_path_shown(path->asked, config));
+    add(&t, " · next: gpuspy report %s", gs_run_path_shown(path->first, config));
+    gs_say("%s", t.at);
+}

@@ -1,0 +1,13 @@
+/* The line at exit. */
+#ifndef GPUSPY_SUMMARY_H
+#define GPUSPY_SUMMARY_H
+
+#include "interpose/config.h"
+#include "interpose/run_path.h"
+#include "schema/store.h"
+
+/* How much was recorded, where it is, and what to type next. */
+void gs_summary_say(const struct gs_summary *summary, const struct gs_run_path *path,
+                    const struct gs_config *config);
+
+#endif
