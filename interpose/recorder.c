@@ -239,11 +239,19 @@ void gs_record_tensor(struct gs_thread *t, uint64_t address, int64_t bytes, uint
 
 /* --- copies, fills and waiting --------------------------------------------------------------- */
 
+/* The moment at which the real call came back. The record that is sorted by it is written only after
+ * the stack has been captured, so the reader is held up from here on. */
+static uint64_t returned_at(struct gs_thread *t)
+{
+    gs_writer_busy(&t->writer);
+    return gs_now();
+}
+
 static void write_copy(struct gs_thread *t, uint8_t type, uint64_t dst, uint64_t src,
                        uint64_t bytes, uint64_t stream, uint8_t direction, bool async)
 {
     int saved = errno;
-    const uint64_t now = gs_now();
+    const uint64_t now = returned_at(t);
     const int on = gs_device_resolve(t, GS_DEVICE_CURRENT);
     capture(t, EVERYTHING);
     struct gs_rec_copy *r = BEGIN(t, gs_rec_copy, type, async ? GS_FLAG_ASYNC : 0);
@@ -294,17 +302,16 @@ void gs_record_sync(struct gs_thread *t, uint8_t kind, uint64_t handle)
 {
     if (!t) return;
     int saved = errno;
-    write_sync(t, kind, handle, gs_now() - t->start_ns);
+    write_sync(t, kind, handle, returned_at(t) - t->start_ns);
     errno = saved;
 }
 
 void gs_record_implicit_sync(struct gs_thread *t)
 {
     if (!t || !t->start_ns) return;
-    const uint64_t blocked = gs_now() - t->start_ns;
-    if (blocked < WAITED_NS) return;
+    if (gs_now() - t->start_ns < WAITED_NS) return;
     int saved = errno;
-    write_sync(t, GS_SYNC_IMPLICIT, 0, blocked);
+    write_sync(t, GS_SYNC_IMPLICIT, 0, returned_at(t) - t->start_ns);
     errno = saved;
 }
 
