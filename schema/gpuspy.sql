@@ -72,11 +72,10 @@ CREATE TABLE api (              -- entry points by number
 );
 
 -- One row a lifetime. In order of id the rows are in order of alloc_ns.
--- kind packs the small columns, which are generated from it, to keep a row near 38 bytes:
--- layer + space·4 + (device+1)·32 + api·4096 + alloc_thread_id·2^23.
+-- kind packs the small columns, which are generated from it, to keep a row below 40 bytes:
+-- layer + space·4 + (device+1)·32 + api·4096 + (alloc_thread_id-1)·2^23.
 CREATE TABLE allocation (
     id INTEGER PRIMARY KEY,
-    process_id INTEGER NOT NULL,
     kind INTEGER NOT NULL,
     address INTEGER NOT NULL,
     bytes INTEGER NOT NULL,
@@ -85,30 +84,31 @@ CREATE TABLE allocation (
     stream INTEGER,             -- 0 default or none
     alloc_stack_id INTEGER,
     free_stack_id INTEGER,
+    process_id INTEGER AS (1) VIRTUAL,                     -- a database holds one process
     free_ns INTEGER AS (alloc_ns + life_ns) VIRTUAL,
     layer INTEGER AS (kind & 3) VIRTUAL,                   -- layer
     space INTEGER AS ((kind >> 2) & 7) VIRTUAL,            -- space
     device INTEGER AS (((kind >> 5) & 127) - 1) VIRTUAL,
     api INTEGER AS ((kind >> 12) & 2047) VIRTUAL,          -- api
-    alloc_thread_id INTEGER AS (kind >> 23) VIRTUAL
+    alloc_thread_id INTEGER AS ((kind >> 23) + 1) VIRTUAL
 );
 
--- kind packs direction + host_memory·8 + async·32 + (device+1)·64 + api·8192 + thread_id·2^24.
+-- kind packs direction + host_memory·8 + async·32 + (device+1)·64 + api·8192 + (thread_id-1)·2^24.
 CREATE TABLE copy (
     id INTEGER PRIMARY KEY,
-    process_id INTEGER NOT NULL,
     kind INTEGER NOT NULL,
     bytes INTEGER NOT NULL,
     start_ns INTEGER NOT NULL,
     blocked_ns INTEGER NOT NULL, -- how long the host was in the call
     stream INTEGER,
     stack_id INTEGER,
+    process_id INTEGER AS (1) VIRTUAL,
     direction INTEGER AS (kind & 7) VIRTUAL,               -- direction
     host_memory INTEGER AS ((kind >> 3) & 3) VIRTUAL,      -- host_memory, of the host side
     async INTEGER AS ((kind >> 5) & 1) VIRTUAL,            -- 1: an ...Async call
     device INTEGER AS (((kind >> 6) & 127) - 1) VIRTUAL,
     api INTEGER AS ((kind >> 13) & 2047) VIRTUAL,          -- api
-    thread_id INTEGER AS (kind >> 24) VIRTUAL
+    thread_id INTEGER AS ((kind >> 24) + 1) VIRTUAL
 );
 
 CREATE TABLE memset (           -- fills; columns as in copy

@@ -305,6 +305,21 @@ static bool process_lives(const struct gs_spool_header *h, const struct stat *st
     return ticks && ticks == h->process_start_ticks && maps_file(h->pid, st);
 }
 
+static uint32_t owner_of(int fd, const struct gs_spool_header *h, const struct stat *st)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (!fcntl(fd, F_GETLK, &lock) && lock.l_type != F_UNLCK)
+        return lock.l_pid > 0 ? (uint32_t)lock.l_pid : 1;
+    /* A program that closes all descriptors drops the lock but goes on recording. */
+    return !h->closed && process_lives(h, st) ? h->pid : 0;
+}
+
+uint32_t gs_spool_owner_of(const struct gs_spool *s)
+{
+    struct stat st;
+    return fstat(s->fd, &st) ? 0 : owner_of(s->fd, s->header, &st);
+}
+
 uint32_t gs_spool_owner(const char *path)
 {
     uint32_t owner = 0;
@@ -313,15 +328,10 @@ uint32_t gs_spool_owner(const char *path)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return 0;
-    bool readable = !fstat(fd, &st) && S_ISREG(st.st_mode) &&
-                    pread(fd, &h, sizeof h, 0) == (ssize_t)sizeof h &&
-                    !memcmp(h.magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC);
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    if (readable && !fcntl(fd, F_GETLK, &lock) && lock.l_type != F_UNLCK)
-        owner = lock.l_pid > 0 ? (uint32_t)lock.l_pid : 1;
-    /* A program that closes all descriptors drops the lock but goes on recording. */
-    else if (readable && h.version == GS_SPOOL_VERSION && !h.closed && process_lives(&h, &st))
-        owner = h.pid;
+    if (!fstat(fd, &st) && S_ISREG(st.st_mode) &&
+        pread(fd, &h, sizeof h, 0) == (ssize_t)sizeof h &&
+        !memcmp(h.magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC) && h.version == GS_SPOOL_VERSION)
+        owner = owner_of(fd, &h, &st);
     close(fd);
     return owner;
 }

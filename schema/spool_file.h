@@ -25,6 +25,8 @@ static inline struct gs_chunk *gs_spool_chunk(const struct gs_spool *s, uint32_t
 int gs_spool_fallocate(int fd, uint32_t first, uint32_t count);
 /* Field 22 of /proc/pid/stat, 0 where it can't be read. */
 uint64_t gs_process_start_ticks(uint32_t pid);
+/* As gs_spool_owner, of an open one: also who else completes it just now. */
+uint32_t gs_spool_owner_of(const struct gs_spool *s);
 /* Takes the whole file's write lock: 0, or an errno (EAGAIN, EACCES: somebody has it). */
 int gs_spool_lock(int fd);
 

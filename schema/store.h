@@ -13,12 +13,14 @@
 #define GS_DEVICES_MAX 64
 
 /* allocation.kind and copy.kind: the same arithmetic as the generated columns in gpuspy.sql. */
+/* Thread numbers begin at 1. */
 #define GS_ALLOCATION_KIND(layer, space, device, api, thread)                                      \
     ((int64_t)((layer) & 3) | (int64_t)((space) & 7) << 2 | (int64_t)(((device) + 1) & 127) << 5 | \
-     (int64_t)((api) & 2047) << 12 | (int64_t)(thread) << 23)
+     (int64_t)((api) & 2047) << 12 | (int64_t)((thread) - 1) << 23)
 #define GS_COPY_KIND(direction, host_memory, async, device, api, thread)                           \
     ((int64_t)((direction) & 7) | (int64_t)((host_memory) & 3) << 3 | (int64_t)((async) & 1) << 5 | \
-     (int64_t)(((device) + 1) & 127) << 6 | (int64_t)((api) & 2047) << 13 | (int64_t)(thread) << 24)
+     (int64_t)(((device) + 1) & 127) << 6 | (int64_t)((api) & 2047) << 13 |                        \
+     (int64_t)((thread) - 1) << 24)
 
 struct gs_store;
 

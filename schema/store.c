@@ -1,0 +1,382 @@
+/* The database: opening it, its transactions, its end. */
+#include "schema/store_state.h"
+#include "schema/store_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char schema_sql[] =
+#include "gpuspy_sql.h"
+    ;
+
+/* While recording: a write-ahead log, so that death at any moment leaves a consistent database and
+ * readers don't wait for us; no syncs, because what the kernel has survives the process. */
+#define PRAGMAS                                                                                    \
+    "PRAGMA journal_mode=WAL;PRAGMA synchronous=OFF;PRAGMA cache_size=-2048;"                      \
+    "PRAGMA temp_store=MEMORY;PRAGMA secure_delete=OFF;PRAGMA journal_size_limit=8388608"
+#define BUSY_MS 5000
+
+/* ---------------------------------------------------------------- errors */
+
+int gs_store_fail(struct gs_store *s, const char *what)
+{
+    int error = sqlite3_system_errno(s->db);
+    int code = sqlite3_extended_errcode(s->db);
+    const char *reason = sqlite3_errmsg(s->db);
+    if ((code & 255) == SQLITE_FULL)
+        reason = "the disk is full";
+    snprintf(s->error, sizeof s->error, "%s: %s%s%s", what, reason,
+             (code & 255) == SQLITE_IOERR && error ? ": " : "",
+             (code & 255) == SQLITE_IOERR && error ? strerror(error) : "");
+    return -1;
+}
+
+int gs_store_no_memory(struct gs_store *s)
+{
+    snprintf(s->error, sizeof s->error, "out of memory");
+    return -1;
+}
+
+const char *gs_store_error(const struct gs_store *s)
+{
+    return s->error;
+}
+
+int gs_store_sql(struct gs_store *s, const char *sql)
+{
+    return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : gs_store_fail(s, "write");
+}
+
+/* ---------------------------------------------------------------- opening */
+
+static struct gs_store *new_store(char *error, size_t error_size)
+{
+    struct gs_store *s = calloc(1, sizeof *s);
+    if (s && !gs_array_grow((void **)&s->text.at, &s->text.capacity, 4096, 1)) {
+        free(s);
+        s = NULL;
+    }
+    if (!s) {
+        snprintf(error, error_size, "out of memory");
+        return NULL;
+    }
+    s->first_allocation = s->first_oom = s->first_handle = 1;
+    for (int d = 0; d < GS_DEVICES_MAX; d++)
+        s->last_reserved[d] = -1;
+    return s;
+}
+
+static int open_database(struct gs_store *s, const char *path)
+{
+    gs_store_files_init();
+    if (sqlite3_open_v2(path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) !=
+        SQLITE_OK) {
+        if (!s->db)
+            return gs_store_no_memory(s);
+        return gs_store_fail(s, "open");
+    }
+    sqlite3_busy_timeout(s->db, BUSY_MS);
+    return 0;
+}
+
+static void close_database(struct gs_store *s)
+{
+    for (int i = 0; i < GS_SQL_COUNT; i++) {
+        sqlite3_finalize(s->statements[i]);
+        s->statements[i] = NULL;
+    }
+    sqlite3_close(s->db);
+    s->db = NULL;
+}
+
+static void bind_optional(sqlite3_stmt *st, int at, const char *text)
+{
+    if (text && *text)
+        sqlite3_bind_text(st, at, text, -1, SQLITE_TRANSIENT);
+}
+
+static int insert_process(struct gs_store *s, const struct gs_store_info *info)
+{
+    sqlite3_stmt *st;
+    if (sqlite3_prepare_v2(s->db,
+                           "INSERT INTO process(id,run_id,pid,ppid,rank,host,command,cwd,exe,"
+                           "python_version,start_real_ns) VALUES(1,?,?,?,?,?,?,?,?,?,?)",
+                           -1, &st, NULL) != SQLITE_OK)
+        return gs_store_fail(s, "create");
+    sqlite3_bind_text(st, 1, info->run_id ? info->run_id : "", -1, SQLITE_TRANSIENT);
+    sqlite3_bind_int64(st, 2, info->pid);
+    if (info->ppid)
+        sqlite3_bind_int64(st, 3, info->ppid);
+    if (info->rank >= 0)
+        sqlite3_bind_int(st, 4, info->rank);
+    bind_optional(st, 5, info->host);
+    bind_optional(st, 6, info->command);
+    bind_optional(st, 7, info->cwd);
+    bind_optional(st, 8, info->exe);
+    bind_optional(st, 9, info->python_version);
+    sqlite3_bind_int64(st, 10, (int64_t)info->start_real_ns);
+    int rc = sqlite3_step(st);
+    sqlite3_finalize(st);
+    return rc == SQLITE_DONE ? 0 : gs_store_fail(s, "create");
+}
+
+#define ROW(table, value, word) "INSERT INTO " table " VALUES(" #value ",'" word "');"
+#define LAYER_ROW(s, v, w) ROW("layer", v, w)
+#define SPACE_ROW(s, v, w) ROW("space", v, w)
+#define DIRECTION_ROW(s, v, w) ROW("direction", v, w)
+#define HOST_MEMORY_ROW(s, v, w) ROW("host_memory", v, w)
+#define SYNC_ROW(s, v, w) ROW("sync_kind", v, w)
+#define FRAME_ROW(s, v, w) ROW("frame_kind", v, w)
+#define SAMPLE_ROW(s, v, w) ROW("sample_source", v, w)
+#define HANDLE_ROW(s, v, w) ROW("handle_kind", v, w)
+static const char words_sql[] = GS_LAYERS(LAYER_ROW) GS_SPACES(SPACE_ROW) GS_DIRECTIONS(DIRECTION_ROW)
+    GS_HOST_MEMORIES(HOST_MEMORY_ROW) GS_SYNC_KINDS(SYNC_ROW) GS_FRAME_KINDS(FRAME_ROW)
+        GS_SAMPLE_SOURCES(SAMPLE_ROW) GS_HANDLE_KINDS(HANDLE_ROW);
+
+#define STRING_OF(x) #x
+#define NUMBER(x) STRING_OF(x)
+
+/* All in one transaction: whoever finds the file finds no database or a whole one. */
+static int make_schema(struct gs_store *s, const struct gs_store_info *info)
+{
+    if (gs_store_sql(s, PRAGMAS) || gs_store_sql(s, "BEGIN IMMEDIATE") ||
+        gs_store_sql(s, schema_sql) || gs_store_sql(s, words_sql) || insert_process(s, info) ||
+        gs_store_sql(s, "INSERT INTO meta VALUES('gpuspy_version','" GPUSPY_VERSION "');"
+                        "PRAGMA application_id=" NUMBER(GS_APPLICATION_ID) ";"
+                        "PRAGMA user_version=" NUMBER(GS_SCHEMA_VERSION)))
+        return -1;
+    return gs_store_sql(s, "COMMIT");
+}
+
+static void remove_database(const char *path)
+{
+    char beside[4096];
+    unlink(path);
+    if ((size_t)snprintf(beside, sizeof beside, "%s-wal", path) < sizeof beside)
+        unlink(beside);
+    if ((size_t)snprintf(beside, sizeof beside, "%s-shm", path) < sizeof beside)
+        unlink(beside);
+}
+
+struct gs_store *gs_store_create(const char *path, const struct gs_store_info *info, char *error,
+                                 size_t error_size)
+{
+    /* SQLite would open a file that exists. */
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0666);
+    if (fd < 0) {
+        snprintf(error, error_size, "%s", strerror(errno));
+        return NULL;
+    }
+    close(fd);
+    struct gs_store *s = new_store(error, error_size);
+    if (!s || open_database(s, path) || make_schema(s, info)) {
+        if (s) {
+            snprintf(error, error_size, "%s", s->error);
+            gs_store_close(s);
+        }
+        remove_database(path);
+        return NULL;
+    }
+    return s;
+}
+
+/* ---------------------------------------------------------------- an unfinished one */
+
+static int64_t number_of(struct gs_store *s, const char *sql, int64_t otherwise)
+{
+    sqlite3_stmt *st;
+    int64_t n = otherwise;
+    if (sqlite3_prepare_v2(s->db, sql, -1, &st, NULL) != SQLITE_OK)
+        return otherwise;
+    if (sqlite3_step(st) == SQLITE_ROW && sqlite3_column_type(st, 0) == SQLITE_INTEGER)
+        n = sqlite3_column_int64(st, 0);
+    sqlite3_finalize(st);
+    return n;
+}
+
+static int check_kind(struct gs_store *s)
+{
+    int64_t application = number_of(s, "PRAGMA application_id", -1);
+    if (application < 0) /* why it can't be read */
+        return gs_store_fail(s, "read");
+    int64_t version = number_of(s, "PRAGMA user_version", -1);
+    if (application != GS_APPLICATION_ID)
+        snprintf(s->error, sizeof s->error, "not a gpuspy database");
+    else if (version != GS_SCHEMA_VERSION)
+        snprintf(s->error, sizeof s->error, "schema version %lld; this gpuspy completes version %d",
+                 (long long)version, GS_SCHEMA_VERSION);
+    else
+        return 0;
+    return -1;
+}
+
+struct gs_store *gs_store_open(const char *path, char *error, size_t error_size)
+{
+    struct gs_store *s = new_store(error, error_size);
+    if (!s)
+        return NULL;
+    if (open_database(s, path) || check_kind(s) || gs_store_sql(s, PRAGMAS)) {
+        snprintf(error, error_size, "%s", s->error);
+        gs_store_close(s);
+        return NULL;
+    }
+    s->finished = number_of(s, "SELECT complete FROM process", -1) >= 0;
+    return s;
+}
+
+struct gs_store *gs_store_resume(const char *path, struct gs_progress **progress,
+                                 uint32_t *threads, char *error, size_t error_size)
+{
+    struct gs_store *s = gs_store_open(path, error, error_size);
+    if (!s)
+        return NULL;
+    if (s->finished)
+        snprintf(s->error, sizeof s->error, "the recording is complete");
+    if (s->finished || gs_store_load(s, progress, threads)) {
+        snprintf(error, error_size, "%s", s->error);
+        gs_store_close(s);
+        return NULL;
+    }
+    return s;
+}
+
+/* ---------------------------------------------------------------- transactions */
+
+uint64_t gs_store_pending(const struct gs_store *s)
+{
+    return s->pending_events + s->frames.count + s->stacks.count;
+}
+
+static int abandon(struct gs_store *s)
+{
+    char why[sizeof s->error];
+    memcpy(why, s->error, sizeof why);
+    if (!sqlite3_get_autocommit(s->db))
+        (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+    memcpy(s->error, why, sizeof why);
+    return -1;
+}
+
+static int commit(struct gs_store *s, const struct gs_reader *r)
+{
+    if (!gs_store_files_ours()) {
+        snprintf(s->error, sizeof s->error, "the application closed the database's files");
+        return -1;
+    }
+    if (gs_store_sql(s, "BEGIN IMMEDIATE"))
+        return -1;
+    if (gs_store_write_rows(s, r) || gs_store_sql(s, "COMMIT"))
+        return abandon(s);
+    gs_store_forget_rows(s, r);
+    return 0;
+}
+
+int gs_store_commit(struct gs_store *s, const struct gs_reader *r)
+{
+    struct gs_file_guard guard;
+    gs_file_guard_begin(&guard);
+    int rc = commit(s, r);
+    gs_file_guard_end(&guard);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- the end */
+
+static int write_end(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost,
+                     uint64_t lost_first_ns, uint64_t damaged)
+{
+    sqlite3_stmt *st;
+    if (sqlite3_prepare_v2(s->db,
+                           "UPDATE process SET end_ns=?,complete=?,lost_events=?,lost_first_ns=?", -1,
+                           &st, NULL) != SQLITE_OK)
+        return gs_store_fail(s, "write");
+    sqlite3_bind_int64(st, 1, (int64_t)end_ns);
+    sqlite3_bind_int(st, 2, complete);
+    sqlite3_bind_int64(st, 3, (int64_t)lost);
+    if (lost)
+        sqlite3_bind_int64(st, 4, (int64_t)lost_first_ns);
+    int rc = sqlite3_step(st);
+    sqlite3_finalize(st);
+    if (rc != SQLITE_DONE)
+        return gs_store_fail(s, "write");
+    char sql[256];
+    snprintf(sql, sizeof sql,
+             "INSERT OR REPLACE INTO meta VALUES('lost_events',%lld),('damaged_records',%lld)",
+             (long long)lost, (long long)damaged);
+    return gs_store_sql(s, sql);
+}
+
+static int finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost,
+                  uint64_t lost_first_ns, uint64_t damaged)
+{
+    if (commit(s, NULL))
+        return -1;
+    for (int i = 0; i < GS_SQL_COUNT; i++) { /* some use tables that go now */
+        sqlite3_finalize(s->statements[i]);
+        s->statements[i] = NULL;
+    }
+    if (gs_store_sql(s, "BEGIN IMMEDIATE"))
+        return -1;
+    if (write_end(s, end_ns ? end_ns : s->last_ns, complete, lost, lost_first_ns, damaged) ||
+        gs_store_sql(s, "DROP TABLE recovery_thread;DROP TABLE recovery_number;"
+                        "DROP TABLE recovery_value;COMMIT"))
+        return abandon(s);
+    s->finished = true;
+    s->summary.lost = lost;
+    /* Where somebody reads it just now the log stays, and goes with the last reader. */
+    (void)sqlite3_exec(s->db, "PRAGMA wal_checkpoint(TRUNCATE);PRAGMA journal_mode=DELETE", NULL,
+                       NULL, NULL);
+    return 0;
+}
+
+int gs_store_finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost,
+                    uint64_t lost_first_ns, uint64_t damaged)
+{
+    struct gs_file_guard guard;
+    gs_file_guard_begin(&guard);
+    int rc = finish(s, end_ns, complete, lost, lost_first_ns, damaged);
+    gs_file_guard_end(&guard);
+    return rc;
+}
+
+const struct gs_summary *gs_store_summary(struct gs_store *s)
+{
+    s->summary.events = s->counts[GS_COUNT_EVENTS];
+    s->summary.devices = 0;
+    for (int d = 0; d < GS_DEVICES_MAX; d++)
+        s->summary.devices += s->summary.device[d].used != 0;
+    return &s->summary;
+}
+
+void gs_store_close(struct gs_store *s)
+{
+    if (!s)
+        return;
+    struct gs_file_guard guard;
+    gs_file_guard_begin(&guard);
+    close_database(s);
+    gs_file_guard_end(&guard);
+    for (size_t t = 0; t < s->threads.count; t++) {
+        free(s->threads.at[t].frames.ids);
+        free(s->threads.at[t].stacks.ids);
+    }
+    void *arrays[] = {s->allocations.at, s->ends.at,       s->copies.at,     s->memsets.at,
+                      s->syncs.at,       s->ooms.at,       s->recovered_ooms.at, s->samples.at,
+                      s->reserved.at,    s->handles.at,    s->handle_ends.at, s->marks.at,
+                      s->frames.at,      s->stacks.at,     s->modules.at,    s->thread_rows.at,
+                      s->apis.at,        s->devices.at,    s->numbers.at,    s->text.at,
+                      s->threads.at,     s->open_ooms.at,  s->open_handles.at};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        free(arrays[i]);
+    gs_live_free(&s->live);
+    gs_ranges_free(&s->ranges);
+    gs_id_free(&s->frame_ids);
+    gs_id_free(&s->stack_ids);
+    gs_id_free(&s->module_ids);
+    free(s);
+}

@@ -1,0 +1,115 @@
+#include "schema/store_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define HIGH_FD 500
+#define FILES_MAX 16
+
+static struct file {
+    int fd; /* -1: unused */
+    dev_t device;
+    ino_t inode;
+} files[FILES_MAX];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void remember(int fd, int replaced)
+{
+    struct stat st;
+    if (fd >= 0 && fstat(fd, &st))
+        return;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < FILES_MAX; i++)
+        if (files[i].fd == replaced) {
+            files[i].fd = fd;
+            if (fd >= 0) {
+                files[i].device = st.st_dev;
+                files[i].inode = st.st_ino;
+            }
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+}
+
+/* SQLite's open(2) and close(2): a high number, so that the application's files get the numbers that
+ * they would get without us. */
+static int open_high(const char *path, int flags, int mode)
+{
+    int fd = open(path, flags | O_CLOEXEC, mode);
+    if (fd < 0)
+        return fd;
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+    if (high >= 0) {
+        close(fd);
+        fd = high;
+    }
+    remember(fd, -1);
+    return fd;
+}
+
+static int close_known(int fd)
+{
+    remember(-1, fd);
+    return close(fd);
+}
+
+static void init(void)
+{
+    for (int i = 0; i < FILES_MAX; i++)
+        files[i].fd = -1;
+    /* In the target nothing has used this private SQLite yet. Elsewhere it may be at work already;
+     * then it keeps its statistics. */
+    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+    sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
+    if (!vfs || vfs->iVersion < 3)
+        return;
+    vfs->xSetSystemCall(vfs, "open", (sqlite3_syscall_ptr)open_high);
+    vfs->xSetSystemCall(vfs, "close", (sqlite3_syscall_ptr)close_known);
+}
+
+void gs_store_files_init(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, init);
+}
+
+bool gs_store_files_ours(void)
+{
+    bool ours = true;
+    struct stat st;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < FILES_MAX && ours; i++)
+        ours = files[i].fd < 0 || (!fstat(files[i].fd, &st) && st.st_dev == files[i].device &&
+                                   st.st_ino == files[i].inode);
+    pthread_mutex_unlock(&lock);
+    return ours;
+}
+
+void gs_file_guard_begin(struct gs_file_guard *g)
+{
+    sigset_t set, pending;
+    sigemptyset(&set);
+    sigaddset(&set, SIGXFSZ);
+    sigemptyset(&pending);
+    sigpending(&pending);
+    g->was_pending = sigismember(&pending, SIGXFSZ) == 1;
+    g->active = pthread_sigmask(SIG_BLOCK, &set, &g->before) == 0;
+}
+
+void gs_file_guard_end(struct gs_file_guard *g)
+{
+    if (!g->active)
+        return;
+    sigset_t set;
+    struct timespec now = {0, 0};
+    sigemptyset(&set);
+    sigaddset(&set, SIGXFSZ);
+    while (!g->was_pending && sigtimedwait(&set, NULL, &now) < 0 && errno == EINTR)
+        ;
+    pthread_sigmask(SIG_SETMASK, &g->before, NULL);
+}

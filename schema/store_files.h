@@ -1,0 +1,23 @@
+/* The database's files inside a process that isn't ours: out of the application's way, and never
+ * written to once they are not the database's any more. */
+#ifndef GPUSPY_STORE_FILES_H
+#define GPUSPY_STORE_FILES_H
+
+#include <signal.h>
+#include <stdbool.h>
+
+/* Once per process; later calls do nothing. */
+void gs_store_files_init(void);
+/* False where a descriptor that SQLite opened is another file now: the application has closed it (a
+ * daemon closes all that it doesn't know) and the number may be one of its own files. */
+bool gs_store_files_ours(void);
+
+/* Between begin and end a write beyond the limit on file sizes is an error, and no signal. */
+struct gs_file_guard {
+    sigset_t before;
+    bool was_pending, active;
+};
+void gs_file_guard_begin(struct gs_file_guard *g);
+void gs_file_guard_end(struct gs_file_guard *g);
+
+#endif

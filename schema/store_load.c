@@ -1,0 +1,314 @@
+/* An unfinished database → the state that the store had in memory at its last commit. The database may
+ * be damaged or not ours at all: whatever is used as an index is checked. */
+#include "schema/store_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int (*row_fn)(struct gs_store *s, sqlite3_stmt *row);
+
+static int each(struct gs_store *s, const char *sql, row_fn fn)
+{
+    sqlite3_stmt *st;
+    if (sqlite3_prepare_v2(s->db, sql, -1, &st, NULL) != SQLITE_OK)
+        return gs_store_fail(s, "read");
+    int rc;
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW)
+        if (fn(s, st)) {
+            sqlite3_finalize(st);
+            return -1;
+        }
+    sqlite3_finalize(st);
+    return rc == SQLITE_DONE ? 0 : gs_store_fail(s, "read");
+}
+
+static const char *text_at(sqlite3_stmt *row, int column, size_t *length)
+{
+    const char *text = (const char *)sqlite3_column_text(row, column);
+    *length = text ? (size_t)sqlite3_column_bytes(row, column) : 0;
+    return text ? text : "";
+}
+
+static uint32_t id_at(sqlite3_stmt *row, int column)
+{
+    int64_t id = sqlite3_column_int64(row, column);
+    return id > 0 && id <= UINT32_MAX ? (uint32_t)id : 0;
+}
+
+/* A thread number to be used as an index, 0 if it isn't one. */
+static uint32_t thread_at(sqlite3_stmt *row, int column)
+{
+    uint32_t thread = id_at(row, column);
+    return thread < GS_SPOOL_THREADS ? thread : 0;
+}
+
+static int damaged(struct gs_store *s)
+{
+    snprintf(s->error, sizeof s->error, "the database is damaged");
+    return -1;
+}
+
+/* ---------------------------------------------------------------- definitions */
+
+static int load_module(struct gs_store *s, sqlite3_stmt *row)
+{
+    size_t path_len, build_id_len;
+    const char *path = text_at(row, 1, &path_len), *build_id = text_at(row, 2, &build_id_len);
+    struct gs_content key = gs_store_module_key(path, path_len, build_id, build_id_len);
+    s->last_module = id_at(row, 0);
+    if (!s->last_module)
+        return damaged(s);
+    return gs_id_add(&s->module_ids, key, s->last_module) ? 0 : gs_store_no_memory(s);
+}
+
+static int load_frame(struct gs_store *s, sqlite3_stmt *row)
+{
+    size_t function_len, file_len;
+    const char *function = text_at(row, 2, &function_len), *file = text_at(row, 3, &file_len);
+    struct gs_content key;
+    if (sqlite3_column_int(row, 1) == GS_FRAME_PYTHON)
+        key = gs_store_python_key(function, function_len, file, file_len, sqlite3_column_int(row, 4));
+    else
+        key = gs_store_native_key(id_at(row, 5), (uint64_t)sqlite3_column_int64(row, 6));
+    s->last_frame = id_at(row, 0);
+    if (!s->last_frame)
+        return damaged(s);
+    return gs_id_add(&s->frame_ids, key, s->last_frame) ? 0 : gs_store_no_memory(s);
+}
+
+static int load_stack(struct gs_store *s, sqlite3_stmt *row)
+{
+    struct gs_content key = gs_store_stack_key(id_at(row, 1), id_at(row, 2));
+    s->last_stack = id_at(row, 0);
+    if (!s->last_stack)
+        return damaged(s);
+    return gs_id_add(&s->stack_ids, key, s->last_stack) ? 0 : gs_store_no_memory(s);
+}
+
+static int load_number(struct gs_store *s, sqlite3_stmt *row)
+{
+    uint32_t thread = thread_at(row, 0);
+    if (!thread)
+        return damaged(s);
+    return gs_store_set_number(s, thread, id_at(row, 1), id_at(row, 2), id_at(row, 3));
+}
+
+static int load_definitions(struct gs_store *s)
+{
+    if (each(s, "SELECT id,path,build_id FROM module ORDER BY id", load_module) ||
+        each(s, "SELECT id,kind,function,file,line,module_id,offset FROM frame ORDER BY id",
+             load_frame) ||
+        each(s, "SELECT id,parent_id,frame_id FROM stack ORDER BY id", load_stack))
+        return -1;
+    return each(s, "SELECT thread,what,number,id FROM recovery_number", load_number);
+}
+
+/* ---------------------------------------------------------------- lifetimes */
+
+static bool read_live(sqlite3_stmt *row, struct gs_live *live)
+{
+    int64_t kind = sqlite3_column_int64(row, 1);
+    *live = (struct gs_live){
+        .id = (uint64_t)sqlite3_column_int64(row, 0),
+        .address = (uint64_t)sqlite3_column_int64(row, 2),
+        .bytes = (uint64_t)sqlite3_column_int64(row, 3),
+        .alloc_ns = (uint64_t)sqlite3_column_int64(row, 4),
+        .device = (int16_t)((kind >> 5 & 127) - 1),
+        .layer = kind & 3,
+        .space = kind >> 2 & 7,
+    };
+    return live->id > 0 && live->bytes <= INT64_MAX && live->alloc_ns <= INT64_MAX;
+}
+
+static int load_live(struct gs_store *s, sqlite3_stmt *row)
+{
+    struct gs_live live;
+    if (!read_live(row, &live) || gs_live_find(&s->live, live.layer, live.address))
+        return damaged(s);
+    if (!gs_live_add(&s->live, &live))
+        return gs_store_no_memory(s);
+    gs_store_track(s, &live, 1);
+    return 0;
+}
+
+static int load_thread(struct gs_store *s, sqlite3_stmt *row)
+{
+    uint32_t number = thread_at(row, 0);
+    struct gs_store_thread *t = number ? gs_store_thread(s, number) : NULL;
+    if (!t)
+        return damaged(s);
+    t->saved.seq = (uint64_t)sqlite3_column_int64(row, 1);
+    t->saved.offset = id_at(row, 2);
+    t->saved.time_ns = (uint64_t)sqlite3_column_int64(row, 3);
+    if (sqlite3_column_type(row, 4) == SQLITE_NULL)
+        return 0;
+    t->last_free_set = true;
+    t->last_free.layer = sqlite3_column_int(row, 4) & 3;
+    t->last_free.address = (uint64_t)sqlite3_column_int64(row, 5);
+    t->last_free.id = (uint64_t)sqlite3_column_int64(row, 6);
+    return 0;
+}
+
+/* What a free that fails would bring back. */
+static int load_last_frees(struct gs_store *s)
+{
+    sqlite3_stmt *st = NULL;
+    if (sqlite3_prepare_v2(s->db, "SELECT id,kind,address,bytes,alloc_ns FROM allocation WHERE id=?",
+                           -1, &st, NULL) != SQLITE_OK)
+        return gs_store_fail(s, "read");
+    for (size_t i = 0; i < s->threads.count; i++) {
+        struct gs_store_thread *t = &s->threads.at[i];
+        if (!t->last_free_set || !t->last_free.id)
+            continue;
+        sqlite3_bind_int64(st, 1, (int64_t)t->last_free.id);
+        if (sqlite3_step(st) != SQLITE_ROW || !read_live(st, &t->last_free))
+            t->last_free_set = false;
+        sqlite3_reset(st);
+    }
+    sqlite3_finalize(st);
+    return 0;
+}
+
+/* ---------------------------------------------------------------- the others */
+
+static int load_check(struct gs_store *s, sqlite3_stmt *row)
+{
+    int layer = sqlite3_column_int(row, 0), device = sqlite3_column_int(row, 1);
+    if (layer == GS_LAYER_HOST)
+        device = GS_CPU_CHECK;
+    else if (device < 0 || device >= GS_DEVICES_MAX)
+        return damaged(s);
+    struct gs_check *check = &s->checks[device];
+    check->events = (uint64_t)sqlite3_column_int64(row, 2);
+    check->mismatches = (uint64_t)sqlite3_column_int64(row, 3);
+    check->first_ns = sqlite3_column_int64(row, 4);
+    check->first_difference = sqlite3_column_int64(row, 5);
+    check->last_difference = sqlite3_column_int64(row, 6);
+    return 0;
+}
+
+static int load_reserved(struct gs_store *s, sqlite3_stmt *row)
+{
+    int device = sqlite3_column_int(row, 0);
+    if (device >= 0 && device < GS_DEVICES_MAX)
+        s->last_reserved[device] = sqlite3_column_int64(row, 1);
+    return 0;
+}
+
+static int load_oom(struct gs_store *s, sqlite3_stmt *row)
+{
+    int space = sqlite3_column_int(row, 4);
+    struct gs_open_oom oom = {
+        .id = sqlite3_column_int64(row, 0),
+        .bytes = (uint64_t)sqlite3_column_int64(row, 5),
+        .thread = thread_at(row, 1),
+        .device = (int16_t)sqlite3_column_int(row, 2),
+        .layer = sqlite3_column_int(row, 3) & 3,
+        .host = space == GS_SPACE_PINNED || space == GS_SPACE_HOST,
+    };
+    s->summary.fatal_ooms++;
+    return oom.thread ? gs_store_open_oom(s, &oom) : damaged(s);
+}
+
+static int load_handle(struct gs_store *s, sqlite3_stmt *row)
+{
+    struct gs_open_handle open = {
+        .id = sqlite3_column_int64(row, 0),
+        .kind = (uint8_t)sqlite3_column_int(row, 1),
+        .handle = (uint64_t)sqlite3_column_int64(row, 2),
+    };
+    size_t i = 0; /* of a handle given out twice the last counts, as when recording */
+    while (i < s->open_handles.count && (s->open_handles.at[i].handle != open.handle ||
+                                         s->open_handles.at[i].kind != open.kind))
+        i++;
+    struct gs_open_handle *to =
+        i < s->open_handles.count ? &s->open_handles.at[i] : GS_ARRAY_ADD(&s->open_handles);
+    if (!to)
+        return gs_store_no_memory(s);
+    *to = open;
+    return 0;
+}
+
+static int load_count(struct gs_store *s, sqlite3_stmt *row)
+{
+    size_t length;
+    const char *key = text_at(row, 0, &length);
+    for (int i = 0; i < GS_COUNTS; i++)
+        if (!strcmp(key, gs_count_names[i]))
+            s->counts[i] = s->saved_counts[i] = (uint64_t)sqlite3_column_int64(row, 1);
+    return 0;
+}
+
+static int load_value(struct gs_store *s, sqlite3_stmt *row)
+{
+    size_t length;
+    const char *name = text_at(row, 0, &length);
+    int d = sqlite3_column_int(row, 1);
+    uint64_t value = (uint64_t)sqlite3_column_int64(row, 2);
+    bool device = d >= 0 && d < GS_DEVICES_MAX;
+    if (!strcmp(name, "device_peak") && device)
+        s->summary.device[d].device_peak = value;
+    else if (!strcmp(name, "tensor_peak") && device)
+        s->summary.device[d].tensor_peak = value;
+    else if (!strcmp(name, "device_used") && device)
+        s->summary.device[d].used = value;
+    else if (!strcmp(name, "host_peak"))
+        s->summary.host_peak = value;
+    else if (!strcmp(name, "pinned_peak"))
+        s->summary.pinned_peak = value;
+    else if (!strcmp(name, "last_ns"))
+        s->last_ns = value;
+    return 0;
+}
+
+static int load_last_ids(struct gs_store *s, sqlite3_stmt *row)
+{
+    s->first_allocation = sqlite3_column_int64(row, 0) + 1;
+    s->first_oom = sqlite3_column_int64(row, 1) + 1;
+    s->first_handle = sqlite3_column_int64(row, 2) + 1;
+    s->summary.ooms = (uint32_t)(s->first_oom - 1);
+    return s->first_allocation > 0 && s->first_oom > 0 && s->first_handle > 0 ? 0 : damaged(s);
+}
+
+static int give_progress(struct gs_store *s, struct gs_progress **progress, uint32_t *threads)
+{
+    *threads = (uint32_t)s->threads.count;
+    *progress = calloc(s->threads.count + 1, sizeof **progress);
+    if (!*progress)
+        return gs_store_no_memory(s);
+    for (uint32_t t = 0; t < *threads; t++)
+        (*progress)[t] = s->threads.at[t].saved;
+    return 0;
+}
+
+int gs_store_load(struct gs_store *s, struct gs_progress **progress, uint32_t *threads)
+{
+    if (each(s,
+             "SELECT coalesce((SELECT max(id) FROM allocation),0),"
+             "coalesce((SELECT max(id) FROM oom),0),coalesce((SELECT max(id) FROM handle),0)",
+             load_last_ids) ||
+        load_definitions(s) ||
+        each(s, "SELECT thread,seq,offset,time_ns,free_layer,free_address,free_id FROM recovery_thread",
+             load_thread) ||
+        each(s,
+             "SELECT id,kind,address,bytes,alloc_ns FROM allocation WHERE life_ns IS NULL ORDER BY id",
+             load_live) ||
+        load_last_frees(s))
+        return -1;
+    if (each(s,
+             "SELECT layer,device,events,mismatches,first_mismatch_ns,first_difference,"
+             "last_difference FROM tensor_check",
+             load_check) ||
+        each(s, "SELECT device,bytes FROM reserved ORDER BY id", load_reserved) ||
+        each(s,
+             "SELECT id,thread_id,device,layer,space,requested_bytes FROM oom WHERE fatal=1 ORDER BY id",
+             load_oom) ||
+        each(s, "SELECT id,kind,handle FROM handle WHERE destroy_ns IS NULL ORDER BY id",
+             load_handle) ||
+        each(s, "SELECT key,value FROM meta", load_count) ||
+        each(s, "SELECT name,number,value FROM recovery_value", load_value))
+        return -1;
+    s->saved_summary = s->summary;
+    return give_progress(s, progress, threads);
+}

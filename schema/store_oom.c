@@ -1,0 +1,117 @@
+/* Which failed allocations were fatal. A failure counts as fatal until the same thread gets at least
+ * as much from the same kind of memory. PyTorch answers a failed cudaMalloc by giving its cache back
+ * and trying again; if that fails too it reports the failure at its own level, and from then on only a
+ * tensor of that size shows that the thread recovered: a later cudaMalloc (of a smaller batch, say)
+ * doesn't. */
+#include "schema/store_state.h"
+
+#include <string.h>
+
+/* A program that tries sizes for hours must not fill the memory; its oldest failures stay fatal. */
+#define OPEN_OOMS_MAX 16384
+
+static int64_t whole_or_null(uint64_t n)
+{
+    return n == UINT64_MAX ? -1 : n > INT64_MAX ? INT64_MAX : (int64_t)n;
+}
+
+static void drop_open(struct gs_store *s, size_t i)
+{
+    s->threads.at[s->open_ooms.at[i].thread].open_ooms--;
+    s->open_ooms.count--;
+    memmove(&s->open_ooms.at[i], &s->open_ooms.at[i + 1],
+            (s->open_ooms.count - i) * sizeof *s->open_ooms.at);
+}
+
+/* Also used to load them, in order of id. */
+int gs_store_open_oom(struct gs_store *s, const struct gs_open_oom *oom)
+{
+    struct gs_store_thread *t = gs_store_thread(s, oom->thread);
+    if (!t)
+        return -1;
+    for (size_t i = 0; oom->layer == GS_LAYER_TENSOR && i < s->open_ooms.count; i++) {
+        struct gs_open_oom *o = &s->open_ooms.at[i];
+        if (o->thread == oom->thread && o->layer == GS_LAYER_DEVICE && !o->host &&
+            (o->device == oom->device || o->device < 0)) {
+            o->layer = GS_LAYER_TENSOR;
+            o->device = oom->device;
+            o->bytes = oom->bytes;
+        }
+    }
+    if (s->open_ooms.count == OPEN_OOMS_MAX)
+        drop_open(s, 0);
+    struct gs_open_oom *open = GS_ARRAY_ADD(&s->open_ooms);
+    if (!open)
+        return gs_store_no_memory(s);
+    *open = *oom;
+    t->open_ooms++;
+    return 0;
+}
+
+int gs_store_add_oom(struct gs_store *s, uint32_t thread, const struct gs_rec_oom *rec)
+{
+    struct gs_row_oom *row = GS_ARRAY_ADD(&s->ooms);
+    if (!row)
+        return gs_store_no_memory(s);
+    *row = (struct gs_row_oom){
+        .requested = rec->requested_bytes > INT64_MAX ? INT64_MAX : (int64_t)rec->requested_bytes,
+        .free = whole_or_null(rec->free_bytes),
+        .total = whole_or_null(rec->total_bytes),
+        .tensor_allocated = whole_or_null(rec->tensor_allocated),
+        .tensor_reserved = whole_or_null(rec->tensor_reserved),
+        .time_ns = rec->rec.time_ns > INT64_MAX ? INT64_MAX : (int64_t)rec->rec.time_ns,
+        .stack = gs_store_stack_id(s, thread, rec->rec.stack),
+        .thread = thread,
+        .device = rec->device,
+        .api = rec->api,
+        .layer = rec->layer & 3,
+        .space = rec->space & 7,
+        .fatal = true,
+    };
+    s->summary.ooms++;
+    s->summary.fatal_ooms++;
+    struct gs_open_oom open = {
+        .id = s->first_oom + (int64_t)s->ooms.count - 1,
+        .bytes = (uint64_t)row->requested,
+        .thread = thread,
+        .device = row->device,
+        .layer = row->layer,
+        .host = row->space == GS_SPACE_PINNED || row->space == GS_SPACE_HOST,
+    };
+    return gs_store_open_oom(s, &open);
+}
+
+static int recovered(struct gs_store *s, int64_t id)
+{
+    s->summary.fatal_ooms--;
+    if (id >= s->first_oom) {
+        s->ooms.at[id - s->first_oom].fatal = false;
+        return 0;
+    }
+    int64_t *row = GS_ARRAY_ADD(&s->recovered_ooms);
+    if (!row)
+        return gs_store_no_memory(s);
+    *row = id;
+    return 0;
+}
+
+int gs_store_recover_ooms(struct gs_store *s, uint32_t thread, const struct gs_live *live)
+{
+    if (thread >= s->threads.count || !s->threads.at[thread].open_ooms)
+        return 0;
+    bool host = live->space == GS_SPACE_PINNED || live->space == GS_SPACE_HOST;
+    for (size_t i = 0; i < s->open_ooms.count;) {
+        const struct gs_open_oom *o = &s->open_ooms.at[i];
+        bool same_device = o->device == live->device || o->device < 0 || host;
+        if (o->thread != thread || o->layer != live->layer || o->host != host || !same_device ||
+            o->bytes > live->bytes) {
+            i++;
+            continue;
+        }
+        int64_t id = o->id;
+        drop_open(s, i);
+        if (recovered(s, id))
+            return -1;
+    }
+    return 0;
+}

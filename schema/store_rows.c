@@ -1,0 +1,479 @@
+/* Rows in memory → SQL, inside the transaction of a commit. */
+#include "schema/store_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define P "1," /* process_id: a database holds one process */
+
+static const char *const sql[GS_SQL_COUNT] = {
+    [GS_SQL_ALLOCATION] = "INSERT INTO allocation(id,kind,address,bytes,alloc_ns,life_ns,stream,"
+                          "alloc_stack_id,free_stack_id) VALUES(?,?,?,?,?,?,?,?,?)",
+    [GS_SQL_ALLOCATION_END] = "UPDATE allocation SET life_ns=?,free_stack_id=? WHERE id=?",
+    [GS_SQL_COPY] = "INSERT INTO copy(kind,bytes,start_ns,blocked_ns,stream,stack_id)"
+                    " VALUES(?,?,?,?,?,?)",
+    [GS_SQL_MEMSET] = "INSERT INTO memset(process_id,device,bytes,async,start_ns,blocked_ns,stream,"
+                      "stack_id,thread_id,api) VALUES(" P "?,?,?,?,?,?,?,?,?)",
+    [GS_SQL_SYNC] = "INSERT INTO sync(process_id,device,kind,api,start_ns,blocked_ns,handle,stack_id,"
+                    "thread_id) VALUES(" P "?,?,?,?,?,?,?,?)",
+    [GS_SQL_OOM] = "INSERT INTO oom(id,process_id,device,layer,space,api,requested_bytes,free_bytes,"
+                   "total_bytes,tensor_allocated,tensor_reserved,time_ns,fatal,stack_id,thread_id)"
+                   " VALUES(?," P "?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    [GS_SQL_OOM_RECOVERED] = "UPDATE oom SET fatal=0 WHERE id=?",
+    [GS_SQL_SAMPLE] = "INSERT INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source)"
+                      " VALUES(" P "?,?,?,?,?)",
+    [GS_SQL_RESERVED] = "INSERT INTO reserved(process_id,device,time_ns,bytes) VALUES(" P "?,?,?)",
+    [GS_SQL_CHECK] = "INSERT OR REPLACE INTO tensor_check(process_id,layer,device,events,mismatches,"
+                     "first_mismatch_ns,first_difference,last_difference) VALUES(" P "?,?,?,?,?,?,?)",
+    [GS_SQL_HANDLE] = "INSERT INTO handle(id,process_id,kind,handle,device,create_ns,destroy_ns,api,"
+                      "stack_id) VALUES(?," P "?,?,?,?,?,?,?)",
+    [GS_SQL_HANDLE_END] = "UPDATE handle SET destroy_ns=? WHERE id=?",
+    [GS_SQL_MARK] = "INSERT INTO mark(process_id,time_ns,name,thread_id) VALUES(" P "?,?,?)",
+    [GS_SQL_FRAME] = "INSERT INTO frame(id,kind,function,file,line,module_id,offset)"
+                     " VALUES(?,?,?,?,?,?,?)",
+    [GS_SQL_STACK] = "INSERT INTO stack(id,parent_id,frame_id,depth) VALUES(?,?,?,?)",
+    [GS_SQL_MODULE] = "INSERT INTO module(id,path,build_id) VALUES(?,?,?)",
+    [GS_SQL_THREAD] = "INSERT OR REPLACE INTO thread(id,process_id,tid,name) VALUES(?," P "?,?)",
+    [GS_SQL_API] = "INSERT OR REPLACE INTO api(id,name) VALUES(?,?)",
+    /* Several threads may meet a device; whichever record comes last here, the first seen stays. */
+    [GS_SQL_DEVICE] = "INSERT INTO device(id,process_id,device,name,total_bytes,free_bytes,seen_ns)"
+                      " VALUES(?1+1," P "?1,?2,?3,?4,?5) ON CONFLICT(id) DO UPDATE SET name=?2,"
+                      "total_bytes=?3,free_bytes=?4,seen_ns=?5 WHERE ?5<seen_ns",
+    [GS_SQL_META] = "INSERT OR REPLACE INTO meta(key,value) VALUES(?,?)",
+    [GS_SQL_NUMBER] = "INSERT OR REPLACE INTO recovery_number(thread,what,number,id)"
+                      " VALUES(?,?,?,?)",
+    [GS_SQL_NUMBER_RESET] = "DELETE FROM recovery_number WHERE thread=?",
+    [GS_SQL_PROGRESS] = "INSERT INTO recovery_thread(thread,seq,offset,time_ns) VALUES(?1,?2,?3,?4)"
+                        " ON CONFLICT(thread) DO UPDATE SET seq=?2,offset=?3,time_ns=?4",
+    [GS_SQL_LAST_FREE] = "INSERT INTO recovery_thread(thread,free_layer,free_address,free_id)"
+                         " VALUES(?1,?2,?3,?4) ON CONFLICT(thread) DO UPDATE SET"
+                         " free_layer=?2,free_address=?3,free_id=?4",
+    [GS_SQL_VALUE] = "INSERT OR REPLACE INTO recovery_value(name,number,value) VALUES(?,?,?)",
+};
+
+const char *const gs_count_names[GS_COUNTS] = {
+    [GS_COUNT_EVENTS] = "events",
+    [GS_COUNT_UNKNOWN_FREES] = "unknown_frees",
+    [GS_COUNT_IMPLIED_FREES] = "implied_frees",
+    [GS_COUNT_FAILED_FREES] = "failed_frees",
+    [GS_COUNT_FREE_SIZE_DIFFERS] = "free_size_differs",
+    [GS_COUNT_UNDEFINED] = "undefined_numbers",
+};
+
+/* ---------------------------------------------------------------- one statement */
+
+/* Ready to be bound, or NULL. */
+static sqlite3_stmt *statement(struct gs_store *s, enum gs_statement which)
+{
+    if (!s->statements[which] && sqlite3_prepare_v3(s->db, sql[which], -1, SQLITE_PREPARE_PERSISTENT,
+                                                    &s->statements[which], NULL) != SQLITE_OK)
+        gs_store_fail(s, "prepare");
+    return s->statements[which];
+}
+
+static int run(struct gs_store *s, sqlite3_stmt *st)
+{
+    int rc = sqlite3_step(st);
+    sqlite3_reset(st);
+    return rc == SQLITE_DONE ? 0 : gs_store_fail(s, "write");
+}
+
+static void bind_id(sqlite3_stmt *st, int at, uint32_t id) /* 0: NULL */
+{
+    if (id)
+        sqlite3_bind_int64(st, at, id);
+    else
+        sqlite3_bind_null(st, at);
+}
+
+static void bind_known(sqlite3_stmt *st, int at, int64_t n) /* negative: NULL */
+{
+    if (n >= 0)
+        sqlite3_bind_int64(st, at, n);
+    else
+        sqlite3_bind_null(st, at);
+}
+
+static void bind_text(struct gs_store *s, sqlite3_stmt *st, int at, struct gs_text t)
+{
+    sqlite3_bind_text(st, at, s->text.at + t.at, (int)t.length, SQLITE_STATIC);
+}
+
+static void bind_text_or_null(struct gs_store *s, sqlite3_stmt *st, int at, struct gs_text t)
+{
+    if (t.length)
+        bind_text(s, st, at, t);
+    else
+        sqlite3_bind_null(st, at);
+}
+
+/* for each row of an array: `body` binds *row to st, then the statement runs */
+#define WRITE(array, which, type, body)                                                            \
+    do {                                                                                           \
+        sqlite3_stmt *st = (array).count ? statement(s, which) : NULL;                             \
+        if ((array).count && !st)                                                                  \
+            return -1;                                                                             \
+        for (size_t i = 0; i < (array).count; i++) {                                               \
+            const type *row = &(array).at[i];                                                      \
+            body;                                                                                  \
+            if (run(s, st))                                                                        \
+                return -1;                                                                         \
+        }                                                                                          \
+    } while (0)
+
+/* ---------------------------------------------------------------- definitions */
+
+static int write_definitions(struct gs_store *s)
+{
+    WRITE(s->modules, GS_SQL_MODULE, struct gs_row_module, {
+        bind_id(st, 1, row->id);
+        bind_text(s, st, 2, row->path);
+        bind_text_or_null(s, st, 3, row->build_id);
+    });
+    WRITE(s->frames, GS_SQL_FRAME, struct gs_row_frame, {
+        bool python = row->kind == GS_FRAME_PYTHON;
+        bind_id(st, 1, row->id);
+        sqlite3_bind_int(st, 2, row->kind);
+        bind_text_or_null(s, st, 3, row->function);
+        bind_text_or_null(s, st, 4, row->file);
+        bind_id(st, 5, row->line > 0 ? (uint32_t)row->line : 0);
+        bind_id(st, 6, row->module);
+        if (python)
+            sqlite3_bind_null(st, 7);
+        else
+            sqlite3_bind_int64(st, 7, row->offset);
+    });
+    WRITE(s->stacks, GS_SQL_STACK, struct gs_row_stack, {
+        bind_id(st, 1, row->id);
+        bind_id(st, 2, row->parent);
+        bind_id(st, 3, row->frame);
+        bind_id(st, 4, row->depth);
+    });
+    WRITE(s->thread_rows, GS_SQL_THREAD, struct gs_row_thread, {
+        bind_id(st, 1, row->id);
+        bind_id(st, 2, row->tid);
+        bind_text_or_null(s, st, 3, row->name);
+    });
+    WRITE(s->apis, GS_SQL_API, struct gs_row_api, {
+        sqlite3_bind_int64(st, 1, row->id);
+        bind_text(s, st, 2, row->name);
+    });
+    WRITE(s->devices, GS_SQL_DEVICE, struct gs_row_device, {
+        sqlite3_bind_int(st, 1, row->device);
+        bind_text_or_null(s, st, 2, row->name);
+        sqlite3_bind_int64(st, 3, row->total);
+        sqlite3_bind_int64(st, 4, row->free);
+        sqlite3_bind_int64(st, 5, row->seen_ns);
+    });
+    return 0;
+}
+
+/* ---------------------------------------------------------------- lifetimes */
+
+static int write_allocations(struct gs_store *s)
+{
+    int64_t id = s->first_allocation;
+    WRITE(s->allocations, GS_SQL_ALLOCATION, struct gs_row_allocation, {
+        sqlite3_bind_int64(st, 1, id++);
+        sqlite3_bind_int64(st, 2, row->kind);
+        sqlite3_bind_int64(st, 3, row->address);
+        sqlite3_bind_int64(st, 4, row->bytes);
+        sqlite3_bind_int64(st, 5, row->alloc_ns);
+        bind_known(st, 6, row->life_ns);
+        sqlite3_bind_int64(st, 7, row->stream);
+        bind_id(st, 8, row->alloc_stack);
+        bind_id(st, 9, row->free_stack);
+    });
+    return 0;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const struct gs_row_end *x = a, *y = b;
+    if (x->id != y->id)
+        return x->id < y->id ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+static int write_ends(struct gs_store *s)
+{
+    if (s->ends.count > 1) /* neighbours share pages */
+        qsort(s->ends.at, s->ends.count, sizeof *s->ends.at, by_id);
+    WRITE(s->ends, GS_SQL_ALLOCATION_END, struct gs_row_end, {
+        if (i + 1 < s->ends.count && row[1].id == row->id)
+            continue; /* freed and reopened: the last word counts */
+        bind_known(st, 1, row->life_ns);
+        bind_id(st, 2, row->free_stack);
+        sqlite3_bind_int64(st, 3, row->id);
+    });
+    return 0;
+}
+
+/* ---------------------------------------------------------------- the other events */
+
+static int write_transfers(struct gs_store *s)
+{
+    WRITE(s->copies, GS_SQL_COPY, struct gs_row_copy, {
+        sqlite3_bind_int64(st, 1, row->kind);
+        sqlite3_bind_int64(st, 2, row->bytes);
+        sqlite3_bind_int64(st, 3, row->start_ns);
+        sqlite3_bind_int64(st, 4, row->blocked_ns);
+        sqlite3_bind_int64(st, 5, row->stream);
+        bind_id(st, 6, row->stack);
+    });
+    WRITE(s->memsets, GS_SQL_MEMSET, struct gs_row_memset, {
+        sqlite3_bind_int(st, 1, row->device);
+        sqlite3_bind_int64(st, 2, row->bytes);
+        sqlite3_bind_int(st, 3, row->async);
+        sqlite3_bind_int64(st, 4, row->start_ns);
+        sqlite3_bind_int64(st, 5, row->blocked_ns);
+        sqlite3_bind_int64(st, 6, row->stream);
+        bind_id(st, 7, row->stack);
+        bind_id(st, 8, row->thread);
+        sqlite3_bind_int(st, 9, row->api);
+    });
+    WRITE(s->syncs, GS_SQL_SYNC, struct gs_row_sync, {
+        sqlite3_bind_int(st, 1, row->device);
+        sqlite3_bind_int(st, 2, row->kind);
+        sqlite3_bind_int(st, 3, row->api);
+        sqlite3_bind_int64(st, 4, row->start_ns);
+        sqlite3_bind_int64(st, 5, row->blocked_ns);
+        sqlite3_bind_int64(st, 6, row->handle);
+        bind_id(st, 7, row->stack);
+        bind_id(st, 8, row->thread);
+    });
+    return 0;
+}
+
+static int write_ooms(struct gs_store *s)
+{
+    int64_t id = s->first_oom;
+    WRITE(s->ooms, GS_SQL_OOM, struct gs_row_oom, {
+        sqlite3_bind_int64(st, 1, id++);
+        sqlite3_bind_int(st, 2, row->device);
+        sqlite3_bind_int(st, 3, row->layer);
+        sqlite3_bind_int(st, 4, row->space);
+        sqlite3_bind_int(st, 5, row->api);
+        sqlite3_bind_int64(st, 6, row->requested);
+        bind_known(st, 7, row->free);
+        bind_known(st, 8, row->total);
+        bind_known(st, 9, row->tensor_allocated);
+        bind_known(st, 10, row->tensor_reserved);
+        sqlite3_bind_int64(st, 11, row->time_ns);
+        sqlite3_bind_int(st, 12, row->fatal);
+        bind_id(st, 13, row->stack);
+        bind_id(st, 14, row->thread);
+    });
+    WRITE(s->recovered_ooms, GS_SQL_OOM_RECOVERED, int64_t, sqlite3_bind_int64(st, 1, *row));
+    return 0;
+}
+
+static int write_moments(struct gs_store *s)
+{
+    WRITE(s->samples, GS_SQL_SAMPLE, struct gs_row_sample, {
+        sqlite3_bind_int(st, 1, row->device);
+        sqlite3_bind_int64(st, 2, row->time_ns);
+        bind_known(st, 3, row->free);
+        bind_known(st, 4, row->total);
+        sqlite3_bind_int(st, 5, row->source);
+    });
+    WRITE(s->reserved, GS_SQL_RESERVED, struct gs_row_reserved, {
+        sqlite3_bind_int(st, 1, row->device);
+        sqlite3_bind_int64(st, 2, row->time_ns);
+        sqlite3_bind_int64(st, 3, row->bytes);
+    });
+    int64_t id = s->first_handle;
+    WRITE(s->handles, GS_SQL_HANDLE, struct gs_row_handle, {
+        sqlite3_bind_int64(st, 1, id++);
+        sqlite3_bind_int(st, 2, row->kind);
+        sqlite3_bind_int64(st, 3, row->handle);
+        sqlite3_bind_int(st, 4, row->device);
+        bind_known(st, 5, row->create_ns);
+        bind_known(st, 6, row->destroy_ns);
+        sqlite3_bind_int(st, 7, row->api);
+        bind_id(st, 8, row->stack);
+    });
+    WRITE(s->handle_ends, GS_SQL_HANDLE_END, struct gs_row_handle_end, {
+        sqlite3_bind_int64(st, 1, row->destroy_ns);
+        sqlite3_bind_int64(st, 2, row->id);
+    });
+    WRITE(s->marks, GS_SQL_MARK, struct gs_row_mark, {
+        sqlite3_bind_int64(st, 1, row->time_ns);
+        bind_text(s, st, 2, row->name);
+        bind_id(st, 3, row->thread);
+    });
+    return 0;
+}
+
+/* ---------------------------------------------------------------- totals and counts */
+
+static int write_checks(struct gs_store *s)
+{
+    for (int device = 0; device <= GS_CPU_CHECK; device++) {
+        const struct gs_check *check = &s->checks[device];
+        if (!check->dirty)
+            continue;
+        sqlite3_stmt *st = statement(s, GS_SQL_CHECK);
+        if (!st)
+            return -1;
+        sqlite3_bind_int(st, 1, device == GS_CPU_CHECK ? GS_LAYER_HOST : GS_LAYER_TENSOR);
+        sqlite3_bind_int(st, 2, device == GS_CPU_CHECK ? -1 : device);
+        sqlite3_bind_int64(st, 3, (int64_t)check->events);
+        sqlite3_bind_int64(st, 4, (int64_t)check->mismatches);
+        sqlite3_bind_null(st, 5);
+        sqlite3_bind_null(st, 6);
+        if (check->mismatches) {
+            sqlite3_bind_int64(st, 5, check->first_ns);
+            sqlite3_bind_int64(st, 6, check->first_difference);
+        }
+        sqlite3_bind_int64(st, 7, check->last_difference);
+        if (run(s, st))
+            return -1;
+    }
+    return 0;
+}
+
+static int write_counts(struct gs_store *s)
+{
+    for (int i = 0; i < GS_COUNTS; i++) {
+        if (s->counts[i] == s->saved_counts[i])
+            continue;
+        sqlite3_stmt *st = statement(s, GS_SQL_META);
+        if (!st)
+            return -1;
+        sqlite3_bind_text(st, 1, gs_count_names[i], -1, SQLITE_STATIC);
+        sqlite3_bind_int64(st, 2, (int64_t)s->counts[i]);
+        if (run(s, st))
+            return -1;
+    }
+    return 0;
+}
+
+/* ---------------------------------------------------------------- for a recovery */
+
+static int write_value(struct gs_store *s, const char *name, int number, uint64_t now,
+                       uint64_t saved)
+{
+    if (now == saved)
+        return 0;
+    sqlite3_stmt *st = statement(s, GS_SQL_VALUE);
+    if (!st)
+        return -1;
+    sqlite3_bind_text(st, 1, name, -1, SQLITE_STATIC);
+    sqlite3_bind_int(st, 2, number);
+    sqlite3_bind_int64(st, 3, (int64_t)now);
+    return run(s, st);
+}
+
+static int write_values(struct gs_store *s)
+{
+    const struct gs_summary *now = &s->summary, *saved = &s->saved_summary;
+    for (int d = 0; d < GS_DEVICES_MAX; d++)
+        if (write_value(s, "device_peak", d, now->device[d].device_peak,
+                        saved->device[d].device_peak) ||
+            write_value(s, "tensor_peak", d, now->device[d].tensor_peak,
+                        saved->device[d].tensor_peak) ||
+            write_value(s, "device_used", d, now->device[d].used, saved->device[d].used))
+            return -1;
+    if (write_value(s, "host_peak", 0, now->host_peak, saved->host_peak) ||
+        write_value(s, "pinned_peak", 0, now->pinned_peak, saved->pinned_peak))
+        return -1;
+    return write_value(s, "last_ns", 0, s->last_ns, 0);
+}
+
+static int write_numbers(struct gs_store *s)
+{
+    for (size_t i = 0; i < s->numbers.count; i++) {
+        const struct gs_row_number *row = &s->numbers.at[i];
+        bool reset = row->what == GS_NUMBER_RESET;
+        sqlite3_stmt *st = statement(s, reset ? GS_SQL_NUMBER_RESET : GS_SQL_NUMBER);
+        if (!st)
+            return -1;
+        sqlite3_bind_int64(st, 1, row->thread);
+        if (!reset) {
+            sqlite3_bind_int64(st, 2, row->what);
+            sqlite3_bind_int64(st, 3, row->number);
+            sqlite3_bind_int64(st, 4, row->id);
+        }
+        if (run(s, st))
+            return -1;
+    }
+    return 0;
+}
+
+static int write_progress(struct gs_store *s, const struct gs_reader *r)
+{
+    uint32_t highest = r ? gs_reader_threads(r) : 0;
+    for (uint32_t t = 1; t <= highest; t++) {
+        struct gs_store_thread *thread = gs_store_thread(s, t);
+        if (!thread)
+            return -1;
+        struct gs_progress at = gs_reader_progress(r, t);
+        if (at.seq == thread->saved.seq && at.offset == thread->saved.offset)
+            continue;
+        sqlite3_stmt *st = statement(s, GS_SQL_PROGRESS);
+        if (!st)
+            return -1;
+        sqlite3_bind_int64(st, 1, t);
+        sqlite3_bind_int64(st, 2, (int64_t)at.seq);
+        sqlite3_bind_int64(st, 3, at.offset);
+        sqlite3_bind_int64(st, 4, (int64_t)at.time_ns);
+        if (run(s, st))
+            return -1;
+    }
+    return 0;
+}
+
+static int write_last_frees(struct gs_store *s)
+{
+    for (size_t t = 0; t < s->threads.count; t++) {
+        const struct gs_store_thread *thread = &s->threads.at[t];
+        if (!thread->last_free_dirty)
+            continue;
+        sqlite3_stmt *st = statement(s, GS_SQL_LAST_FREE);
+        if (!st)
+            return -1;
+        sqlite3_bind_int64(st, 1, (int64_t)t);
+        sqlite3_bind_int(st, 2, thread->last_free.layer);
+        sqlite3_bind_int64(st, 3, (int64_t)thread->last_free.address);
+        sqlite3_bind_int64(st, 4, (int64_t)thread->last_free.id);
+        if (!thread->last_free_set)
+            sqlite3_bind_null(st, 2);
+        if (run(s, st))
+            return -1;
+    }
+    return 0;
+}
+
+/* ---------------------------------------------------------------- all of it */
+
+int gs_store_write_rows(struct gs_store *s, const struct gs_reader *r)
+{
+    if (write_definitions(s) || write_allocations(s) || write_ends(s) || write_transfers(s) ||
+        write_ooms(s) || write_moments(s) || write_checks(s) || write_counts(s))
+        return -1;
+    return write_values(s) || write_numbers(s) || write_progress(s, r) || write_last_frees(s) ? -1 : 0;
+}
+
+void gs_store_forget_rows(struct gs_store *s, const struct gs_reader *r)
+{
+    s->first_allocation += (int64_t)s->allocations.count;
+    s->first_oom += (int64_t)s->ooms.count;
+    s->first_handle += (int64_t)s->handles.count;
+    s->allocations.count = s->ends.count = s->copies.count = s->memsets.count = 0;
+    s->syncs.count = s->ooms.count = s->recovered_ooms.count = s->samples.count = 0;
+    s->reserved.count = s->handles.count = s->handle_ends.count = s->marks.count = 0;
+    s->frames.count = s->stacks.count = s->modules.count = s->thread_rows.count = 0;
+    s->apis.count = s->devices.count = s->numbers.count = s->text.count = 0;
+    s->pending_events = 0;
+    for (int device = 0; device <= GS_CPU_CHECK; device++)
+        s->checks[device].dirty = false;
+    memcpy(s->saved_counts, s->counts, sizeof s->counts);
+    s->saved_summary = s->summary;
+    uint32_t highest = r ? gs_reader_threads(r) : 0;
+    for (uint32_t t = 0; t < s->threads.count; t++) {
+        s->threads.at[t].last_free_dirty = false;
+        if (t && t <= highest)
+            s->threads.at[t].saved = gs_reader_progress(r, t);
+    }
+}

@@ -1,0 +1,272 @@
+/* The store's state, shared by its parts:
+ *
+ *   store.c        opening, transactions, the end
+ *   store_add.c    an event → rows in memory
+ *   store_oom.c    which failed allocations were fatal
+ *   store_names.c  definitions: frames, stacks, modules, threads
+ *   store_rows.c   rows in memory → SQL
+ *   store_load.c   an unfinished database → the same state in memory
+ */
+#ifndef GPUSPY_STORE_STATE_H
+#define GPUSPY_STORE_STATE_H
+
+#include <sqlite3.h>
+#include "schema/ranges.h"
+#include "schema/store.h"
+#include "schema/tables.h"
+
+#define GS_PROCESS 1   /* process.id: a database holds one process */
+#define GS_OPEN (-1)   /* life_ns of a lifetime that has not ended */
+#define GS_CPU_CHECK GS_DEVICES_MAX /* index of the CPU in the checks of tensor totals */
+
+struct gs_text { /* in gs_store.text */
+    uint32_t at, length;
+};
+
+/* Rows that wait for the commit. Stack ids of 0 are NULL. */
+struct gs_row_allocation { /* id = first_allocation + index */
+    int64_t kind, address, bytes, alloc_ns, life_ns, stream;
+    uint32_t alloc_stack, free_stack;
+};
+struct gs_row_end { /* the end (or, GS_OPEN, the reopening) of a lifetime committed before */
+    int64_t id, life_ns;
+    uint32_t free_stack;
+    uint32_t order;
+};
+struct gs_row_copy {
+    int64_t kind, bytes, start_ns, blocked_ns, stream;
+    uint32_t stack;
+};
+struct gs_row_memset {
+    int64_t bytes, start_ns, blocked_ns, stream;
+    uint32_t stack, thread;
+    int16_t device;
+    uint16_t api;
+    bool async;
+};
+struct gs_row_sync {
+    int64_t start_ns, blocked_ns, handle;
+    uint32_t stack, thread;
+    int16_t device;
+    uint16_t api;
+    uint8_t kind;
+};
+struct gs_row_oom { /* id = first_oom + index */
+    int64_t requested, free, total, tensor_allocated, tensor_reserved, time_ns;
+    uint32_t stack, thread;
+    int16_t device;
+    uint16_t api;
+    uint8_t layer, space;
+    bool fatal;
+};
+struct gs_row_sample {
+    int64_t time_ns, free, total;
+    int16_t device;
+    uint8_t source;
+};
+struct gs_row_reserved {
+    int64_t time_ns, bytes;
+    int16_t device;
+};
+struct gs_row_handle { /* id = first_handle + index */
+    int64_t handle, create_ns, destroy_ns; /* -1: NULL */
+    uint32_t stack;
+    int16_t device;
+    uint16_t api;
+    uint8_t kind;
+};
+struct gs_row_handle_end {
+    int64_t id, destroy_ns;
+};
+struct gs_row_mark {
+    int64_t time_ns;
+    struct gs_text name;
+    uint32_t thread;
+};
+struct gs_row_frame {
+    int64_t offset;
+    struct gs_text function, file;
+    uint32_t id, module;
+    int32_t line;
+    uint8_t kind;
+};
+struct gs_row_stack {
+    uint32_t id, parent, frame, depth;
+};
+struct gs_row_module {
+    struct gs_text path, build_id;
+    uint32_t id;
+};
+struct gs_row_thread {
+    struct gs_text name;
+    uint32_t id, tid;
+};
+struct gs_row_api {
+    struct gs_text name;
+    uint32_t id;
+};
+struct gs_row_device {
+    int64_t total, free, seen_ns;
+    struct gs_text name;
+    int16_t device;
+};
+enum { GS_NUMBER_FRAME, GS_NUMBER_STACK, GS_NUMBER_RESET };
+struct gs_row_number {
+    uint32_t thread, what, number, id;
+};
+
+/* A thread's own numbers → ids, and what else must be known of it. */
+struct gs_numbers {
+    uint32_t *ids;
+    uint32_t count, highest;
+};
+struct gs_store_thread {
+    struct gs_numbers frames, stacks;
+    struct gs_live last_free; /* the lifetime that its last free ended, id 0: an unknown address */
+    bool last_free_set;       /* a free that fails can take that back */
+    bool last_free_dirty;
+    uint32_t open_ooms;
+    struct gs_progress saved; /* as the database has it */
+};
+
+struct gs_open_oom { /* a failed allocation that may yet turn out to be recovered */
+    int64_t id;
+    uint64_t bytes;
+    uint32_t thread;
+    int16_t device;
+    uint8_t layer; /* of the success that would recover it */
+    bool host;     /* pinned memory: another family of allocations */
+};
+
+struct gs_open_handle {
+    uint64_t handle;
+    int64_t id;
+    uint8_t kind;
+};
+
+struct gs_check { /* PyTorch's total against ours, for one device or the CPU */
+    uint64_t events, mismatches;
+    int64_t running, first_ns, first_difference, last_difference;
+    bool dirty;
+};
+
+enum gs_count { /* meta */
+    GS_COUNT_EVENTS,
+    GS_COUNT_UNKNOWN_FREES,
+    GS_COUNT_IMPLIED_FREES,
+    GS_COUNT_FAILED_FREES,
+    GS_COUNT_FREE_SIZE_DIFFERS,
+    GS_COUNT_UNDEFINED,
+    GS_COUNTS
+};
+
+enum gs_statement {
+    GS_SQL_ALLOCATION,
+    GS_SQL_ALLOCATION_END,
+    GS_SQL_COPY,
+    GS_SQL_MEMSET,
+    GS_SQL_SYNC,
+    GS_SQL_OOM,
+    GS_SQL_OOM_RECOVERED,
+    GS_SQL_SAMPLE,
+    GS_SQL_RESERVED,
+    GS_SQL_CHECK,
+    GS_SQL_HANDLE,
+    GS_SQL_HANDLE_END,
+    GS_SQL_MARK,
+    GS_SQL_FRAME,
+    GS_SQL_STACK,
+    GS_SQL_MODULE,
+    GS_SQL_THREAD,
+    GS_SQL_API,
+    GS_SQL_DEVICE,
+    GS_SQL_META,
+    GS_SQL_NUMBER,
+    GS_SQL_NUMBER_RESET,
+    GS_SQL_PROGRESS,
+    GS_SQL_LAST_FREE,
+    GS_SQL_VALUE,
+    GS_SQL_COUNT
+};
+
+struct gs_store {
+    sqlite3 *db;
+    sqlite3_stmt *statements[GS_SQL_COUNT];
+    char error[512];
+    bool finished;
+
+    GS_ARRAY(struct gs_row_allocation) allocations;
+    GS_ARRAY(struct gs_row_end) ends;
+    GS_ARRAY(struct gs_row_copy) copies;
+    GS_ARRAY(struct gs_row_memset) memsets;
+    GS_ARRAY(struct gs_row_sync) syncs;
+    GS_ARRAY(struct gs_row_oom) ooms;
+    GS_ARRAY(int64_t) recovered_ooms; /* ids of rows committed before */
+    GS_ARRAY(struct gs_row_sample) samples;
+    GS_ARRAY(struct gs_row_reserved) reserved;
+    GS_ARRAY(struct gs_row_handle) handles;
+    GS_ARRAY(struct gs_row_handle_end) handle_ends;
+    GS_ARRAY(struct gs_row_mark) marks;
+    GS_ARRAY(struct gs_row_frame) frames;
+    GS_ARRAY(struct gs_row_stack) stacks;
+    GS_ARRAY(struct gs_row_module) modules;
+    GS_ARRAY(struct gs_row_thread) thread_rows;
+    GS_ARRAY(struct gs_row_api) apis;
+    GS_ARRAY(struct gs_row_device) devices;
+    GS_ARRAY(struct gs_row_number) numbers;
+    GS_ARRAY(char) text; /* what the rows' strings lie in */
+    int64_t first_allocation, first_oom, first_handle;
+    uint64_t pending_events;
+
+    GS_ARRAY(struct gs_store_thread) threads; /* index: thread number */
+    GS_ARRAY(struct gs_open_oom) open_ooms;
+    GS_ARRAY(struct gs_open_handle) open_handles;
+    struct gs_live_map live;
+    struct gs_ranges ranges; /* of the live device-level allocations */
+    struct gs_id_map frame_ids, stack_ids, module_ids;
+    uint32_t last_frame, last_stack, last_module;
+
+    uint64_t counts[GS_COUNTS], saved_counts[GS_COUNTS];
+    uint64_t last_ns; /* the latest event */
+    uint64_t device_now[GS_DEVICES_MAX];
+    uint64_t host_now, pinned_now;
+    int64_t last_reserved[GS_DEVICES_MAX]; /* -1 unknown */
+    struct gs_check checks[GS_DEVICES_MAX + 1];
+    struct gs_summary summary, saved_summary;
+};
+
+extern const char *const gs_count_names[GS_COUNTS];
+
+/* store.c: opens an existing database; `finished` where its recording is complete. */
+struct gs_store *gs_store_open(const char *path, char *error, size_t error_size);
+int gs_store_fail(struct gs_store *s, const char *what); /* -1, with SQLite's reason */
+int gs_store_no_memory(struct gs_store *s);              /* -1 */
+int gs_store_sql(struct gs_store *s, const char *sql);   /* runs it: 0 or -1 */
+
+/* store_add.c */
+struct gs_store_thread *gs_store_thread(struct gs_store *s, uint32_t thread);
+void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign); /* totals, ranges */
+/* store_oom.c */
+int gs_store_add_oom(struct gs_store *s, uint32_t thread, const struct gs_rec_oom *rec);
+/* An allocation of this thread succeeded. */
+int gs_store_recover_ooms(struct gs_store *s, uint32_t thread, const struct gs_live *live);
+int gs_store_open_oom(struct gs_store *s, const struct gs_open_oom *oom);
+/* store_names.c */
+int gs_store_define(struct gs_store *s, uint32_t thread, const struct gs_rec *rec);
+uint32_t gs_store_stack_id(struct gs_store *s, uint32_t thread, uint32_t number);
+int gs_store_set_number(struct gs_store *s, uint32_t thread, uint32_t what, uint32_t number,
+                        uint32_t id);
+int gs_store_add_text(struct gs_store *s, const char *text, size_t length, struct gs_text *out);
+struct gs_content gs_store_python_key(const char *function, size_t function_len, const char *file,
+                                      size_t file_len, int32_t line);
+struct gs_content gs_store_native_key(uint32_t module, uint64_t offset);
+struct gs_content gs_store_module_key(const char *path, size_t path_len, const char *build_id,
+                                      size_t build_id_len);
+struct gs_content gs_store_stack_key(uint32_t parent, uint32_t frame);
+/* store_rows.c: within a transaction */
+int gs_store_write_rows(struct gs_store *s, const struct gs_reader *r);
+void gs_store_forget_rows(struct gs_store *s, const struct gs_reader *r); /* they are committed */
+/* store_load.c */
+int gs_store_load(struct gs_store *s, struct gs_progress **progress, uint32_t *threads);
+
+#endif
