@@ -1,0 +1,191 @@
+/* The report for a terminal: what is missing, the verdict, then what led to it. */
+#include "analyzer/view_text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "analyzer/text.h"
+#include "analyzer/units.h"
+#include "analyzer/view_text_parts.h"
+
+void view_text(const struct view_text *v)
+{
+    view_text_head(v);
+    view_text_verdict(v);
+    view_text_memory(v);
+    view_text_budget(v);
+    view_text_growth(v);
+    view_text_waits(v);
+    view_text_transfers(v);
+    view_text_advice(v);
+}
+
+/* ---------------------------------------------------------------- head */
+
+static void warn(const struct view_text *v, const char *text)
+{
+    fputs(term_style(&v->term, TERM_YELLOW), v->out);
+    view_wrap(v, 0, "! ", text);
+    fputs(term_style(&v->term, TERM_PLAIN), v->out);
+}
+
+static void lost(const struct view_text *v)
+{
+    char count[UNITS_TEXT], at[UNITS_TEXT], line[512];
+
+    format_count(count, v->report->lost_events);
+    if (isnan(v->report->lost_first_s))
+        snprintf(line, sizeof line,
+                 "%s events were lost: totals and peaks can be wrong, and memory can seem never freed",
+                 count);
+    else
+        snprintf(line, sizeof line,
+                 "%s events were lost, from %s on: after that totals and peaks can be wrong, and memory "
+                 "can seem never freed",
+                 count, format_seconds(at, v->report->lost_first_s));
+    warn(v, line);
+}
+
+static void killed(const struct view_text *v)
+{
+    const struct gs_report *r = v->report;
+    size_t died = 0, first = 0;
+    char line[512], at[UNITS_TEXT];
+
+    for (size_t i = r->processes_n; i-- > 0;) {
+        if (!r->processes[i].complete && !r->processes[i].recording) {
+            died++;
+            first = i;
+        }
+    }
+    if (!died)
+        return;
+    format_seconds(at, (double)r->processes[first].end_ns / 1e9);
+    if (died == 1 && r->processes_n == 1)
+        snprintf(line, sizeof line,
+                 "the program was killed or crashed at %s: the recording is complete up to its last "
+                 "call",
+                 at);
+    else
+        snprintf(line, sizeof line,
+                 "%zu of %zu processes were killed or crashed, process %u first (%s): their recordings "
+                 "are complete up to their last calls",
+                 died, r->processes_n, r->processes[first].pid, at);
+    warn(v, line);
+}
+
+static void started(const struct view_text *v, char *out, size_t size)
+{
+    int64_t ns = v->report->processes_n ? v->report->processes[0].start_real_ns : GS_UNKNOWN;
+    time_t t = (time_t)(ns / 1000000000);
+    struct tm when;
+
+    out[0] = 0;
+    if (ns > 0 && localtime_r(&t, &when))
+        strftime(out, size, " on %Y-%m-%d %H:%M", &when);
+}
+
+void view_text_head(const struct view_text *v)
+{
+    const struct gs_report *r = v->report;
+    char command[4096], short_command[512], count[UNITS_TEXT], time[UNITS_TEXT], when[64];
+
+    if (r->lost_events)
+        lost(v);
+    killed(v);
+    for (size_t i = 0; i < r->notes_n; i++)
+        warn(v, r->notes[i]);
+    term_clean(command, sizeof command, r->command ? r->command : "?", v->term.utf8);
+    text_elide(short_command, sizeof short_command, command, v->term.width, v->term.utf8);
+    started(v, when, sizeof when);
+    fprintf(v->out, "%s%s%s\n", term_style(&v->term, TERM_BOLD), short_command,
+            term_style(&v->term, TERM_PLAIN));
+    fprintf(v->out, "%s%s, %s events", format_seconds(time, r->duration_s), when,
+            format_count(count, r->events));
+    if (r->processes_n > 1)
+        fprintf(v->out, " of %zu processes", r->processes_n);
+    if (r->processes_n == 1 && r->processes[0].python_version) {
+        term_clean(command, 32, r->processes[0].python_version, v->term.utf8);
+        fprintf(v->out, ", Python %s", command);
+    }
+    fputc('\n', v->out);
+    for (size_t i = 0; i < r->devices_n; i++) {
+        term_clean(command, 100, r->devices[i].name ? r->devices[i].name : "", v->term.utf8);
+        fprintf(v->out, "GPU %d%s%s, %s\n", r->devices[i].device, *command ? ": " : "", command,
+                view_bytes(count, r->devices[i].total_bytes));
+    }
+}
+
+/* ---------------------------------------------------------------- budget */
+
+static void budget_row(struct table *t, const char *what, double bytes)
+{
+    char size[UNITS_TEXT];
+    const char *cells[] = {format_bytes(size, bytes > 0 ? (uint64_t)bytes : 0), what};
+
+    table_add(t, cells, NULL);
+}
+
+void view_text_budget(const struct view_text *v)
+{
+    const struct gs_budget *b = &v->report->budget;
+    struct table t = {.head = {"", ""}};
+    char size[UNITS_TEXT], share[UNITS_TEXT], line[256];
+
+    if (!b->present)
+        return;
+    view_heading(v, TERM_BOLD, "Budget", ": what the model needs at least, and what was measured");
+    budget_row(&t, "weights", b->estimate.weights);
+    budget_row(&t, "gradients", b->estimate.gradients);
+    budget_row(&t, "optimizer states", b->estimate.optimizer);
+    budget_row(&t, "the least that it needs", b->estimate.total);
+    snprintf(line, sizeof line, "measured at the peak (%s)", view_layer(b->measured_layer));
+    budget_row(&t, line, (double)b->measured_bytes);
+    table_print(&t, &v->term, INDENT, v->out);
+    format_bytes_signed(size, (int64_t)b->difference_bytes);
+    format_share(share, fabs(b->difference_share));
+    if (b->difference_bytes >= 0)
+        snprintf(line, sizeof line, "%s (%s) on top: activations, temporary buffers, and what is kept "
+                 "too long", size, share);
+    else
+        snprintf(line, sizeof line, "%s (%s less): the model is smaller than said, its states were not "
+                 "there yet, or it is spread over several GPUs", size, share);
+    view_wrap(v, INDENT, "", line);
+}
+
+/* ---------------------------------------------------------------- the end */
+
+/* A command to type, and what for where there is room. */
+static void next(const struct view_text *v, const char *option, const char *path, const char *what)
+{
+    int at = fprintf(v->out, "  gpuspy report %s %s", option, path);
+
+    if (at + 4 + term_columns(what) <= v->term.width)
+        fprintf(v->out, "%*s%s%s%s", at < 40 ? 42 - at : 2, "", term_style(&v->term, TERM_DIM), what,
+                term_style(&v->term, TERM_PLAIN));
+    fputc('\n', v->out);
+}
+
+void view_text_advice(const struct view_text *v)
+{
+    const struct gs_report *r = v->report;
+    size_t shown = 0;
+    char path[4096];
+
+    for (size_t i = 0; i < r->advice_n && shown < v->top; i++) {
+        if (r->ooms_n && strcmp(r->advice[i].topic, "oom") == 0)
+            continue; /* it stands with the verdict */
+        if (!shown++)
+            view_heading(v, TERM_BOLD, "What to do", ", most worthwhile first");
+        view_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", r->advice[i].text);
+    }
+    text_path_here(path, sizeof path, v->database);
+    view_title(v, TERM_BOLD, "Next");
+    if (!v->native)
+        next(v, "--native", path, "with the calls that led to each place");
+    next(v, "--json", path, "for scripts");
+    if (!r->budget.present)
+        next(v, "--params 7B", path, "beside what such a model needs");
+}

@@ -1,0 +1,125 @@
+/* What grows, what was never freed, what comes and goes, what was short for a moment. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "analyzer/units.h"
+#include "analyzer/view_text_parts.h"
+
+static void growing(const struct view_text *v)
+{
+    const struct gs_report *r = v->report;
+    struct table t = {SITES(v), .head = {"grew by", "a step", "steps", "of", "line"},
+                      .left = {false, false, false, true, true}};
+    size_t shown = r->growth_n < v->top ? r->growth_n : v->top;
+
+    if (!shown)
+        return;
+    view_heading(v, TERM_YELLOW, "Keeps growing", ": a step is one allocation there that stayed");
+    for (size_t i = 0; i < shown; i++) {
+        const struct gs_growth *g = &r->growth[i];
+        char bytes[UNITS_TEXT], step[UNITS_TEXT], steps[UNITS_TEXT];
+        const char *cells[] = {view_bytes(bytes, g->bytes),
+                               format_bytes(step, g->bytes_per_step > 0 ? (uint64_t)g->bytes_per_step : 0),
+                               format_count(steps, g->steps), view_layer(g->layer)};
+        struct table_row *row = table_add(&t, cells, &g->stack.site);
+        if (row && v->native)
+            row->below = view_trace(v, &g->stack, 20);
+    }
+    table_print(&t, &v->term, INDENT, v->out);
+    view_more(v, r->growth_total, shown);
+}
+
+static void staying(const struct view_text *v)
+{
+    const struct gs_report *r = v->report;
+    struct table t = {SITES(v), .head = {"bytes", "count", "of", "", "line"},
+                      .left = {false, false, true, true, true}};
+    size_t shown = r->leaks_n < v->top ? r->leaks_n : v->top;
+
+    if (!shown)
+        return;
+    if (r->leaks_at_end)
+        view_heading(v, TERM_BOLD, "Never freed",
+                     ": of a model that lives to the end that is no fault; what grows is");
+    else
+        view_title(v, TERM_BOLD, "Live when the program ended");
+    for (size_t i = 0; i < shown; i++) {
+        const struct gs_leak *l = &r->leaks[i];
+        char bytes[UNITS_TEXT], count[UNITS_TEXT];
+        const char *cells[] = {view_bytes(bytes, l->bytes), format_count(count, l->count),
+                               view_layer(l->layer), l->growing ? "grows" : ""};
+        struct table_row *row = table_add(&t, cells, &l->stack.site);
+        if (row && v->native)
+            row->below = view_trace(v, &l->stack, 20);
+    }
+    table_print(&t, &v->term, INDENT, v->out);
+    view_more(v, r->leaks_total, shown);
+}
+
+static void churning(const struct view_text *v)
+{
+    const struct gs_report *r = v->report;
+    struct table t = {SITES(v), .head = {"times", "bytes", "a second", "lived", "line"}};
+    size_t shown = r->churn_n < v->top ? r->churn_n : v->top;
+
+    if (!shown)
+        return;
+    view_heading(v, TERM_BOLD, "Allocated and freed again and again",
+                 ": each cudaMalloc and cudaFree stops the program for a moment");
+    for (size_t i = 0; i < shown; i++) {
+        const struct gs_churn *c = &r->churn[i];
+        char count[UNITS_TEXT], bytes[UNITS_TEXT], rate[UNITS_TEXT], life[UNITS_TEXT];
+        snprintf(rate, sizeof rate, "%.0f", c->per_s);
+        const char *cells[] = {format_count(count, c->count), view_bytes(bytes, c->bytes), rate,
+                               format_seconds(life, c->mean_life_s)};
+        table_add(&t, cells, &c->stack.site);
+    }
+    table_print(&t, &v->term, INDENT, v->out);
+    view_more(v, r->churn_total, shown);
+}
+
+static void retrying(const struct view_text *v)
+{
+    const struct gs_report *r = v->report;
+    struct table t = {SITES(v), .head = {"at", "asked for", "line"}};
+    size_t shown = r->retries_n < v->top ? r->retries_n : v->top;
+
+    if (!shown)
+        return;
+    view_heading(v, TERM_YELLOW, "Short of memory, then helped itself",
+                 ": the allocator gave its cache back and tried again");
+    for (size_t i = 0; i < shown; i++) {
+        const struct gs_retry *x = &r->retries[i];
+        char at[UNITS_TEXT], bytes[UNITS_TEXT];
+        const char *cells[] = {format_seconds(at, x->time_s), view_bytes(bytes, x->requested_bytes)};
+        table_add(&t, cells, &x->stack.site);
+    }
+    table_print(&t, &v->term, INDENT, v->out);
+    view_more(v, r->retries_total, shown);
+}
+
+static void fragmented(const struct view_text *v)
+{
+    for (size_t i = 0; i < v->report->fragmentation_n; i++) {
+        const struct gs_fragmentation *f = &v->report->fragmentation[i];
+        char place[96], held[UNITS_TEXT], used[UNITS_TEXT], hole[UNITS_TEXT], share[UNITS_TEXT];
+        /* Below 90 % of what is held in use is where it begins to matter (STAlloc's threshold). */
+        if (isnan(f->utilisation) || f->utilisation >= 0.9 || f->reserved_bytes == GS_UNKNOWN)
+            continue;
+        view_heading(v, TERM_BOLD, "Fragmentation", " on %s: %s in use of %s that the allocator holds (%s)%s%s",
+                     view_place(v, place, sizeof place, f->process, f->device, GS_SERIES_DEVICE),
+                     view_bytes(used, f->active_bytes), view_bytes(held, f->reserved_bytes),
+                     format_share(share, f->utilisation),
+                     f->largest_free_bytes == GS_UNKNOWN ? "" : "; largest hole ",
+                     f->largest_free_bytes == GS_UNKNOWN ? "" : view_bytes(hole, f->largest_free_bytes));
+    }
+}
+
+void view_text_growth(const struct view_text *v)
+{
+    growing(v);
+    staying(v);
+    fragmented(v);
+    churning(v);
+    retrying(v);
+}

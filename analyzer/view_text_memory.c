@@ -1,0 +1,228 @@
+/* Memory by device: the peak, its course, and which lines hold it. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/text.h"
+#include "analyzer/text_chart.h"
+#include "analyzer/units.h"
+#include "analyzer/view_text_parts.h"
+
+#define PLACES_MAX 4 /* devices shown in full; more are one line each */
+
+static const struct gs_peak *peak_of(const struct gs_report *r, uint32_t process, int device,
+                                     enum gs_series_layer layer)
+{
+    for (size_t i = 0; i < r->peaks_n; i++)
+        if (r->peaks[i].process == process && r->peaks[i].device == device &&
+            r->peaks[i].layer == layer && r->peaks[i].bytes > 0)
+            return &r->peaks[i];
+    return NULL;
+}
+
+static const struct gs_timeline *timeline_of(const struct gs_report *r, const struct gs_peak *p)
+{
+    for (size_t i = 0; p && i < r->timelines_n; i++)
+        if (r->timelines[i].process == p->process && r->timelines[i].device == p->device &&
+            r->timelines[i].layer == p->layer)
+            return &r->timelines[i];
+    return NULL;
+}
+
+static double end_of(const struct gs_report *r, uint32_t process)
+{
+    return process < r->processes_n ? (double)r->processes[process].end_ns / 1e9 : r->duration_s;
+}
+
+/* ---------------------------------------------------------------- by line */
+
+static void add_live(const struct view_text *v, struct table *t, const struct gs_peak *p, int64_t bytes,
+                     uint64_t count, const struct gs_site *site, char *below)
+{
+    char size[UNITS_TEXT], share[UNITS_TEXT], number[UNITS_TEXT];
+    const char *cells[] = {view_bytes(size, bytes),
+                           format_share(share, p->bytes ? (double)bytes / (double)p->bytes : 0),
+                           format_count(number, count)};
+    struct table_row *row = table_add(t, cells, site);
+
+    if (row)
+        row->below = below;
+    else
+        free(below);
+}
+
+static void by_line(const struct view_text *v, const struct gs_peak *p, const char *what)
+{
+    struct table t = {SITES(v), .head = {"bytes", "share", "count", "line"}};
+    size_t n = v->native ? p->by_stack_n : p->by_site_n;
+    size_t total = v->native ? p->by_stack_total : p->by_site_total;
+    size_t shown = n < v->top ? n : v->top;
+
+    if (!shown)
+        return;
+    fprintf(v->out, "  %s%s%s\n", term_style(&v->term, TERM_BOLD), what,
+            term_style(&v->term, TERM_PLAIN));
+    for (size_t i = 0; i < shown; i++) {
+        if (v->native)
+            add_live(v, &t, p, p->by_stack[i].bytes, p->by_stack[i].count, &p->by_stack[i].stack.site,
+                     view_trace(v, &p->by_stack[i].stack, 20));
+        else
+            add_live(v, &t, p, p->by_site[i].bytes, p->by_site[i].count, &p->by_site[i].site, NULL);
+    }
+    table_print(&t, &v->term, 2 * INDENT, v->out);
+    view_more(v, total, shown);
+}
+
+/* ---------------------------------------------------------------- the difference between the levels */
+
+static void part(struct table *t, int64_t bytes, int64_t whole, const char *what)
+{
+    char size[UNITS_TEXT], share[UNITS_TEXT] = "";
+
+    if (bytes == GS_UNKNOWN || bytes == 0)
+        return;
+    if (whole > 0 && bytes > 0)
+        format_share(share, (double)bytes / (double)whole);
+    const char *cells[] = {view_bytes(size, bytes), share, what};
+    table_add(t, cells, NULL);
+}
+
+static void parts(const struct view_text *v, uint32_t process, int device)
+{
+    const struct gs_device_memory *m = NULL;
+    struct table t = {.head = {"", "", ""}};
+
+    for (size_t i = 0; i < v->report->memory_n; i++)
+        if (v->report->memory[i].process == process && v->report->memory[i].device == device)
+            m = &v->report->memory[i];
+    if (!m)
+        return;
+    part(&t, m->tensor_bytes, m->total_bytes, "in PyTorch tensors");
+    part(&t, m->cached_bytes, m->total_bytes, "cached by PyTorch: reserved, in no tensor");
+    part(&t, m->direct_bytes, m->total_bytes,
+         m->tensor_bytes == GS_UNKNOWN ? "in CUDA allocations"
+                                       : "in CUDA allocations of others than PyTorch's allocator");
+    part(&t, m->outside_bytes, m->total_bytes,
+         "outside: CUDA context, kernels, libraries, other processes");
+    part(&t, m->free_bytes, m->total_bytes, "free at the least");
+    if (!t.n)
+        return;
+    fprintf(v->out, "  %sAt the peak, the GPU's memory was%s\n", term_style(&v->term, TERM_BOLD),
+            term_style(&v->term, TERM_PLAIN));
+    table_print(&t, &v->term, 2 * INDENT, v->out);
+}
+
+/* ---------------------------------------------------------------- a device */
+
+static void peak_line(const struct view_text *v, const struct gs_peak *p, const char *what)
+{
+    char bytes[UNITS_TEXT], at[UNITS_TEXT], end[UNITS_TEXT], count[UNITS_TEXT], line[256];
+
+    snprintf(line, sizeof line, "peak %s at %s in %s allocation%s; %s at the end",
+             view_bytes(bytes, p->bytes), format_seconds(at, p->time_s), format_count(count, p->count),
+             p->count == 1 ? "" : "s", p->end_bytes ? view_bytes(end, p->end_bytes) : "nothing left");
+    view_wrap(v, INDENT, what, line);
+}
+
+static void legend(const struct view_text *v)
+{
+    fprintf(v->out, "  %s%*s%s%s\n", term_style(&v->term, TERM_DIM), 13, "",
+            v->term.utf8 ? "█ in tensors  ░ held by PyTorch and others"
+                         : "# in tensors  . held by PyTorch and others",
+            term_style(&v->term, TERM_PLAIN));
+}
+
+static void device(const struct view_text *v, const struct gs_peak *p)
+{
+    const struct gs_report *r = v->report;
+    const struct gs_peak *d = peak_of(r, p->process, p->device, GS_SERIES_DEVICE);
+    const struct gs_peak *t = peak_of(r, p->process, p->device, GS_SERIES_TENSOR);
+    const struct gs_timeline *front = timeline_of(r, t), *back = timeline_of(r, d);
+    char place[96];
+
+    view_title(v, TERM_BOLD, view_place(v, place, sizeof place, p->process, p->device, p->layer));
+    if (t)
+        peak_line(v, t, "tensors     ");
+    if (d)
+        peak_line(v, d, "GPU memory  ");
+    if (!front) {
+        front = back;
+        back = NULL;
+    }
+    chart_print(front, back, end_of(r, p->process), &v->term, INDENT, v->out);
+    if (back)
+        legend(v);
+    parts(v, p->process, p->device);
+    if (t)
+        by_line(v, t, "Live at the peak, by line: tensors");
+    if (d)
+        by_line(v, d, t ? "Live at the peak, by line: GPU memory taken from CUDA"
+                        : "Live at the peak, by line");
+}
+
+static void host(const struct view_text *v, const struct gs_peak *p)
+{
+    char place[96];
+
+    view_place(v, place, sizeof place, p->process, p->device, p->layer);
+    place[0] = (char)toupper((unsigned char)place[0]);
+    view_title(v, TERM_BOLD, place);
+    peak_line(v, p, p->layer == GS_SERIES_PINNED ? "pinned   " : "tensors  ");
+    chart_print(timeline_of(v->report, p), NULL, end_of(v->report, p->process), &v->term, INDENT, v->out);
+    by_line(v, p, "Live at the peak, by line");
+}
+
+/* ---------------------------------------------------------------- all of them */
+
+/* Whether the peak stands for its device (the tensor level is shown with the device level). */
+static bool leads(const struct gs_report *r, const struct gs_peak *p)
+{
+    if (p->bytes <= 0)
+        return false;
+    return p->layer != GS_SERIES_TENSOR || !peak_of(r, p->process, p->device, GS_SERIES_DEVICE);
+}
+
+static void overview(const struct view_text *v)
+{
+    struct table t = {.head = {"", "peak", "tensors", "at"}, .left = {true}};
+
+    for (size_t i = 0; i < v->report->peaks_n; i++) {
+        const struct gs_peak *p = &v->report->peaks[i], *in_tensors;
+        char place[96], bytes[UNITS_TEXT], tensors[UNITS_TEXT] = "", at[UNITS_TEXT];
+        if (!leads(v->report, p))
+            continue;
+        in_tensors = peak_of(v->report, p->process, p->device, GS_SERIES_TENSOR);
+        if (in_tensors && in_tensors != p)
+            view_bytes(tensors, in_tensors->bytes);
+        const char *cells[] = {view_place(v, place, sizeof place, p->process, p->device, p->layer),
+                               view_bytes(bytes, p->bytes), tensors, format_seconds(at, p->time_s)};
+        table_add(&t, cells, NULL);
+    }
+    view_title(v, TERM_BOLD, "Peaks");
+    table_print(&t, &v->term, INDENT, v->out);
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct gs_peak *x = *(const struct gs_peak *const *)a, *y = *(const struct gs_peak *const *)b;
+
+    return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (x > y) - (x < y);
+}
+
+void view_text_memory(const struct view_text *v)
+{
+    const struct gs_report *r = v->report;
+    const struct gs_peak **lead = calloc(r->peaks_n + 1, sizeof(const struct gs_peak *));
+    size_t n = 0;
+
+    for (size_t i = 0; lead && i < r->peaks_n; i++)
+        if (leads(r, &r->peaks[i]))
+            lead[n++] = &r->peaks[i];
+    if (n > PLACES_MAX) {
+        overview(v);
+        qsort(lead, n, sizeof *lead, by_bytes);
+    }
+    for (size_t i = 0; i < n && i < PLACES_MAX; i++)
+        (lead[i]->device >= 0 ? device : host)(v, lead[i]);
+    free(lead);
+}

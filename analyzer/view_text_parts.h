@@ -1,0 +1,45 @@
+/* The sections of the report for a terminal, in the order in which they are printed. Each prints a
+ * blank line before itself, and nothing where it has nothing to say. */
+#ifndef GPUSPY_VIEW_TEXT_PARTS_H
+#define GPUSPY_VIEW_TEXT_PARTS_H
+
+#include "analyzer/text_table.h"
+#include "analyzer/view_text.h"
+
+#define INDENT 2
+
+void view_text_head(const struct view_text *v);      /* what is missing first; then the run */
+void view_text_verdict(const struct view_text *v);   /* out of memory, or not */
+void view_text_memory(const struct view_text *v);    /* peaks by device */
+void view_text_waits(const struct view_text *v);     /* synchronisation */
+void view_text_transfers(const struct view_text *v);
+void view_text_growth(const struct view_text *v);    /* grows, stays, comes and goes */
+void view_text_budget(const struct view_text *v);
+void view_text_advice(const struct view_text *v);    /* and the next command */
+
+/* ---- helpers (view_text_site.c) */
+
+/* A heading: "Waiting for the GPU", then plain text. */
+void view_heading(const struct view_text *v, enum term_style style, const char *title,
+                  const char *format, ...) __attribute__((format(printf, 4, 5)));
+void view_title(const struct view_text *v, enum term_style style, const char *title);
+/* Words, wrapped to the width, the lines after the first under the first word. */
+void view_wrap(const struct view_text *v, int indent, const char *mark, const char *text);
+/* "train.py:34  step", at most `columns` wide. */
+char *view_site(const struct view_text *v, char *out, size_t size, const struct gs_site *site,
+                int columns);
+/* A table whose items are sites. */
+void view_site_cell(const void *view, const void *site, char *out, size_t size, int columns);
+#define SITES(v) .last = view_site_cell, .self = (v)
+/* The frames of a stack, one a line, indented; allocated, NULL where there is nothing to add. Python
+ * frames only, unless there are none or native ones were asked for. */
+char *view_trace(const struct view_text *v, const struct gs_trace *trace, int indent);
+/* "and 12 more: --top 20 shows them" */
+void view_more(const struct view_text *v, size_t total, size_t shown);
+const char *view_layer(enum gs_series_layer layer); /* for people: "tensors" */
+/* "GPU 0", with the process where the run has several. */
+char *view_place(const struct view_text *v, char *out, size_t size, uint32_t process, int device,
+                 enum gs_series_layer layer);
+char *view_bytes(char *out, int64_t bytes); /* UNITS_TEXT; "?" unknown */
+
+#endif

@@ -1,0 +1,217 @@
+/* What the sections share: places, stacks, headings. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/text.h"
+#include "analyzer/units.h"
+#include "analyzer/view_text_parts.h"
+
+#define FRAMES_SHOWN 16
+#define LINE_MAX_BYTES 1024
+
+/* Words from column `at` on; the lines after the first start at `hang`. */
+static void wrap(const struct view_text *v, int hang, int at, const char *text)
+{
+    char clean[4096];
+    const char *p = term_clean(clean, sizeof clean, text, v->term.utf8);
+    bool first = true; /* of its line */
+
+    for (p += strspn(p, " "); *p; p += strspn(p, " ")) {
+        size_t n = strcspn(p, " ");
+        char word[4096];
+        snprintf(word, sizeof word, "%.*s", (int)n, p);
+        int width = term_columns(word);
+        if (at > hang && at + !first + width > v->term.width) {
+            fprintf(v->out, "\n%*s", hang, "");
+            at = hang;
+            first = true;
+        }
+        fprintf(v->out, "%s%s", first ? "" : " ", word);
+        at += width + !first;
+        first = false;
+        p += n;
+    }
+    fputc('\n', v->out);
+}
+
+void view_wrap(const struct view_text *v, int indent, const char *mark, const char *text)
+{
+    int hang = indent + term_columns(mark);
+
+    fprintf(v->out, "%*s%s", indent, "", mark);
+    wrap(v, hang, hang, text);
+}
+
+void view_title(const struct view_text *v, enum term_style style, const char *title)
+{
+    fprintf(v->out, "\n%s%s%s\n", term_style(&v->term, style), title,
+            term_style(&v->term, TERM_PLAIN));
+}
+
+void view_heading(const struct view_text *v, enum term_style style, const char *title,
+                  const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    int at = term_columns(title);
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fprintf(v->out, "\n%s%s%s%s", term_style(&v->term, style), title,
+            term_style(&v->term, TERM_PLAIN), *text == ' ' ? " " : "");
+    wrap(v, INDENT, at + (*text == ' '), text);
+}
+
+static const char *cwd_of(const struct view_text *v)
+{
+    return v->report->processes_n ? v->report->processes[0].cwd : NULL;
+}
+
+/* "dir/file.py:34", or "libfoo.so+0x12ab" for a native place without lines. */
+static void place(const struct view_text *v, char *out, size_t size, const struct gs_site *s,
+                  int columns)
+{
+    char path[LINE_MAX_BYTES], tail[32] = "";
+
+    if (s->line > 0)
+        snprintf(tail, sizeof tail, ":%d", s->line);
+    else if (s->kind == GS_FRAME_NATIVE && !s->function)
+        snprintf(tail, sizeof tail, "+0x%llx", (unsigned long long)s->offset);
+    text_path(path, sizeof path, s->file ? s->file : "?", cwd_of(v), columns - (int)strlen(tail),
+              v->term.utf8);
+    snprintf(out, size, "%s%s", path, tail);
+}
+
+/* "train.py:34  step" in at most `columns`. */
+static void place_and_function(const struct view_text *v, char *out, size_t size,
+                               const struct gs_site *s, int columns)
+{
+    char where[LINE_MAX_BYTES], function[LINE_MAX_BYTES] = "";
+
+    place(v, where, sizeof where, s, s->function ? columns * 2 / 3 : columns);
+    int room = columns - term_columns(where) - 2;
+    if (s->function && room >= 6)
+        text_function(function, sizeof function, s->function, room, v->term.utf8);
+    snprintf(out, size, "%s%s%s", where, *function ? "  " : "", function);
+}
+
+static struct gs_site site_of(const struct gs_frame *f)
+{
+    return (struct gs_site){.kind = f->kind,
+                            .known = true,
+                            .function = f->function,
+                            .file = f->file ? f->file : f->module,
+                            .line = f->line,
+                            .offset = f->offset};
+}
+
+char *view_site(const struct view_text *v, char *out, size_t size, const struct gs_site *s, int columns)
+{
+    char caller[LINE_MAX_BYTES], site[LINE_MAX_BYTES];
+    const char *arrow = v->term.utf8 ? "  ← " : "  <- ";
+
+    if (!s->known) {
+        snprintf(out, size, "(no stack recorded)");
+        return out;
+    }
+    /* A helper's line says little without who called it. */
+    int room = s->caller && columns >= 40 ? columns * 4 / 10 - term_columns(arrow) : 0;
+    place_and_function(v, site, sizeof site, s, room ? columns * 6 / 10 : columns);
+    if (room) {
+        struct gs_site up = site_of(s->caller);
+        place_and_function(v, caller, sizeof caller, &up,
+                           columns - term_columns(site) - term_columns(arrow));
+    }
+    snprintf(out, size, "%s%s%s", site, room ? arrow : "", room ? caller : "");
+    return out;
+}
+
+void view_site_cell(const void *view, const void *site, char *out, size_t size, int columns)
+{
+    view_site(view, out, size, site, columns);
+}
+
+char *view_trace(const struct view_text *v, const struct gs_trace *trace, int indent)
+{
+    bool python = false;
+    char *text = NULL;
+    size_t size = 0, shown = 0, left = 0;
+
+    for (size_t i = 0; i < trace->n; i++)
+        python = python || trace->frames[i]->kind == GS_FRAME_PYTHON;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return NULL;
+    for (size_t i = 0; i < trace->n; i++) {
+        char line[LINE_MAX_BYTES];
+        struct gs_site s = site_of(trace->frames[i]);
+        if (!v->native && python && s.kind == GS_FRAME_NATIVE)
+            continue;
+        if (shown == FRAMES_SHOWN) {
+            left++;
+            continue;
+        }
+        shown++;
+        fprintf(f, "%*s%s%s%s\n", indent, "", term_style(&v->term, TERM_DIM),
+                view_site(v, line, sizeof line, &s, v->term.width - indent),
+                term_style(&v->term, TERM_PLAIN));
+    }
+    if (left)
+        fprintf(f, "%*sand %zu callers\n", indent, "", left);
+    fclose(f);
+    if (!size) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+void view_more(const struct view_text *v, size_t total, size_t shown)
+{
+    if (total > shown)
+        fprintf(v->out, "%*s%sand %zu more: --top %zu shows them%s\n", INDENT, "",
+                term_style(&v->term, TERM_DIM), total - shown, total,
+                term_style(&v->term, TERM_PLAIN));
+}
+
+const char *view_layer(enum gs_series_layer layer)
+{
+    static const char *const words[GS_SERIES_LAYERS] = {
+        [GS_SERIES_DEVICE] = "GPU memory",
+        [GS_SERIES_TENSOR] = "tensors",
+        [GS_SERIES_PINNED] = "pinned host memory",
+        [GS_SERIES_HOST] = "CPU tensors",
+    };
+
+    return words[layer];
+}
+
+char *view_place(const struct view_text *v, char *out, size_t size, uint32_t process, int device,
+                 enum gs_series_layer layer)
+{
+    char who[64] = "";
+    const struct gs_process *p = process < v->report->processes_n ? &v->report->processes[process] : NULL;
+
+    if (p && v->report->processes_n > 1 && p->rank >= 0)
+        snprintf(who, sizeof who, "rank %lld, ", (long long)p->rank);
+    else if (p && v->report->processes_n > 1)
+        snprintf(who, sizeof who, "process %u, ", p->pid);
+    if (device >= 0)
+        snprintf(out, size, "%sGPU %d", who, device);
+    else
+        snprintf(out, size, "%s%s", who, view_layer(layer));
+    return out;
+}
+
+char *view_bytes(char *out, int64_t bytes)
+{
+    if (bytes == GS_UNKNOWN)
+        snprintf(out, UNITS_TEXT, "?");
+    else if (bytes < 0)
+        format_bytes_signed(out, bytes);
+    else
+        format_bytes(out, (uint64_t)bytes);
+    return out;
+}

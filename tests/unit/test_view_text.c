@@ -1,0 +1,327 @@
+/* The report for a terminal, from a report made by hand: what comes first, that nothing is wider than
+ * the terminal, that a name from a database cannot drive it, and that the emptiest report prints. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/view_text.h"
+
+#define GIB (INT64_C(1) << 30)
+#define MIB (INT64_C(1) << 20)
+#define LONG_PATH "/home/someone/with/a/very/long/path/to/the/projects/folder/experiments/2025/train.py"
+
+static const struct gs_frame leak_frame = {.kind = GS_FRAME_PYTHON, .function = "train", .line = 46,
+                                           .file = "/job/train_leak.py"};
+static const struct gs_frame main_frame = {.kind = GS_FRAME_PYTHON, .function = "<module>", .line = 58,
+                                           .file = "/job/train_leak.py"};
+static const struct gs_frame native_frame = {.kind = GS_FRAME_NATIVE, .offset = 0x1234,
+                                             .function = "at::native::empty_cuda(c10::ArrayRef<long>, int)",
+                                             .module = "/usr/lib/libtorch_cuda.so"};
+static const struct gs_frame *frames[] = {&native_frame, &leak_frame, &main_frame};
+
+static struct gs_site site(const char *file, int line, const char *function)
+{
+    return (struct gs_site){.kind = GS_FRAME_PYTHON, .known = true, .file = file, .line = line,
+                            .function = function};
+}
+
+static struct gs_trace trace(void)
+{
+    return (struct gs_trace){.n = 3, .frames = frames, .site = site("/job/train_leak.py", 46, "train")};
+}
+
+static struct gs_process process = {.pid = 4711, .rank = GS_UNKNOWN, .ppid = GS_UNKNOWN, .cwd = "/job",
+                                    .command = "python3 train_leak.py", .python_version = "3.11.2",
+                                    .end_ns = 3420000000, .complete = true,
+                                    .start_real_ns = 1732148000000000000, .lost_first_ns = GS_UNKNOWN};
+static struct gs_device device = {.device = 0, .name = "Simulated GPU", .total_bytes = 2 * GIB,
+                                  .free_bytes = 2 * GIB};
+
+static struct gs_by_site sites[3];
+static struct gs_by_stack stacks[1];
+static struct gs_peak peaks[2];
+static struct gs_point points[2][200];
+static struct gs_timeline timelines[2];
+static struct gs_device_memory memory;
+static struct gs_evidence evidence[] = {
+    {"growing_bytes", "growing call sites hold", false, 1.1e9, NULL},
+    {"growth_fit", "how straight they grow (1 is a line)", false, 0.998, NULL},
+    {"site", "the largest of them", true, NAN, "train_leak.py:46"},
+};
+static const char *oom_advice[] = {
+    "Keep the number, not the tensor: history.append(output.item()) at train_leak.py:46 lets the memory go."};
+static struct gs_oom_verdict oom;
+static struct gs_leak leak;
+static struct gs_growth growth;
+static struct gs_churn churn;
+static struct gs_retry retry;
+static struct gs_sync_site sync_site;
+static struct gs_transfer transfer;
+static struct gs_fragmentation fragmentation;
+static struct gs_advice advice[] = {
+    {1, "oom", "this one stands with the verdict"},
+    {0.35, "sync", "Read the loss every 50 steps instead of every step: output.item() at train_leak.py:48 "
+                     "waits for the GPU each time."},
+};
+
+static void fill_memory(void)
+{
+    sites[0] = (struct gs_by_site){1200 * MIB, 200, 1, site("/job/train_leak.py", 46, "train")};
+    sites[1] = (struct gs_by_site){384 * MIB, 16, 2, site(LONG_PATH, 17, "Model.__init__.<locals>.<listcomp>")};
+    sites[2] = (struct gs_by_site){96 * MIB, 8, 1,
+                                   site("/usr/lib/python3/dist-packages/torch/nn/modules/linear.py", 114,
+                                        "Linear.forward")};
+    stacks[0] = (struct gs_by_stack){1200 * MIB, 200, trace()};
+    for (int layer = 0; layer < 2; layer++) {
+        for (int i = 0; i < 200; i++)
+            points[layer][i] = (struct gs_point){i * 3.4 / 200,
+                                                 layer ? (400 + 7 * i + (i % 9) * 30) * MIB
+                                                       : (500 + 7 * (i / 10 * 10 + 10)) * MIB};
+        enum gs_series_layer word = layer ? GS_SERIES_TENSOR : GS_SERIES_DEVICE;
+        peaks[layer] = (struct gs_peak){.device = 0, .layer = word, .bytes = (layer ? 1780 : 1900) * MIB,
+                                        .time_s = 3.2, .count = 240, .end_bytes = 1700 * MIB,
+                                        .by_stack = stacks, .by_stack_n = 1, .by_stack_total = 30,
+                                        .by_site = sites, .by_site_n = 3, .by_site_total = 12};
+        timelines[layer] = (struct gs_timeline){.device = 0, .layer = word, .points = points[layer], .n = 200};
+    }
+    memory = (struct gs_device_memory){.device = 0, .total_bytes = 2 * GIB, .live_bytes = 1900 * MIB,
+                                       .tensor_bytes = 1780 * MIB, .cached_bytes = 120 * MIB,
+                                       .direct_bytes = 0, .outside_bytes = 100 * MIB, .free_bytes = 48 * MIB,
+                                       .outside_first_bytes = GS_UNKNOWN};
+}
+
+static void fill_calls(void)
+{
+    oom = (struct gs_oom_verdict){
+        .time_s = 3.4, .device = 0, .requested_bytes = 64 * MIB, .free_bytes = 48 * MIB,
+        .total_bytes = 2 * GIB, .tensor_allocated = 1780 * MIB, .tensor_reserved = 1900 * MIB, .fatal = true,
+        .failures = 2, .cause = GS_CAUSE_LEAK, .evidence = evidence, .evidence_n = 3,
+        .verdict = "1.17 GiB of the 1.86 GiB in use came from one line that keeps every block that it makes.",
+        .advice = oom_advice, .advice_n = 1, .stack = trace(), .live = sites, .live_n = 3, .live_total = 12,
+        .live_layer = GS_SERIES_TENSOR};
+    leak = (struct gs_leak){.device = 0, .layer = GS_SERIES_TENSOR, .bytes = 1200 * MIB, .count = 200,
+                            .growing = true, .stack = trace()};
+    growth = (struct gs_growth){.device = 0, .layer = GS_SERIES_TENSOR, .bytes = 1200 * MIB,
+                                .bytes_per_step = 6.0 * MIB, .steps = 200, .fit = 0.998, .stack = trace()};
+    churn = (struct gs_churn){.count = 2000, .bytes = 8 * GIB, .per_s = 600, .mean_life_s = 0.001, .stack = trace()};
+    retry = (struct gs_retry){.time_s = 2.5, .requested_bytes = 32 * MIB, .failures = 1, .stack = trace()};
+    sync_site = (struct gs_sync_site){.kind = GS_SYNC_STREAM, .count = 200, .blocked_s = 1.2, .share = 0.35,
+                                      .matters = true, .pattern = ".item()", .api = "cudaMemcpy",
+                                      .site = site("/job/train_leak.py", 48, "train")};
+    transfer = (struct gs_transfer){.direction = GS_DIR_H2D, .host_memory = GS_HOSTMEM_PAGEABLE, .count = 200,
+                                    .bytes = 800 * MIB, .bytes_per_s = 6.1e9,
+                                    .site = site("/job/train_leak.py", 33, "load_batch")};
+    fragmentation = (struct gs_fragmentation){.reserved_bytes = 1900 * MIB, .active_bytes = 1500 * MIB,
+                                              .largest_free_bytes = 20 * MIB, .utilisation = 0.79};
+}
+
+static struct gs_report full(void)
+{
+    fill_memory();
+    fill_calls();
+    return (struct gs_report){
+        .command = "python3 train_leak.py", .duration_s = 3.42, .complete = true, .events = 12345,
+        .lost_first_s = NAN, .processes = &process, .processes_n = 1, .devices = &device, .devices_n = 1,
+        .peaks = peaks, .peaks_n = 2, .timelines = timelines, .timelines_n = 2, .memory = &memory,
+        .memory_n = 1, .ooms = &oom, .ooms_n = 1, .ooms_total = 3, .leaks = &leak, .leaks_n = 1,
+        .leaks_total = 1, .leaks_at_end = true, .growth = &growth, .growth_n = 1, .growth_total = 1,
+        .syncs = &sync_site, .syncs_n = 1, .syncs_total = 1, .sync_blocked_s = 1.2, .sync_share = 0.35,
+        .transfers = &transfer, .transfers_n = 1, .transfers_total = 1, .fragmentation = &fragmentation,
+        .fragmentation_n = 1, .churn = &churn, .churn_n = 1, .churn_total = 1, .retries = &retry,
+        .retries_n = 1, .retries_total = 1, .advice = advice, .advice_n = 2,
+        .budget = {true, {4e8, 4e8, 8e8, 1.6e9}, 1780 * MIB, GS_SERIES_TENSOR, 2.7e8, 0.17}};
+}
+
+static char *print(const struct gs_report *r, struct term term, bool native)
+{
+    char *text = NULL;
+    size_t size;
+    struct view_text v = {.report = r, .term = term, .top = 8, .native = native, .database = "run.db",
+                          .out = open_memstream(&text, &size)};
+
+    assert_non_null(v.out);
+    view_text(&v);
+    fclose(v.out);
+    if (getenv("GPUSPY_SHOW")) /* to look at it: GPUSPY_SHOW=1 build/tests/unit/test_view_text */
+        puts(text);
+    return text;
+}
+
+static int widest(const char *text)
+{
+    int most = 0;
+
+    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        char one[4096];
+        snprintf(one, sizeof one, "%.*s", (int)strcspn(line, "\n"), line);
+        int w = term_columns(one);
+        if (w > most)
+            most = w;
+    }
+    return most;
+}
+
+static void assert_plain(const char *text)
+{
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++)
+        assert_true(*p == '\n' || (*p >= 0x20 && *p != 0x7f));
+}
+
+static void fits_every_width(void **state)
+{
+    struct gs_report r = full();
+
+    (void)state;
+    for (int width = 60; width <= 200; width += 20) {
+        for (int utf8 = 0; utf8 < 2; utf8++) {
+            for (int native = 0; native < 2; native++) {
+                char *text = print(&r, (struct term){false, utf8, width}, native);
+                if (widest(text) > width)
+                    fail_msg("%d columns at width %d:\n%s", widest(text), width, text);
+                assert_plain(text);
+                free(text);
+            }
+        }
+    }
+}
+
+static void says_what_matters_first(void **state)
+{
+    struct gs_report r = full();
+    char *text = print(&r, (struct term){false, true, 100}, false);
+    const char *oom_at = strstr(text, "OUT OF MEMORY on GPU 0 at 3.40 s");
+
+    (void)state;
+    assert_non_null(oom_at);
+    assert_null(strstr(text, "No out of memory"));
+    assert_non_null(strstr(oom_at, "64.00 MiB of GPU memory asked for; 48.00 MiB of 2.00 GiB were free"));
+    assert_non_null(strstr(oom_at, "train_leak.py:46  train"));
+    assert_null(strstr(text, "/job/"));
+    assert_non_null(strstr(text, "torch/nn/modules/linear.py:114"));
+    assert_null(strstr(text, "dist-packages"));
+    assert_null(strstr(text, "this one stands with the verdict"));
+    assert_non_null(strstr(text, "Waiting for the GPU: 1.20 s, 35 % of the run"));
+    assert_non_null(strstr(text, "and 9 more: --top 12 shows them"));
+    assert_non_null(strstr(text, "gpuspy report --json run.db"));
+    assert_true(strstr(text, "Waiting for") > strstr(text, "Live at the peak"));
+    free(text);
+}
+
+static void lost_events_come_before_all(void **state)
+{
+    struct gs_report r = full();
+    struct gs_process dead = process;
+
+    (void)state;
+    dead.complete = false;
+    r.processes = &dead;
+    r.lost_events = 1234;
+    r.lost_first_s = 2.1;
+    char *text = print(&r, (struct term){false, true, 100}, false);
+    assert_true(strncmp(text, "! 1,234 events were lost, from 2.10 s on", 40) == 0);
+    assert_non_null(strstr(text, "killed or crashed at 3.42 s"));
+    free(text);
+}
+
+static void native_shows_the_calls(void **state)
+{
+    struct gs_report r = full();
+    char *text = print(&r, (struct term){false, true, 100}, true);
+
+    (void)state;
+    assert_non_null(strstr(text, "at::native::empty_cuda\n"));
+    assert_null(strstr(text, "ArrayRef"));
+    free(text);
+    text = print(&r, (struct term){false, true, 100}, false);
+    assert_null(strstr(text, "empty_cuda"));
+    free(text);
+}
+
+static void names_cannot_drive_the_terminal(void **state)
+{
+    struct gs_report r = full();
+    static const char *bad_note[] = {"a\033]0;title\007 note"};
+    struct gs_device evil = device;
+
+    (void)state;
+    r.command = "python \033[2J\033[31mevil\r\n.py \xe2\x80\xae";
+    evil.name = "GPU\033c\x9b";
+    r.devices = &evil;
+    r.notes = bad_note;
+    r.notes_n = 1;
+    sites[0].site.function = "f\033[8m";
+    sites[0].site.file = "/tmp/\033]8;;http://x\033\\x.py";
+    oom.verdict = "v\033[0m\b";
+    char *text = print(&r, (struct term){false, true, 100}, true);
+    assert_plain(text);
+    free(text);
+}
+
+static void colour_only_where_asked(void **state)
+{
+    struct gs_report r = full();
+    char *text = print(&r, (struct term){true, true, 100}, false);
+
+    (void)state;
+    assert_non_null(strstr(text, "\033[1;31mOUT OF MEMORY\033[0m"));
+    free(text);
+}
+
+static void an_empty_report_prints(void **state)
+{
+    struct gs_report r = {.lost_first_s = NAN, .complete = true};
+    char *text = print(&r, (struct term){false, false, 80}, false);
+
+    (void)state;
+    assert_non_null(strstr(text, "No out of memory; no GPU memory was allocated"));
+    assert_non_null(strstr(text, "Waiting for the GPU: no call waited"));
+    free(text);
+}
+
+static void many_ranks_are_one_line_each(void **state)
+{
+    struct gs_report r = full();
+    struct gs_peak many[16];
+    struct gs_process ranks[16];
+
+    (void)state;
+    for (uint32_t i = 0; i < 16; i++) {
+        many[i] = peaks[0];
+        many[i].process = i;
+        many[i].bytes += i;
+        ranks[i] = process;
+        ranks[i].rank = i;
+    }
+    r.peaks = many;
+    r.peaks_n = 16;
+    r.processes = ranks;
+    r.processes_n = 16;
+    char *text = print(&r, (struct term){false, true, 100}, false);
+    assert_non_null(strstr(text, "\nPeaks\n"));
+    assert_non_null(strstr(text, "rank 15, GPU 0\n"));
+    assert_null(strstr(text, "\nrank 3, GPU 0\n"));
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fits_every_width),
+        cmocka_unit_test(says_what_matters_first),
+        cmocka_unit_test(lost_events_come_before_all),
+        cmocka_unit_test(native_shows_the_calls),
+        cmocka_unit_test(names_cannot_drive_the_terminal),
+        cmocka_unit_test(colour_only_where_asked),
+        cmocka_unit_test(an_empty_report_prints),
+        cmocka_unit_test(many_ranks_are_one_line_each),
+    };
+
+    setlocale(LC_CTYPE, "C.UTF-8"); /* widths of characters */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
