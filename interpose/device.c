@@ -70,13 +70,14 @@ void gs_device_memory(struct gs_thread *t, uint64_t *free_bytes, uint64_t *total
 /* --- definitions ----------------------------------------------------------------------------- */
 
 #define DEVICES 64
-static _Atomic uint64_t seen, primary_held;
+static _Atomic uint64_t seen; /* one bit a device */
+static _Atomic uint64_t primary[DEVICES];
 
-static bool note(_Atomic uint64_t *set, int device)
+static bool first_seen(int device)
 {
     const uint64_t bit = 1ull << device;
-    if (atomic_load_explicit(set, memory_order_relaxed) & bit) return false;
-    return !(atomic_fetch_or(set, bit) & bit);
+    if (atomic_load_explicit(&seen, memory_order_relaxed) & bit) return false;
+    return !(atomic_fetch_or(&seen, bit) & bit);
 }
 
 static void define(struct gs_thread *t, int device, bool current)
@@ -117,7 +118,7 @@ int gs_device_resolve(struct gs_thread *t, int device)
         if (device == GS_DEVICE_NONE) t->device = GS_DEVICE_UNKNOWN;
     }
     if (device < 0) return GS_DEVICE_NONE;
-    if (device < DEVICES && note(&seen, device)) define(t, device, current);
+    if (device < DEVICES && first_seen(device)) define(t, device, current);
     return device;
 }
 
@@ -126,12 +127,9 @@ void gs_device_set(struct gs_thread *t, int device)
     if (t) t->device = device;
 }
 
-bool gs_device_primary(int device, bool held)
+uint64_t gs_device_primary(int device, uint64_t context)
 {
-    if (device < 0 || device >= DEVICES) return false;
-    if (held) return !note(&primary_held, device);
-    const uint64_t bit = 1ull << device;
-    return atomic_fetch_and(&primary_held, ~bit) & bit;
+    return device < 0 || device >= DEVICES ? 0 : atomic_exchange(&primary[device], context);
 }
 
 bool gs_device_primary_inactive(int device)
@@ -145,5 +143,5 @@ bool gs_device_primary_inactive(int device)
 void gs_device_forget(void)
 {
     atomic_store(&seen, 0);
-    atomic_store(&primary_held, 0);
+    for (int i = 0; i < DEVICES; i++) atomic_store(&primary[i], 0);
 }

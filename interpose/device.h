@@ -12,8 +12,8 @@ int gs_device_resolve(struct gs_thread *t, int device);
 /* The current device's free and total bytes, UINT64_MAX where it cannot be asked. */
 void gs_device_memory(struct gs_thread *t, uint64_t *free_bytes, uint64_t *total_bytes);
 
-/* Notes that a primary context is held (true), or no longer (false); returns what held before. */
-bool gs_device_primary(int device, bool held);
+/* Notes the device's primary context, 0 that it is gone; returns the one noted before. */
+uint64_t gs_device_primary(int device, uint64_t context);
 /* Whether CUDA says that the device's primary context is gone. */
 bool gs_device_primary_inactive(int device);
 

@@ -394,7 +394,7 @@ void gs_record_handle(struct gs_thread *t, uint8_t kind, uint64_t handle, int de
 void gs_record_primary(struct gs_thread *t, uint64_t context, int device)
 {
     /* libraries retain it again and again; it comes once */
-    if (t && !gs_device_primary(device, true))
+    if (t && gs_device_primary(device, context) != context)
         gs_record_handle(t, GS_HANDLE_CONTEXT, context, device, false);
 }
 
@@ -405,11 +405,10 @@ void gs_record_primary_released(struct gs_thread *t, int device)
     errno = saved;
 }
 
-/* A primary context goes under its device's number: handle 0. */
 void gs_record_primary_gone(struct gs_thread *t, int device)
 {
     if (!t) return;
     const int on = gs_device_resolve(t, device);
-    gs_device_primary(on, false);
-    gs_record_handle(t, GS_HANDLE_CONTEXT, 0, on, true);
+    /* 0 where the runtime made it behind our back: the device says which it was */
+    gs_record_handle(t, GS_HANDLE_CONTEXT, gs_device_primary(on, 0), on, true);
 }
