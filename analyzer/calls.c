@@ -15,9 +15,9 @@ static int64_t not_negative(int64_t value)
     return value < 0 ? 0 : value > GS_BYTES_MAX ? GS_BYTES_MAX : value;
 }
 
-enum { C_PROCESS, C_KIND, C_BYTES, C_START, C_BLOCKED, C_STREAM, C_STACK };
-static const char copies[] = "SELECT process_id, kind, bytes, start_ns, blocked_ns, stream, stack_id FROM "
-                             "copy WHERE process_id = ?1 ORDER BY id";
+enum { C_KIND, C_BYTES, C_START, C_BLOCKED, C_STREAM, C_STACK };
+static const char copies[] =
+    "SELECT kind, bytes, start_ns, blocked_ns, stream, stack_id FROM copy ORDER BY id";
 
 static bool next_copy(struct cursor *c, const struct gs_database *db, uint32_t process)
 {
@@ -44,7 +44,7 @@ static bool next_copy(struct cursor *c, const struct gs_database *db, uint32_t p
 
 enum { S_DEVICE, S_KIND, S_API, S_START, S_BLOCKED, S_HANDLE, S_STACK, S_THREAD };
 static const char syncs[] = "SELECT device, kind, api, start_ns, blocked_ns, handle, stack_id, thread_id FROM "
-                            "sync WHERE process_id = ?1 ORDER BY id";
+                            "sync ORDER BY id";
 
 static bool next_sync(struct cursor *c, const struct gs_database *db, uint32_t process)
 {
@@ -76,8 +76,6 @@ static bool calls_of(struct gs_run *run, uint32_t process, gs_call_fn each, void
 {
     struct gs_database *db = &run->databases[run->processes[process].database];
     struct cursor c = {.st = gs_prepare(db, copies)}, s = {.st = gs_prepare(db, syncs)};
-    sqlite3_bind_int64(c.st, 1, run->processes[process].local_id);
-    sqlite3_bind_int64(s.st, 1, run->processes[process].local_id);
     bool copy = next_copy(&c, db, process), sync = next_sync(&s, db, process);
     while (copy || sync) {
         if (copy && (!sync || c.now.copy.start_ns <= s.now.sync.start_ns)) {

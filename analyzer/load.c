@@ -74,7 +74,6 @@ static bool add_process(struct load *l, sqlite3_stmt *st)
     p.run_id = p.run_id ? p.run_id : "";
     gs_ids_set(&l->db->processes, p.local_id, (uint32_t)run->processes_n);
     *GS_PUSH(run->processes, run->processes_n, run->processes_cap) = p;
-    l->db->process_count++;
     return true;
 }
 
@@ -190,7 +189,7 @@ static const struct {
 } tables[] = {
     {add_process, false, true, "process",
      "SELECT id, pid, ppid, rank, run_id, host, command, cwd, exe, python_version, start_real_ns, end_ns, "
-     "complete, lost_events, lost_first_ns FROM process ORDER BY id"},
+     "complete, lost_events, lost_first_ns FROM process ORDER BY id LIMIT 1"},
     {add_api, false, false, "api", "SELECT id, name FROM api"},
     {add_meta, false, false, "meta", "SELECT value FROM meta WHERE key = 'damaged_records'"},
     {add_device, false, false, "device",
@@ -227,19 +226,18 @@ static bool load_table(struct load *l, size_t table, char *error, size_t error_s
 }
 
 /* The last event of a process without an orderly end. */
-static int64_t last_event(struct gs_database *db, int64_t process)
+static int64_t last_event(struct gs_database *db)
 {
     static const char *const queries[] = {
-        "SELECT max(alloc_ns, alloc_ns + coalesce(life_ns, 0)) FROM allocation WHERE process_id = ?1 "
+        "SELECT max(alloc_ns, alloc_ns + coalesce(life_ns, 0)) FROM allocation "
         "ORDER BY id DESC LIMIT 1",
-        "SELECT start_ns + blocked_ns FROM copy WHERE process_id = ?1 ORDER BY id DESC LIMIT 1",
-        "SELECT start_ns + blocked_ns FROM sync WHERE process_id = ?1 ORDER BY id DESC LIMIT 1",
-        "SELECT time_ns FROM oom WHERE process_id = ?1 ORDER BY id DESC LIMIT 1",
+        "SELECT start_ns + blocked_ns FROM copy ORDER BY id DESC LIMIT 1",
+        "SELECT start_ns + blocked_ns FROM sync ORDER BY id DESC LIMIT 1",
+        "SELECT time_ns FROM oom ORDER BY id DESC LIMIT 1",
     };
     int64_t last = 0;
     for (size_t i = 0; i < sizeof queries / sizeof *queries; i++) {
         sqlite3_stmt *st = gs_prepare(db, queries[i]);
-        sqlite3_bind_int64(st, 1, process);
         if (sqlite3_step(st) == SQLITE_ROW && sqlite3_column_int64(st, 0) > last) {
             last = sqlite3_column_int64(st, 0);
         }
@@ -263,7 +261,7 @@ bool gs_load(struct gs_run *run, size_t database, char *error, size_t error_size
     for (size_t i = first; ok && i < run->processes_n; i++) {
         struct gs_process *p = &run->processes[i];
         if (p->end_ns == GS_UNKNOWN) {
-            p->end_ns = last_event(l.db, p->local_id);
+            p->end_ns = last_event(l.db);
         }
     }
     return ok;

@@ -137,6 +137,8 @@ static void end_life(struct gs_replay *r)
     l->live_count--;
     s->live_bytes -= life->bytes;
     s->live_count--;
+    s->frees++;
+    s->freed_bytes = gs_add(s->freed_bytes, life->bytes);
     TELL(r, free, life);
     life->location = GS_NONE;
     *GS_PUSH(r->spare, r->spare_n, r->spare_cap) = slot;
@@ -208,6 +210,8 @@ static void begin_life(struct gs_replay *r, struct gs_lifetime *life)
     l->live_count++;
     s->live_bytes += life->bytes;
     s->live_count++;
+    s->allocations++;
+    s->allocated_bytes = gs_add(s->allocated_bytes, life->bytes);
     r->now = life->alloc_ns > r->now ? life->alloc_ns : r->now;
     uint32_t slot = r->spare_n ? r->spare[--r->spare_n] : (uint32_t)r->live_n;
     if (slot == r->live_n) {
@@ -222,20 +226,20 @@ static void begin_life(struct gs_replay *r, struct gs_lifetime *life)
 
 /* --- rows -------------------------------------------------------------------------------------- */
 
-enum { PROCESS_ID, KIND, ADDRESS, BYTES, ALLOC_NS, LIFE_NS, STREAM, ALLOC_STACK };
-#define ROWS                                                                                           \
-    "SELECT process_id, kind, address, bytes, alloc_ns, life_ns, stream, alloc_stack_id FROM allocation "
+enum { KIND, ADDRESS, BYTES, ALLOC_NS, LIFE_NS, STREAM, ALLOC_STACK };
+static const char rows[] =
+    "SELECT kind, address, bytes, alloc_ns, life_ns, stream, alloc_stack_id FROM allocation ORDER BY id";
 
-/* `kind` is unpacked here: reading the generated columns costs several times as much. */
+/* `kind` is unpacked here (GS_ALLOCATION_KIND): reading the generated columns costs several times as much. */
 static bool read_row(struct gs_replay *r, struct gs_database *db, sqlite3_stmt *st,
                      struct gs_lifetime *life)
 {
     int64_t kind = sqlite3_column_int64(st, KIND);
     *life = (struct gs_lifetime){
         .stack = gs_ids_get(&db->stacks, sqlite3_column_int64(st, ALLOC_STACK)),
-        .process = gs_ids_get(&db->processes, sqlite3_column_int64(st, PROCESS_ID)),
-        .thread = kind >> 12 & 4095,
-        .api = (uint32_t)(kind >> 24),
+        .process = r->process,
+        .thread = (uint32_t)(kind >> 23) + 1,
+        .api = kind >> 12 & 2047,
         .device = (int16_t)((kind >> 5 & 127) - 1),
         .layer = kind & 3,
         .space = kind >> 2 & 7,
@@ -245,18 +249,19 @@ static bool read_row(struct gs_replay *r, struct gs_database *db, sqlite3_stmt *
         .address = (uint64_t)sqlite3_column_int64(st, ADDRESS),
         .stream = (uint64_t)sqlite3_column_int64(st, STREAM),
     };
-    if (life->process != r->process || life->bytes < 0 || life->bytes > GS_BYTES_MAX) {
-        r->damaged += life->process == GS_NONE || life->process == r->process;
+    if (life->bytes < 0 || life->bytes > GS_BYTES_MAX) {
+        r->damaged++;
         return false;
-    }
-    if (life->alloc_ns < r->now) { /* out of order or negative: time does not run backwards */
-        r->damaged += life->alloc_ns < 0;
-        life->alloc_ns = r->now;
     }
     if (sqlite3_column_type(st, LIFE_NS) != SQLITE_NULL) {
         int64_t age = sqlite3_column_int64(st, LIFE_NS);
         r->damaged += age < 0;
         life->free_ns = gs_add(life->alloc_ns, age < 0 ? 0 : age);
+    }
+    if (life->alloc_ns < r->now) { /* out of order or negative: time does not run backwards */
+        r->damaged += life->alloc_ns < 0;
+        life->alloc_ns = r->now;
+        life->free_ns = life->free_ns < r->now ? r->now : life->free_ns;
     }
     return true;
 }
@@ -268,14 +273,9 @@ static bool wanted(const struct gs_run *run, const struct gs_lifetime *life)
 
 static bool replay_rows(struct gs_replay *r, struct gs_database *db, char *error, size_t error_size)
 {
-    /* A database has one process as a rule: then the rows need no filter. */
-    bool alone = db->process_count == 1;
-    sqlite3_stmt *st = gs_prepare(db, alone ? ROWS "ORDER BY id" : ROWS "WHERE process_id = ?1 ORDER BY id");
+    sqlite3_stmt *st = gs_prepare(db, rows);
     if (!st) {
         return gs_database_bad(db, error, error_size);
-    }
-    if (!alone) {
-        sqlite3_bind_int64(st, 1, r->run->processes[r->process].local_id);
     }
     int rc;
     struct gs_lifetime life;

@@ -215,7 +215,7 @@ struct gs_budget {
 };
 
 struct gs_advice {
-    double weight_bytes, weight_s; /* what it is about; orders the list */
+    double impact;                 /* share of the peak or of the wall time it is about; an OOM: above 1 */
     const char *topic;             /* oom leak sync transfer fragmentation churn recording */
     const char *text;              /* one thing to do, with its place */
 };

@@ -84,8 +84,10 @@ struct gs_series {
     uint32_t process;
     int device; /* -1 for pinned and host */
     enum gs_series_layer layer;
-    int64_t live_bytes; /* at this moment of the replay */
+    int64_t live_bytes; /* at this moment of the replay, and so are the others */
     uint64_t live_count;
+    uint64_t allocations, frees;
+    int64_t allocated_bytes, freed_bytes; /* sums over all of them */
 };
 
 /* A location: what one stack allocated in one series. Numbered densely, in order of appearance. */

@@ -30,7 +30,6 @@ struct gs_database {
     sqlite3 *db;
     bool recording;
     struct gs_ids processes, stacks, apis; /* apis: → index into run->api_names */
-    size_t process_count;
 };
 
 struct gs_run {

@@ -1,0 +1,141 @@
+/* Lists of the report: sorted, cut, by stack or by site. */
+#include "analyzer/question.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void *gs_reach(void *p, size_t index, size_t *cap, size_t size)
+{
+    if (index < *cap) {
+        return p;
+    }
+    size_t old = *cap;
+    *cap = index + index / 2 + 64;
+    p = gs_realloc(p, *cap, size);
+    memset((char *)p + old * size, 0, (*cap - old) * size);
+    return p;
+}
+
+uint32_t gs_site_number(struct gs_builder *b, uint32_t stack)
+{
+    uint32_t *of_stack = gs_map_at(&b->site_of_stack, stack);
+    if (*of_stack != GS_MAP_NEW) {
+        return *of_stack;
+    }
+    struct gs_site site = gs_site_of(b->run, stack);
+    uint32_t *of_key = gs_map_at(&b->site_of_key, gs_site_key(&site));
+    if (*of_key == GS_MAP_NEW) {
+        *of_key = (uint32_t)b->sites_n;
+        *GS_PUSH(b->sites, b->sites_n, b->sites_cap) = site;
+    }
+    return *of_stack = *of_key;
+}
+
+struct gs_trace gs_trace_of(struct gs_builder *b, uint32_t stack)
+{
+    struct gs_trace trace = {.n = gs_stack_depth(b->run, stack)};
+    trace.frames = gs_arena_alloc(b->arena, trace.n * sizeof *trace.frames);
+    trace.site = b->sites[gs_site_number(b, stack)];
+    for (size_t i = 0; i < trace.n; i++) {
+        trace.frames[i] = gs_frame_named(b->run, stack);
+        stack = gs_stack_parent(b->run, stack);
+    }
+    return trace;
+}
+
+const char *gs_bytes_text(struct gs_builder *b, double bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    size_t unit = 0;
+    while ((bytes >= 1024 || bytes <= -1024) && unit < 5) {
+        bytes /= 1024;
+        unit++;
+    }
+    return gs_arena_printf(b->arena, unit ? "%.2f %s" : "%.0f %s", bytes, units[unit]);
+}
+
+void *gs_list(struct gs_builder *b, void *work, size_t n, size_t size,
+              int (*order)(const void *, const void *), size_t *listed, size_t *total)
+{
+    if (n > 1) {
+        qsort(work, n, size, order);
+    }
+    *total = n;
+    *listed = n < b->top ? n : b->top;
+    void *list = gs_arena_alloc(b->arena, *listed * size);
+    if (*listed) {
+        memcpy(list, work, *listed * size);
+    }
+    return list;
+}
+
+/* Ties by number of the stack, so that two reports on one file are equal. */
+static int heavier_share(const void *a, const void *b)
+{
+    const struct gs_share *x = a, *y = b;
+    if (x->bytes != y->bytes) {
+        return x->bytes > y->bytes ? -1 : 1;
+    }
+    if (x->count != y->count) {
+        return x->count > y->count ? -1 : 1;
+    }
+    return x->stack < y->stack ? -1 : x->stack > y->stack;
+}
+
+struct gs_by_stack *gs_list_by_stack(struct gs_builder *b, struct gs_share *shares, size_t n, size_t *listed,
+                                     size_t *total)
+{
+    if (n > 1) {
+        qsort(shares, n, sizeof *shares, heavier_share);
+    }
+    while (n && shares[n - 1].bytes <= 0 && shares[n - 1].count == 0) {
+        n--;
+    }
+    *total = n;
+    *listed = n < b->top ? n : b->top;
+    struct gs_by_stack *list = gs_arena_alloc(b->arena, *listed * sizeof *list);
+    for (size_t i = 0; i < *listed; i++) {
+        list[i] = (struct gs_by_stack){.bytes = shares[i].bytes,
+                                       .count = shares[i].count,
+                                       .stack = gs_trace_of(b, shares[i].stack)};
+    }
+    return list;
+}
+
+static int heavier_site(const void *a, const void *b)
+{
+    const struct gs_by_site *x = a, *y = b;
+    if (x->bytes != y->bytes) {
+        return x->bytes > y->bytes ? -1 : 1;
+    }
+    if (x->count != y->count) {
+        return x->count > y->count ? -1 : 1;
+    }
+    return x->site.line - y->site.line;
+}
+
+struct gs_by_site *gs_list_by_site(struct gs_builder *b, const struct gs_share *shares, size_t n,
+                                   size_t *listed, size_t *total)
+{
+    struct gs_map index = {0};
+    struct gs_by_site *work = NULL;
+    size_t work_n = 0, cap = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (shares[i].bytes <= 0 && shares[i].count == 0) {
+            continue;
+        }
+        uint32_t site = gs_site_number(b, shares[i].stack);
+        uint32_t *at = gs_map_at(&index, site);
+        if (*at == GS_MAP_NEW) {
+            *at = (uint32_t)work_n;
+            *GS_PUSH(work, work_n, cap) = (struct gs_by_site){.site = b->sites[site]};
+        }
+        work[*at].bytes = gs_add(work[*at].bytes, shares[i].bytes);
+        work[*at].count += shares[i].count;
+        work[*at].stacks++;
+    }
+    struct gs_by_site *list = gs_list(b, work, work_n, sizeof *work, heavier_site, listed, total);
+    free(work);
+    gs_map_free(&index);
+    return list;
+}

@@ -1,0 +1,225 @@
+/* Where a device's memory was at the moment of its peak: tensors, PyTorch's cache, direct allocations, and
+ * what is in use without any recorded allocation. The report's fragmentation starts here, too: active
+ * against reserved needs no addresses. */
+#include "analyzer/question.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct card { /* a device of the process now replayed */
+    bool used, told;
+    int64_t live, tensor, reserved;          /* now; reserved GS_UNKNOWN until PyTorch says it */
+    int64_t tensor_peak, reserved_peak;
+    int64_t peak_live, peak_tensor, peak_reserved, peak_ns; /* at the device-level peak */
+    int64_t total, least_free;
+    int64_t outside_first, outside_before, outside_after; /* the peak's neighbours among the samples */
+    bool has_tensors;
+};
+
+enum { CARDS = 128 };
+
+struct gs_memory {
+    struct gs_builder *b;
+    struct card cards[CARDS];
+    struct gs_device_memory *list;
+    size_t n, cap;
+    struct gs_fragmentation *fragmentation;
+    size_t fragmentation_n, fragmentation_cap;
+};
+
+static struct card *card(struct gs_memory *m, int device)
+{
+    if (device < 0 || device >= CARDS) {
+        return NULL;
+    }
+    struct card *c = &m->cards[device];
+    if (!c->used) {
+        *c = (struct card){.used = true,
+                           .reserved = GS_UNKNOWN,
+                           .reserved_peak = GS_UNKNOWN,
+                           .peak_reserved = GS_UNKNOWN,
+                           .total = GS_UNKNOWN,
+                           .least_free = GS_UNKNOWN,
+                           .outside_first = GS_UNKNOWN,
+                           .outside_before = GS_UNKNOWN,
+                           .outside_after = GS_UNKNOWN};
+    }
+    return c;
+}
+
+static void on_event(struct gs_memory *m, const struct gs_lifetime *life, int64_t now_ns)
+{
+    const struct gs_series *s = gs_run_series(m->b->run, life->series);
+    struct card *c = s->layer == GS_SERIES_DEVICE || s->layer == GS_SERIES_TENSOR ? card(m, s->device) : NULL;
+    if (!c) {
+        return;
+    }
+    if (s->layer == GS_SERIES_TENSOR) {
+        c->tensor = s->live_bytes;
+        c->tensor_peak = c->tensor > c->tensor_peak ? c->tensor : c->tensor_peak;
+        c->has_tensors = true;
+        return;
+    }
+    c->live = s->live_bytes;
+    if (c->live >= c->peak_live && now_ns == life->alloc_ns) {
+        c->peak_live = c->live;
+        c->peak_tensor = c->tensor;
+        c->peak_reserved = c->reserved;
+        c->peak_ns = now_ns;
+        c->outside_after = GS_UNKNOWN;
+    }
+}
+
+static void on_alloc(void *self, const struct gs_lifetime *life)
+{
+    on_event(self, life, life->alloc_ns);
+}
+
+static void on_free(void *self, const struct gs_lifetime *life)
+{
+    on_event(self, life, -1);
+}
+
+static void on_reserved(void *self, const struct gs_reserved *reserved)
+{
+    struct card *c = card(self, reserved->device);
+    if (c) {
+        c->reserved = reserved->bytes;
+        c->reserved_peak = reserved->bytes > c->reserved_peak ? reserved->bytes : c->reserved_peak;
+        /* PyTorch tells its new total just after the segment that made the peak. */
+        if (c->peak_reserved == GS_UNKNOWN || (c->live == c->peak_live && reserved->bytes > c->peak_reserved)) {
+            c->peak_reserved = reserved->bytes;
+        }
+    }
+}
+
+static void said(struct card *c, int64_t total, int64_t free)
+{
+    if (total == GS_UNKNOWN || free == GS_UNKNOWN || free > total) {
+        return;
+    }
+    int64_t outside = total - free - c->live;
+    outside = outside < 0 ? GS_UNKNOWN : outside;
+    c->total = total;
+    c->least_free = c->least_free == GS_UNKNOWN || free < c->least_free ? free : c->least_free;
+    c->outside_first = c->outside_first == GS_UNKNOWN ? outside : c->outside_first;
+    if (c->live == c->peak_live || c->peak_ns == 0) {
+        c->outside_before = outside;
+    } else if (c->outside_after == GS_UNKNOWN) {
+        c->outside_after = outside;
+    }
+}
+
+static void on_sample(void *self, const struct gs_sample *sample)
+{
+    struct card *c = card(self, sample->device);
+    if (c) {
+        said(c, sample->total_bytes, sample->free_bytes);
+    }
+}
+
+static void on_oom(void *self, const struct gs_oom *oom, size_t index)
+{
+    (void)index;
+    struct card *c = card(self, oom->device);
+    if (c && oom->space != GS_SPACE_PINNED) {
+        said(c, oom->total_bytes, oom->free_bytes);
+    }
+}
+
+/* What the device said when it was first seen comes before any allocation on it. */
+static void on_process_start(void *self, uint32_t process)
+{
+    struct gs_memory *m = self;
+    size_t n;
+    const struct gs_device *devices = gs_run_devices(m->b->run, &n);
+    memset(m->cards, 0, sizeof m->cards);
+    for (size_t i = 0; i < n; i++) {
+        struct card *c = devices[i].process == process ? card(m, devices[i].device) : NULL;
+        if (c) {
+            said(c, devices[i].total_bytes, devices[i].free_bytes);
+            c->total = devices[i].total_bytes;
+        }
+    }
+}
+
+static int64_t difference(int64_t a, int64_t b)
+{
+    return a == GS_UNKNOWN || b == GS_UNKNOWN || a < b ? GS_UNKNOWN : a - b;
+}
+
+static void describe(struct gs_memory *m, uint32_t process, int device, const struct card *c)
+{
+    bool torch = c->has_tensors;
+    *GS_PUSH(m->list, m->n, m->cap) = (struct gs_device_memory){
+        .process = process,
+        .device = device,
+        .time_s = gs_seconds(c->peak_ns),
+        .total_bytes = c->total,
+        .live_bytes = c->peak_live,
+        .tensor_bytes = torch ? c->peak_tensor : GS_UNKNOWN,
+        .cached_bytes = torch ? difference(c->peak_reserved, c->peak_tensor) : GS_UNKNOWN,
+        .direct_bytes = torch ? difference(c->peak_live, c->peak_reserved) : c->peak_live,
+        .outside_bytes = c->outside_before != GS_UNKNOWN ? c->outside_before : c->outside_after,
+        .outside_first_bytes = c->outside_first,
+        .free_bytes = c->least_free,
+        .tensor_peak_bytes = torch ? c->tensor_peak : GS_UNKNOWN,
+        .reserved_peak_bytes = torch ? c->reserved_peak : GS_UNKNOWN};
+    bool totals = torch && c->reserved_peak != GS_UNKNOWN;
+    int64_t reserved = totals ? c->peak_reserved : torch ? GS_UNKNOWN : c->peak_live;
+    *GS_PUSH(m->fragmentation, m->fragmentation_n, m->fragmentation_cap) = (struct gs_fragmentation){
+        .process = process,
+        .device = device,
+        .time_s = gs_seconds(c->peak_ns),
+        .reserved_bytes = reserved,
+        .active_bytes = torch ? c->peak_tensor : GS_UNKNOWN,
+        .free_bytes = totals ? difference(reserved, c->peak_tensor) : GS_UNKNOWN,
+        .largest_free_bytes = GS_UNKNOWN,
+        .external = __builtin_nan(""),
+        .utilisation = totals && c->reserved_peak > 0 ? (double)c->tensor_peak / (double)c->reserved_peak
+                                                      : __builtin_nan("")};
+}
+
+static void on_process_end(void *self, uint32_t process, int64_t end_ns)
+{
+    struct gs_memory *m = self;
+    (void)end_ns;
+    for (int device = 0; device < CARDS; device++) {
+        const struct card *c = &m->cards[device];
+        if (c->used && (c->peak_live > 0 || c->has_tensors)) {
+            describe(m, process, device, c);
+        }
+    }
+}
+
+struct gs_memory *gs_memory_start(struct gs_builder *b, struct gs_observer *observer)
+{
+    struct gs_memory *m = gs_realloc(NULL, 1, sizeof *m);
+    memset(m, 0, sizeof *m);
+    m->b = b;
+    *observer = (struct gs_observer){.self = m,
+                                     .process_start = on_process_start,
+                                     .alloc = on_alloc,
+                                     .free = on_free,
+                                     .oom = on_oom,
+                                     .sample = on_sample,
+                                     .reserved = on_reserved,
+                                     .process_end = on_process_end};
+    return m;
+}
+
+void gs_memory_finish(struct gs_memory *m)
+{
+    struct gs_report *report = m->b->report;
+    report->memory = gs_arena_alloc(m->b->arena, m->n * sizeof *m->list);
+    report->fragmentation = gs_arena_alloc(m->b->arena, m->fragmentation_n * sizeof *m->fragmentation);
+    report->memory_n = m->n;
+    report->fragmentation_n = m->fragmentation_n;
+    for (size_t i = 0; i < m->n; i++) {
+        report->memory[i] = m->list[i];
+        report->fragmentation[i] = m->fragmentation[i];
+    }
+    free(m->list);
+    free(m->fragmentation);
+    free(m);
+}

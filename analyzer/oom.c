@@ -1,0 +1,408 @@
+/* Each OOM of the run: which failed calls belong to it, and what was live at that moment.
+ *
+ * PyTorch asks CUDA, is refused, gives its cache back, asks again, is refused, and reports: several rows,
+ * one failure. Rows of one thread belong together while the same size is asked for and until PyTorch's
+ * own report, which closes the group. A group that CUDA refused and that was then served is a retry.
+ */
+#include "analyzer/question.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t group_ns = 10000000000; /* rows further apart are different failures */
+enum { CAPTURES = 64 };                      /* groups for which what was live is kept, fatal ones first */
+
+struct group {
+    size_t first, last; /* rows; other threads' rows may lie between */
+    size_t shown;       /* the row to report: PyTorch's, else the last */
+    unsigned failures;
+    bool fatal, device_failed, tensor_failed, captured;
+    int64_t free, total;
+    uint32_t stack;
+};
+
+struct live {
+    uint32_t location;
+    int64_t bytes;
+    uint64_t count;
+};
+
+struct capture {
+    size_t group;
+    int64_t device_live, reserved, largest;
+    enum gs_series_layer layer;
+    uint32_t series; /* GS_NONE: nothing was ever live there */
+    double turnover;
+    int64_t live_bytes;
+    struct live *live;
+    size_t live_n, live_cap;
+    struct gs_heap_map map;
+};
+
+struct gs_ooms {
+    struct gs_builder *b;
+    const struct gs_oom *rows;
+    size_t rows_n;
+    struct group *groups;
+    size_t groups_n, groups_cap;
+    uint32_t *group_of; /* by row: the group that it ends and that wants a capture, else GS_NONE */
+    struct capture captures[CAPTURES];
+    size_t captures_n;
+    int64_t reserved[128]; /* by device, of the process now replayed */
+};
+
+/* --- groups ------------------------------------------------------------------------------------ */
+
+static bool belongs(const struct gs_ooms *o, const struct group *g, const struct gs_oom *row)
+{
+    const struct gs_oom *last = &o->rows[g->last];
+    return !g->tensor_failed && last->process == row->process && last->device == row->device &&
+           row->time_ns - last->time_ns < group_ns &&
+           (row->layer == GS_LAYER_TENSOR || row->requested_bytes == last->requested_bytes);
+}
+
+static void join(struct group *g, const struct gs_oom *row, size_t index)
+{
+    bool tensor = row->layer != GS_LAYER_DEVICE;
+    g->last = index;
+    g->shown = index;
+    g->failures++;
+    g->fatal = tensor ? row->fatal : (g->fatal || row->fatal);
+    g->device_failed = g->device_failed || !tensor;
+    g->tensor_failed = g->tensor_failed || tensor;
+    g->free = row->free_bytes != GS_UNKNOWN ? row->free_bytes : g->free;
+    g->total = row->total_bytes != GS_UNKNOWN ? row->total_bytes : g->total;
+    g->stack = row->stack != GS_NONE ? row->stack : g->stack;
+}
+
+static void make_groups(struct gs_ooms *o)
+{
+    struct gs_map open = {0}; /* process, thread → group */
+    for (size_t i = 0; i < o->rows_n; i++) {
+        const struct gs_oom *row = &o->rows[i];
+        if (o->b->options->by_device && row->device >= 0 && row->device != o->b->options->device) {
+            continue;
+        }
+        uint32_t *at = gs_map_at(&open, (uint64_t)row->process << 32 | row->thread);
+        if (*at == GS_MAP_NEW || !belongs(o, &o->groups[*at], row)) {
+            *at = (uint32_t)o->groups_n;
+            *GS_PUSH(o->groups, o->groups_n, o->groups_cap) =
+                (struct group){.first = i, .free = GS_UNKNOWN, .total = GS_UNKNOWN, .stack = GS_NONE};
+        }
+        join(&o->groups[*at], row, i);
+    }
+    gs_map_free(&open);
+}
+
+/* The last ones matter most: they ended the run. */
+static void choose_captures(struct gs_ooms *o)
+{
+    for (int fatal = 1; fatal >= 0; fatal--) {
+        for (size_t i = o->groups_n; i-- > 0 && o->captures_n < CAPTURES;) {
+            if (o->groups[i].fatal == (bool)fatal) {
+                o->captures[o->captures_n].group = i;
+                o->group_of[o->groups[i].last] = (uint32_t)o->captures_n++;
+            }
+        }
+    }
+}
+
+/* --- what was live ------------------------------------------------------------------------------- */
+
+static uint32_t find_series(const struct gs_run *run, uint32_t process, int device, enum gs_series_layer layer)
+{
+    for (size_t i = 0; i < gs_run_serieses(run); i++) {
+        const struct gs_series *s = gs_run_series(run, (uint32_t)i);
+        if (s->process == process && s->device == device && s->layer == layer) {
+            return (uint32_t)i;
+        }
+    }
+    return GS_NONE;
+}
+
+struct ranges {
+    int device;
+    struct gs_range *segments, *blocks;
+    size_t segments_n, segments_cap, blocks_n, blocks_cap;
+    int64_t largest;
+};
+
+static void gather(void *self, const struct gs_lifetime *life)
+{
+    struct ranges *r = self;
+    bool device = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED;
+    if (life->device != r->device || life->layer > GS_LAYER_TENSOR || (!device && life->layer == GS_LAYER_DEVICE)) {
+        return;
+    }
+    struct gs_range range = {life->address, life->bytes};
+    if (device) {
+        *GS_PUSH(r->segments, r->segments_n, r->segments_cap) = range;
+        r->largest = life->bytes > r->largest ? life->bytes : r->largest;
+    } else {
+        *GS_PUSH(r->blocks, r->blocks_n, r->blocks_cap) = range;
+    }
+}
+
+static void capture_map(struct gs_ooms *o, struct capture *c, int device)
+{
+    struct ranges r = {.device = device};
+    gs_run_live(o->b->run, gather, &r);
+    c->largest = r.largest;
+    if (r.blocks_n) {
+        c->map = gs_heap_map_of(r.segments, r.segments_n, r.blocks, r.blocks_n, c->reserved);
+    }
+    free(r.segments);
+    free(r.blocks);
+}
+
+static void capture_live(struct gs_ooms *o, struct capture *c)
+{
+    const struct gs_run *run = o->b->run;
+    for (size_t i = 0; i < gs_run_locations(run); i++) {
+        const struct gs_location *l = gs_run_location(run, (uint32_t)i);
+        if (l->series == c->series && l->live_count) {
+            *GS_PUSH(c->live, c->live_n, c->live_cap) =
+                (struct live){(uint32_t)i, l->live_bytes, l->live_count};
+        }
+    }
+}
+
+static void on_oom(void *self, const struct gs_oom *oom, size_t index)
+{
+    struct gs_ooms *o = self;
+    const struct gs_run *run = o->b->run;
+    if (o->group_of[index] == GS_NONE) {
+        return;
+    }
+    struct capture *c = &o->captures[o->group_of[index]];
+    uint32_t device = find_series(run, oom->process, oom->device, GS_SERIES_DEVICE);
+    uint32_t tensor = find_series(run, oom->process, oom->device, GS_SERIES_TENSOR);
+    bool pinned = oom->layer == GS_LAYER_DEVICE && oom->space == GS_SPACE_PINNED;
+    c->layer = pinned ? GS_SERIES_PINNED : tensor != GS_NONE ? GS_SERIES_TENSOR : GS_SERIES_DEVICE;
+    c->series = pinned ? find_series(run, oom->process, -1, GS_SERIES_PINNED)
+                       : tensor != GS_NONE ? tensor
+                                           : device;
+    c->device_live = device != GS_NONE ? gs_run_series(run, device)->live_bytes : 0;
+    c->reserved = oom->device >= 0 && oom->device < 128 ? o->reserved[oom->device] : GS_UNKNOWN;
+    if (c->series != GS_NONE) {
+        const struct gs_series *s = gs_run_series(run, c->series);
+        c->live_bytes = s->live_bytes;
+        c->turnover = s->allocated_bytes > 0 ? (double)s->freed_bytes / (double)s->allocated_bytes : 0;
+        capture_live(o, c);
+    }
+    capture_map(o, c, oom->device);
+}
+
+static void on_reserved(void *self, const struct gs_reserved *reserved)
+{
+    struct gs_ooms *o = self;
+    if (reserved->device >= 0 && reserved->device < 128) {
+        o->reserved[reserved->device] = reserved->bytes;
+    }
+}
+
+static void on_process_start(void *self, uint32_t process)
+{
+    struct gs_ooms *o = self;
+    (void)process;
+    for (size_t i = 0; i < 128; i++) {
+        o->reserved[i] = GS_UNKNOWN;
+    }
+}
+
+struct gs_ooms *gs_ooms_start(struct gs_builder *b, struct gs_observer *observer)
+{
+    struct gs_ooms *o = gs_realloc(NULL, 1, sizeof *o);
+    memset(o, 0, sizeof *o);
+    o->b = b;
+    o->rows = gs_run_ooms(b->run, &o->rows_n);
+    o->group_of = gs_realloc(NULL, o->rows_n, sizeof *o->group_of);
+    memset(o->group_of, 0xff, o->rows_n * sizeof *o->group_of);
+    make_groups(o);
+    choose_captures(o);
+    *observer = (struct gs_observer){.self = o,
+                                     .process_start = on_process_start,
+                                     .oom = on_oom,
+                                     .reserved = on_reserved};
+    return o;
+}
+
+/* --- answers ------------------------------------------------------------------------------------- */
+
+static int64_t first_outside(const struct gs_builder *b, uint32_t process, int device)
+{
+    size_t n;
+    const struct gs_device *devices = gs_run_devices(b->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        const struct gs_device *d = &devices[i];
+        if (d->process == process && d->device == device && d->total_bytes != GS_UNKNOWN &&
+            d->free_bytes != GS_UNKNOWN && d->free_bytes <= d->total_bytes) {
+            return d->total_bytes - d->free_bytes;
+        }
+    }
+    return GS_UNKNOWN;
+}
+
+static void growing_facts(const struct gs_builder *b, const struct capture *c, struct gs_oom_facts *f)
+{
+    for (size_t i = 0; i < c->live_n; i++) {
+        const struct live *l = &c->live[i];
+        uint32_t stack = gs_run_location(b->run, l->location)->stack;
+        if (l->bytes > f->holder) {
+            f->holder = l->bytes;
+            f->holder_stack = stack;
+        }
+        if (l->location >= b->growing_n || !b->growing[l->location]) {
+            continue;
+        }
+        f->growing = gs_add(f->growing, l->bytes);
+        f->growing_sites++;
+        if (l->bytes > f->growing_heaviest) {
+            f->growing_heaviest = l->bytes;
+            f->growing_stack = stack;
+            f->growing_count = l->count;
+        }
+    }
+}
+
+static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g, const struct capture *c)
+{
+    const struct gs_oom *row = &o->rows[g->shown];
+    struct gs_oom_facts f = {.row = row,
+                             .failures = g->failures,
+                             .fatal = g->fatal,
+                             .device_failed = g->device_failed,
+                             .stack = g->stack,
+                             .requested = row->requested_bytes,
+                             .free = g->free,
+                             .total = g->total,
+                             .tensor_allocated = row->tensor_allocated,
+                             .tensor_reserved = row->tensor_reserved,
+                             .outside = GS_UNKNOWN,
+                             .outside_first = first_outside(o->b, row->process, row->device),
+                             .growing_stack = GS_NONE,
+                             .holder_stack = GS_NONE};
+    if (c) {
+        f.layer = c->layer;
+        f.live = c->live_bytes;
+        f.device_live = c->device_live;
+        f.turnover = c->turnover;
+        f.largest = c->largest;
+        f.map = c->map;
+        f.tensor_reserved = f.tensor_reserved == GS_UNKNOWN ? c->reserved : f.tensor_reserved;
+        if (f.tensor_allocated == GS_UNKNOWN && c->layer == GS_SERIES_TENSOR) {
+            f.tensor_allocated = c->live_bytes;
+        }
+        growing_facts(o->b, c, &f);
+        if (f.total != GS_UNKNOWN && f.free != GS_UNKNOWN && f.total - f.free >= f.device_live) {
+            f.outside = f.total - f.free - f.device_live;
+        }
+    }
+    return f;
+}
+
+static void holes(struct gs_report *report, const struct gs_oom_facts *f)
+{
+    for (size_t i = 0; i < report->fragmentation_n; i++) {
+        struct gs_fragmentation *g = &report->fragmentation[i];
+        if (g->process != f->row->process || g->device != f->row->device || !f->map.segments ||
+            g->segments) { /* the last fatal one comes first and stays */
+            continue;
+        }
+        g->time_s = gs_seconds(f->row->time_ns);
+        g->reserved_bytes = f->tensor_reserved != GS_UNKNOWN ? f->tensor_reserved : f->map.segment_bytes;
+        g->active_bytes = f->map.block_bytes;
+        g->free_bytes = f->map.free_bytes;
+        g->largest_free_bytes = f->map.largest_free_bytes;
+        g->external = f->map.free_bytes > 0
+                          ? 1 - (double)f->map.largest_free_bytes / (double)f->map.free_bytes
+                          : 0;
+        g->segments = f->map.segments;
+        g->blocks = f->map.blocks;
+    }
+}
+
+static void answer(struct gs_ooms *o, size_t group, const struct capture *c, struct gs_oom_verdict *v)
+{
+    struct gs_oom_facts f = facts_of(o, &o->groups[group], c);
+    *v = (struct gs_oom_verdict){.process = f.row->process,
+                                 .time_s = gs_seconds(f.row->time_ns),
+                                 .device = f.row->device,
+                                 .layer = f.row->layer,
+                                 .space = f.row->space,
+                                 .requested_bytes = f.requested,
+                                 .free_bytes = f.free,
+                                 .total_bytes = f.total,
+                                 .tensor_allocated = f.tensor_allocated,
+                                 .tensor_reserved = f.tensor_reserved,
+                                 .fatal = f.fatal,
+                                 .failures = f.failures,
+                                 .live_layer = f.layer,
+                                 .stack = gs_trace_of(o->b, f.stack)};
+    gs_oom_cause(o->b, &f, v);
+    if (c) {
+        struct gs_share *shares = gs_realloc(NULL, c->live_n, sizeof *shares);
+        for (size_t i = 0; i < c->live_n; i++) {
+            uint32_t stack = gs_run_location(o->b->run, c->live[i].location)->stack;
+            shares[i] = (struct gs_share){stack, c->live[i].bytes, c->live[i].count};
+        }
+        v->live = gs_list_by_site(o->b, shares, c->live_n, &v->live_n, &v->live_total);
+        free(shares);
+        holes(o->b->report, &f);
+    }
+}
+
+static void list_retries(struct gs_ooms *o)
+{
+    struct gs_report *report = o->b->report;
+    for (size_t i = 0; i < o->groups_n; i++) {
+        report->retries_total += !o->groups[i].fatal && !o->groups[i].tensor_failed;
+    }
+    size_t room = report->retries_total < o->b->top ? report->retries_total : o->b->top;
+    report->retries = gs_arena_alloc(o->b->arena, room * sizeof *report->retries);
+    for (size_t i = 0; i < o->groups_n && report->retries_n < room; i++) {
+        const struct group *g = &o->groups[i];
+        const struct gs_oom *row = &o->rows[g->shown];
+        if (!g->fatal && !g->tensor_failed) {
+            report->retries[report->retries_n++] = (struct gs_retry){.process = row->process,
+                                                                     .time_s = gs_seconds(row->time_ns),
+                                                                     .device = row->device,
+                                                                     .requested_bytes = row->requested_bytes,
+                                                                     .failures = g->failures,
+                                                                     .stack = gs_trace_of(o->b, g->stack)};
+        }
+    }
+}
+
+/* Fatal ones first, the last of them foremost; then the others in order of time. */
+static void list_ooms(struct gs_ooms *o)
+{
+    struct gs_report *report = o->b->report;
+    report->ooms_total = o->groups_n;
+    size_t room = o->groups_n < o->b->top ? o->groups_n : o->b->top;
+    report->ooms = gs_arena_alloc(o->b->arena, room * sizeof *report->ooms);
+    for (size_t i = o->groups_n; i-- > 0 && report->ooms_n < room;) {
+        if (o->groups[i].fatal) {
+            uint32_t at = o->group_of[o->groups[i].last];
+            answer(o, i, at != GS_NONE ? &o->captures[at] : NULL, &report->ooms[report->ooms_n++]);
+        }
+    }
+    for (size_t i = 0; i < o->groups_n && report->ooms_n < room; i++) {
+        if (!o->groups[i].fatal) {
+            uint32_t at = o->group_of[o->groups[i].last];
+            answer(o, i, at != GS_NONE ? &o->captures[at] : NULL, &report->ooms[report->ooms_n++]);
+        }
+    }
+}
+
+void gs_ooms_finish(struct gs_ooms *o)
+{
+    list_ooms(o);
+    list_retries(o);
+    for (size_t i = 0; i < o->captures_n; i++) {
+        free(o->captures[i].live);
+    }
+    free(o->groups);
+    free(o->group_of);
+    free(o);
+}

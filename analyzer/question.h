@@ -1,0 +1,136 @@
+/* What the questions share. A question that looks at the events is three functions: _start (its state and
+ * its observer), the observer's callbacks, _finish (state → report; frees the state). report.c runs all
+ * of them in one replay. */
+#ifndef GPUSPY_QUESTION_H
+#define GPUSPY_QUESTION_H
+
+#include "analyzer/arena.h"
+#include "analyzer/report.h"
+#include "analyzer/site.h"
+
+struct gs_builder {
+    struct gs_run *run;
+    struct gs_report *report;
+    struct gs_arena *arena; /* the report's */
+    size_t top;             /* entries a list may have */
+    const struct gs_options *options;
+    /* sites, each (site, caller) once */
+    struct gs_site *sites;
+    size_t sites_n, sites_cap;
+    struct gs_map site_of_key, site_of_stack;
+    /* by location: its growth verdict, from growth.c, for oom.c and the leaks */
+    uint8_t *growing;
+    size_t growing_n;
+};
+
+/* Number of the stack's site in b->sites. GS_NONE as stack is a site too: the unknown one. */
+uint32_t gs_site_number(struct gs_builder *b, uint32_t stack);
+struct gs_trace gs_trace_of(struct gs_builder *b, uint32_t stack);
+/* "1.50 GiB" in the arena. */
+const char *gs_bytes_text(struct gs_builder *b, double bytes);
+
+static inline double gs_seconds(int64_t ns)
+{
+    return ns == GS_UNKNOWN || ns == GS_NEVER ? __builtin_nan("") : (double)ns / 1e9;
+}
+
+/* What was live, by location, to be listed by stack and by site. */
+struct gs_share {
+    uint32_t stack;
+    int64_t bytes;
+    uint64_t count;
+};
+/* Both sort `shares`, heaviest first, drop empty ones, and cut to b->top; *total is the uncut number. */
+struct gs_by_stack *gs_list_by_stack(struct gs_builder *b, struct gs_share *shares, size_t n, size_t *listed,
+                                     size_t *total);
+struct gs_by_site *gs_list_by_site(struct gs_builder *b, const struct gs_share *shares, size_t n,
+                                   size_t *listed, size_t *total);
+
+/* A list of the report from a work list: sorted, cut to the top, copied into the arena. */
+void *gs_list(struct gs_builder *b, void *work, size_t n, size_t size,
+              int (*order)(const void *, const void *), size_t *listed, size_t *total);
+
+/* Zeroed room for element `index` in an array that grows with what it is indexed by. */
+void *gs_reach(void *p, size_t index, size_t *cap, size_t size);
+#define GS_REACH(p, index, cap) ((p) = gs_reach((p), (index), &(cap), sizeof *(p)), &(p)[index])
+
+struct gs_peaks;
+struct gs_peaks *gs_peaks_start(struct gs_builder *b, struct gs_observer *observer);
+void gs_peaks_finish(struct gs_peaks *p); /* peaks, leaks */
+
+struct gs_timelines;
+struct gs_timelines *gs_timelines_start(struct gs_builder *b, struct gs_observer *observer);
+void gs_timelines_finish(struct gs_timelines *t);
+
+struct gs_memory;
+struct gs_memory *gs_memory_start(struct gs_builder *b, struct gs_observer *observer);
+void gs_memory_finish(struct gs_memory *m); /* memory, utilisation of fragmentation */
+
+struct gs_growths;
+struct gs_growths *gs_growths_start(struct gs_builder *b, struct gs_observer *observer);
+void gs_growths_finish(struct gs_growths *g); /* growth, b->growing; after peaks, before leaks and ooms */
+
+struct gs_churns;
+struct gs_churns *gs_churns_start(struct gs_builder *b, struct gs_observer *observer);
+void gs_churns_finish(struct gs_churns *c);
+
+/* heap_map.c: the holes in an allocator's segments. */
+struct gs_range {
+    uint64_t address;
+    int64_t bytes;
+};
+struct gs_heap_map {
+    int64_t segment_bytes; /* of segments that hold a block, and empty ones as far as `reserved` accounts */
+    int64_t block_bytes, free_bytes, largest_free_bytes;
+    uint64_t segments, blocks;
+    uint64_t strays; /* blocks in no segment: the picture is incomplete */
+};
+/* Sorts both arrays. `reserved` is the allocator's own total, GS_UNKNOWN if it never said. */
+struct gs_heap_map gs_heap_map_of(struct gs_range *segments, size_t segments_n, struct gs_range *blocks,
+                                  size_t blocks_n, int64_t reserved);
+
+/* oom.c finds what belongs to one failure and what was live then; oom_cause.c says why from these facts. */
+struct gs_oom_facts {
+    const struct gs_oom *row;   /* the one to report */
+    unsigned failures;
+    bool fatal, device_failed;  /* a CUDA call was among the failures */
+    uint32_t stack;
+    int64_t requested, free, total; /* GS_UNKNOWN */
+    enum gs_series_layer layer; /* whose live bytes count: tensors where there are any */
+    int64_t live, device_live;
+    int64_t tensor_allocated, tensor_reserved; /* GS_UNKNOWN */
+    int64_t outside, outside_first;            /* GS_UNKNOWN */
+    double turnover;            /* share of the bytes ever allocated in the layer that were freed */
+    int64_t growing;            /* live bytes of growing locations */
+    unsigned growing_sites;
+    uint32_t growing_stack;     /* the heaviest of them */
+    int64_t growing_heaviest;
+    uint64_t growing_count;     /* live allocations there */
+    int64_t largest;            /* the largest live allocation on the device */
+    uint32_t holder_stack;      /* what held most */
+    int64_t holder;
+    struct gs_heap_map map;
+};
+void gs_oom_cause(struct gs_builder *b, const struct gs_oom_facts *f, struct gs_oom_verdict *v);
+
+struct gs_ooms;
+struct gs_ooms *gs_ooms_start(struct gs_builder *b, struct gs_observer *observer);
+void gs_ooms_finish(struct gs_ooms *o); /* ooms, retries, fragmentation's holes */
+
+struct gs_syncs;
+struct gs_syncs *gs_syncs_start(struct gs_builder *b);
+void gs_syncs_call(struct gs_syncs *s, const struct gs_copy *copy, const struct gs_sync *sync);
+void gs_syncs_finish(struct gs_syncs *s);
+
+struct gs_transfers;
+struct gs_transfers *gs_transfers_start(struct gs_builder *b);
+void gs_transfers_call(struct gs_transfers *t, const struct gs_copy *copy);
+void gs_transfers_finish(struct gs_transfers *t);
+
+/* The time that shares are of: the sum over the processes, never 0. */
+double gs_wall(const struct gs_builder *b);
+void gs_leaks_build(struct gs_builder *b); /* after growth */
+void gs_budget_build(struct gs_builder *b);
+void gs_advice_build(struct gs_builder *b); /* last */
+
+#endif

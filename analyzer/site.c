@@ -1,0 +1,156 @@
+#include "analyzer/site.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/arena.h"
+
+/* Parts of a path that only a library's file has. torch also where it stands in a source tree, but only by
+ * the folders that nobody else has: a project may well live in …/torch/. */
+static const char *const library_parts[] = {
+    "/site-packages/",  "/dist-packages/", "/torch/nn/",      "/torch/optim/",       "/torch/autograd/",
+    "/torch/utils/",    "/torch/cuda/",    "/torch/_tensor.py", "/torch/_dynamo/",   "/torch/_inductor/",
+    "/torch/distributed/", "/torch/serialization.py", "/torch/_functorch/",
+};
+
+/* …/lib/python3.12/… is the standard library (or site-packages). */
+static bool standard_library(const char *file)
+{
+    for (const char *p = file; (p = strstr(p, "/lib")) != NULL; p++) {
+        const char *q = p + 4;
+        q += strncmp(q, "64", 2) == 0 ? 2 : 0;
+        if (strncmp(q, "/python", 7) == 0 && isdigit((unsigned char)q[7])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool gs_site_library_file(const char *file)
+{
+    if (!file || strncmp(file, "<frozen", 7) == 0) {
+        return true;
+    }
+    for (size_t i = 0; i < sizeof library_parts / sizeof *library_parts; i++) {
+        if (strstr(file, library_parts[i])) {
+            return true;
+        }
+    }
+    return standard_library(file);
+}
+
+static const struct {
+    const char *prefix;
+    int rank;
+} modules[] = {
+    {"libgpuspy", 2},  {"libcuda", 2},   {"libnvidia", 2},  {"libnvrtc", 2},  {"ld-linux", 2},
+    {"[vdso]", 2},     {"libc.so", 2},   {"libc-", 2},      {"libpthread", 2}, {"libdl", 2},
+    {"libcublas", 1},  {"libcudnn", 1},  {"libnccl", 1},    {"libcufft", 1},  {"libcusparse", 1},
+    {"libcusolver", 1}, {"libcurand", 1}, {"libtorch", 1},  {"libc10", 1},    {"libstdc++", 1},
+    {"libgcc", 1},     {"libgomp", 1},   {"libffi", 1},     {"_ctypes", 1},   {"libpython", 1},
+    {"python3", 1},    {"libm.so", 1},
+};
+
+int gs_site_module_rank(const char *module)
+{
+    if (!module) {
+        return 1;
+    }
+    const char *slash = strrchr(module, '/'), *base = slash ? slash + 1 : module;
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
+        if (strncmp(base, modules[i].prefix, strlen(modules[i].prefix)) == 0) {
+            return modules[i].rank;
+        }
+    }
+    bool packaged = strstr(module, "/site-packages/") || strstr(module, "/dist-packages/");
+    return packaged ? 1 : 0;
+}
+
+struct found {
+    uint32_t user, user_caller, python, python_caller;
+    uint32_t native[3]; /* by rank */
+};
+
+static void look(struct gs_run *run, uint32_t stack, struct found *f)
+{
+    const struct gs_frame *frame;
+    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, stack)) != NULL; hops++) {
+        if (frame->kind == GS_FRAME_NATIVE) {
+            int rank = gs_site_module_rank(frame->module);
+            f->native[rank] = f->native[rank] == GS_NONE ? stack : f->native[rank];
+        } else if (f->user != GS_NONE) {
+            f->user_caller = stack;
+            return;
+        } else {
+            if (f->python == GS_NONE) {
+                f->python = stack;
+            } else if (f->python_caller == GS_NONE) {
+                f->python_caller = stack;
+            }
+            f->user = gs_site_library_file(frame->file) ? GS_NONE : stack;
+        }
+        stack = gs_stack_parent(run, stack);
+    }
+}
+
+struct gs_site gs_site_of(struct gs_run *run, uint32_t stack)
+{
+    struct found f = {GS_NONE, GS_NONE, GS_NONE, GS_NONE, {GS_NONE, GS_NONE, GS_NONE}};
+    struct gs_site site = {0};
+    look(run, stack, &f);
+    uint32_t at = f.user != GS_NONE ? f.user : f.python;
+    uint32_t caller = f.user != GS_NONE ? f.user_caller : f.python_caller;
+    for (size_t rank = 0; at == GS_NONE && rank < 3; rank++) {
+        at = f.native[rank];
+        site.library = rank > 0;
+    }
+    const struct gs_frame *frame = gs_frame_named(run, at);
+    if (!frame) {
+        return site;
+    }
+    site.known = true;
+    site.kind = frame->kind;
+    site.library = frame->kind == GS_FRAME_PYTHON ? f.user == GS_NONE : site.library;
+    site.function = frame->function;
+    site.file = frame->file ? frame->file : frame->module;
+    site.line = frame->line;
+    site.offset = frame->offset;
+    site.via = at == f.user && f.python != f.user ? gs_stack_frame(run, f.python) : NULL;
+    site.caller = frame->kind == GS_FRAME_PYTHON ? gs_stack_frame(run, caller) : NULL;
+    return site;
+}
+
+uint64_t gs_site_key(const struct gs_site *site)
+{
+    const struct gs_frame *c = site->caller;
+    uint64_t parts[] = {(uintptr_t)site->function, (uintptr_t)site->file, (uint64_t)site->line,
+                        site->function ? 0 : site->offset, c ? (uintptr_t)c->function : 0,
+                        c ? (uintptr_t)c->file : 0, c ? (uint64_t)c->line : 0};
+    uint64_t key = site->known;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        key = gs_hash64(key ^ parts[i]) + i;
+    }
+    return key;
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+const char *gs_site_text(const struct gs_site *site, char *buffer, size_t size)
+{
+    if (!site->known) {
+        snprintf(buffer, size, "an unknown place");
+    } else if (site->line) {
+        snprintf(buffer, size, "%s:%d%s%s", site->file ? base_name(site->file) : "?", site->line,
+                 site->function ? " in " : "", site->function ? site->function : "");
+    } else if (site->function) {
+        snprintf(buffer, size, "%s (%s)", site->function, site->file ? base_name(site->file) : "?");
+    } else {
+        snprintf(buffer, size, "%s+0x%llx", site->file ? base_name(site->file) : "?",
+                 (unsigned long long)site->offset);
+    }
+    return buffer;
+}

@@ -1,0 +1,442 @@
+/* The report as JSON: the contract of `gpuspy report --json`. Fields are only ever added. Unknown is null. */
+#include "analyzer/report.h"
+
+#include <jansson.h>
+#include <math.h>
+
+#define WORD(s, v, w) [v] = w,
+static const char *const directions[] = {GS_DIRECTIONS(WORD)};
+static const char *const host_memories[] = {GS_HOST_MEMORIES(WORD)};
+static const char *const sync_kinds[] = {GS_SYNC_KINDS(WORD)};
+static const char *const frame_kinds[] = {GS_FRAME_KINDS(WORD)};
+static const char *const layers[] = {GS_LAYERS(WORD)};
+static const char *const spaces[] = {GS_SPACES(WORD)};
+
+#define WORD_OF(words, i) ((size_t)(i) < sizeof(words) / sizeof *(words) ? (words)[i] : "unknown")
+
+static void set(json_t *o, const char *key, json_t *value)
+{
+    json_object_set_new(o, key, value ? value : json_null());
+}
+
+static void set_text(json_t *o, const char *key, const char *text)
+{
+    set(o, key, text ? json_string(text) : NULL);
+}
+
+static void set_bytes(json_t *o, const char *key, int64_t bytes)
+{
+    set(o, key, bytes == GS_UNKNOWN ? NULL : json_integer(bytes));
+}
+
+static void set_count(json_t *o, const char *key, uint64_t n)
+{
+    set(o, key, json_integer((json_int_t)n));
+}
+
+static void set_real(json_t *o, const char *key, double value)
+{
+    set(o, key, isfinite(value) ? json_real(value) : NULL);
+}
+
+static void set_bool(json_t *o, const char *key, bool value)
+{
+    set(o, key, json_boolean(value));
+}
+
+/* [make(&list[0]), …] */
+#define LIST(list, n, make)                                                                            \
+    ({                                                                                                 \
+        json_t *list_ = json_array();                                                                  \
+        for (size_t i_ = 0; i_ < (n); i_++) {                                                          \
+            json_array_append_new(list_, make(&(list)[i_]));                                           \
+        }                                                                                              \
+        list_;                                                                                         \
+    })
+
+static json_t *frame_json(const struct gs_frame *f)
+{
+    json_t *o = json_object();
+    set_text(o, "kind", WORD_OF(frame_kinds, f->kind));
+    set_text(o, "function", f->function);
+    set_text(o, "file", f->file);
+    set(o, "line", f->line ? json_integer(f->line) : NULL);
+    if (f->kind == GS_FRAME_NATIVE) {
+        set_text(o, "module", f->module);
+        set_count(o, "offset", f->offset);
+    }
+    return o;
+}
+
+static json_t *trace_json(const struct gs_trace *t)
+{
+    json_t *frames = json_array();
+    for (size_t i = 0; i < t->n; i++) {
+        json_array_append_new(frames, frame_json(t->frames[i]));
+    }
+    return frames;
+}
+
+static json_t *site_json(const struct gs_site *s)
+{
+    if (!s->known) {
+        return json_null();
+    }
+    json_t *o = json_object();
+    set_text(o, "file", s->file);
+    set(o, "line", s->line ? json_integer(s->line) : NULL);
+    set_text(o, "function", s->function);
+    set_text(o, "kind", WORD_OF(frame_kinds, s->kind));
+    set_bool(o, "library", s->library);
+    set(o, "via", s->via ? frame_json(s->via) : NULL);
+    set(o, "caller", s->caller ? frame_json(s->caller) : NULL);
+    return o;
+}
+
+static json_t *process_json(const struct gs_process *p)
+{
+    json_t *o = json_object();
+    set_count(o, "pid", p->pid);
+    set_bytes(o, "ppid", p->ppid);
+    set_bytes(o, "rank", p->rank);
+    set_text(o, "host", p->host);
+    set_text(o, "command", p->command);
+    set_text(o, "database", p->path);
+    set_text(o, "python_version", p->python_version);
+    set_real(o, "start_s", p->start_real_ns == GS_UNKNOWN ? NAN : (double)p->start_real_ns / 1e9);
+    set_real(o, "duration_s", (double)p->end_ns / 1e9);
+    set_bool(o, "complete", p->complete);
+    set_bool(o, "recording", p->recording);
+    set_count(o, "lost_events", p->lost_events);
+    return o;
+}
+
+static json_t *run_json(const struct gs_report *r)
+{
+    json_t *o = json_object(), *notes = json_array();
+    set_text(o, "command", r->command);
+    set(o, "processes", LIST(r->processes, r->processes_n, process_json));
+    set_real(o, "duration_s", r->duration_s);
+    set_count(o, "lost_events", r->lost_events);
+    set_real(o, "lost_first_s", r->lost_first_s);
+    set_bool(o, "complete", r->complete);
+    set_count(o, "events", r->events);
+    for (size_t i = 0; i < r->notes_n; i++) {
+        json_array_append_new(notes, json_string(r->notes[i]));
+    }
+    set(o, "notes", notes);
+    return o;
+}
+
+static json_t *device_json(const struct gs_device *d)
+{
+    json_t *o = json_object();
+    set(o, "index", json_integer(d->device));
+    set_text(o, "name", d->name);
+    set_bytes(o, "total_bytes", d->total_bytes);
+    return o;
+}
+
+static json_t *by_stack_json(const struct gs_by_stack *s)
+{
+    json_t *o = json_object();
+    set_bytes(o, "bytes", s->bytes);
+    set_count(o, "count", s->count);
+    set(o, "site", site_json(&s->stack.site));
+    set(o, "frames", trace_json(&s->stack));
+    return o;
+}
+
+static json_t *by_site_json(const struct gs_by_site *s)
+{
+    json_t *o = json_object();
+    set_bytes(o, "bytes", s->bytes);
+    set_count(o, "count", s->count);
+    set_count(o, "stacks", s->stacks);
+    set(o, "site", site_json(&s->site));
+    return o;
+}
+
+/* Which of several processes an entry is about: added to every one of them. */
+static const struct gs_report *now; /* only while gs_view_json_build runs */
+static void set_where(json_t *o, uint32_t process, int device)
+{
+    set(o, "device", json_integer(device));
+    set_count(o, "pid", now->processes[process].pid);
+    set_bytes(o, "rank", now->processes[process].rank);
+}
+
+static json_t *peak_json(const struct gs_peak *p)
+{
+    json_t *o = json_object(), *categories = json_object();
+    set_where(o, p->process, p->device);
+    set_text(o, "layer", gs_series_word(p->layer));
+    set_bytes(o, "bytes", p->bytes);
+    set_real(o, "time_s", p->time_s);
+    set_count(o, "count", p->count);
+    set_bytes(o, "end_bytes", p->end_bytes);
+    set_count(o, "end_count", p->end_count);
+    set_count(o, "allocations", p->allocations);
+    set_count(o, "frees", p->frees);
+    set_count(o, "stacks", p->by_stack_total);
+    set(o, "by_stack", LIST(p->by_stack, p->by_stack_n, by_stack_json));
+    set(o, "by_site", LIST(p->by_site, p->by_site_n, by_site_json));
+    set_bytes(categories, "unknown", p->bytes); /* nothing recorded says what a block is for */
+    set(o, "by_category", categories);
+    return o;
+}
+
+static json_t *point_json(const struct gs_point *p)
+{
+    json_t *pair = json_array();
+    json_array_append_new(pair, json_real(p->time_s));
+    json_array_append_new(pair, json_integer(p->bytes));
+    return pair;
+}
+
+static json_t *timeline_json(const struct gs_timeline *t)
+{
+    json_t *o = json_object();
+    set_where(o, t->process, t->device);
+    set_text(o, "layer", gs_series_word(t->layer));
+    set(o, "points", LIST(t->points, t->n, point_json));
+    return o;
+}
+
+static json_t *memory_json(const struct gs_device_memory *m)
+{
+    json_t *o = json_object();
+    set_where(o, m->process, m->device);
+    set_real(o, "time_s", m->time_s);
+    set_bytes(o, "total_bytes", m->total_bytes);
+    set_bytes(o, "live_bytes", m->live_bytes);
+    set_bytes(o, "tensor_bytes", m->tensor_bytes);
+    set_bytes(o, "cached_bytes", m->cached_bytes);
+    set_bytes(o, "direct_bytes", m->direct_bytes);
+    set_bytes(o, "outside_bytes", m->outside_bytes);
+    set_bytes(o, "outside_first_bytes", m->outside_first_bytes);
+    set_bytes(o, "least_free_bytes", m->free_bytes);
+    set_bytes(o, "tensor_peak_bytes", m->tensor_peak_bytes);
+    set_bytes(o, "reserved_peak_bytes", m->reserved_peak_bytes);
+    return o;
+}
+
+/* Whole numbers stay whole: bytes are. */
+static json_t *number_json(double value)
+{
+    if (!isfinite(value)) {
+        return json_null();
+    }
+    return value == floor(value) && fabs(value) < 9e15 ? json_integer((json_int_t)value) : json_real(value);
+}
+
+static json_t *oom_json(const struct gs_oom_verdict *v)
+{
+    json_t *o = json_object(), *evidence = json_object(), *advice = json_array();
+    set_where(o, v->process, v->device);
+    set_real(o, "time_s", v->time_s);
+    set_text(o, "layer", WORD_OF(layers, v->layer));
+    set_text(o, "space", WORD_OF(spaces, v->space));
+    set_bytes(o, "requested_bytes", v->requested_bytes);
+    set_bytes(o, "free_bytes", v->free_bytes);
+    set_bytes(o, "total_bytes", v->total_bytes);
+    set_bytes(o, "tensor_allocated_bytes", v->tensor_allocated);
+    set_bytes(o, "tensor_reserved_bytes", v->tensor_reserved);
+    set_bool(o, "fatal", v->fatal);
+    set_count(o, "failures", v->failures);
+    set_text(o, "cause", gs_cause_word(v->cause));
+    set_text(o, "verdict", v->verdict);
+    for (size_t i = 0; i < v->evidence_n; i++) {
+        const struct gs_evidence *e = &v->evidence[i];
+        set(evidence, e->key, e->is_text ? json_string(e->text) : number_json(e->value));
+    }
+    set(o, "evidence", evidence);
+    for (size_t i = 0; i < v->advice_n; i++) {
+        json_array_append_new(advice, json_string(v->advice[i]));
+    }
+    set(o, "advice", advice);
+    set(o, "stack", trace_json(&v->stack));
+    set(o, "site", site_json(&v->stack.site));
+    set_text(o, "live_layer", gs_series_word(v->live_layer));
+    set(o, "live", LIST(v->live, v->live_n, by_site_json));
+    return o;
+}
+
+static json_t *leak_json(const struct gs_leak *l)
+{
+    json_t *o = json_object();
+    set_where(o, l->process, l->device);
+    set_text(o, "layer", gs_series_word(l->layer));
+    set_bytes(o, "bytes", l->bytes);
+    set_count(o, "count", l->count);
+    set_bool(o, "growing", l->growing);
+    set_bool(o, "at_orderly_end", now->leaks_at_end);
+    set(o, "site", site_json(&l->stack.site));
+    set(o, "stack", trace_json(&l->stack));
+    return o;
+}
+
+static json_t *growth_json(const struct gs_growth *g)
+{
+    json_t *o = json_object();
+    set_where(o, g->process, g->device);
+    set_text(o, "layer", gs_series_word(g->layer));
+    set_bytes(o, "bytes", g->bytes);
+    set(o, "bytes_per_step", number_json(g->bytes_per_step));
+    set_count(o, "steps", g->steps);
+    set_real(o, "bytes_per_s", g->bytes_per_s);
+    set_real(o, "fit", g->fit);
+    set_real(o, "first_s", g->first_s);
+    set_real(o, "last_s", g->last_s);
+    set(o, "site", site_json(&g->stack.site));
+    set(o, "stack", trace_json(&g->stack));
+    return o;
+}
+
+static json_t *sync_json(const struct gs_sync_site *s)
+{
+    json_t *o = json_object();
+    set_text(o, "kind", WORD_OF(sync_kinds, s->kind));
+    set_count(o, "count", s->count);
+    set_real(o, "blocked_s", s->blocked_s);
+    set_real(o, "share", s->share);
+    set_bool(o, "matters", s->matters);
+    set_text(o, "pattern", s->pattern);
+    set_text(o, "api", s->api);
+    set(o, "site", site_json(&s->site));
+    set_text(o, "advice", s->advice);
+    return o;
+}
+
+static json_t *transfer_json(const struct gs_transfer *t)
+{
+    json_t *o = json_object();
+    set_text(o, "direction", WORD_OF(directions, t->direction));
+    set(o, "pinned", t->pinned < 0 ? NULL : json_boolean(t->pinned));
+    set_text(o, "host_memory", WORD_OF(host_memories, t->host_memory));
+    set_bool(o, "async", t->async);
+    set_count(o, "count", t->count);
+    set_bytes(o, "bytes", t->bytes);
+    set_real(o, "blocked_s", t->blocked_s);
+    set_real(o, "bytes_per_s", t->bytes_per_s);
+    set_real(o, "first_s", t->first_s);
+    set_real(o, "last_s", t->last_s);
+    set(o, "site", site_json(&t->site));
+    set_text(o, "advice", t->advice);
+    return o;
+}
+
+static json_t *fragmentation_json(const struct gs_fragmentation *f)
+{
+    json_t *o = json_object();
+    set_where(o, f->process, f->device);
+    set_real(o, "time_s", f->time_s);
+    set_bytes(o, "reserved_bytes", f->reserved_bytes);
+    set_bytes(o, "active_bytes", f->active_bytes);
+    set_bytes(o, "free_bytes", f->free_bytes);
+    set_bytes(o, "largest_free_bytes", f->largest_free_bytes);
+    set_real(o, "external", f->external);
+    set_real(o, "utilisation", f->utilisation);
+    set_count(o, "segments", f->segments);
+    set_count(o, "blocks", f->blocks);
+    return o;
+}
+
+static json_t *churn_json(const struct gs_churn *c)
+{
+    json_t *o = json_object();
+    set_where(o, c->process, c->device);
+    set_count(o, "count", c->count);
+    set_bytes(o, "bytes", c->bytes);
+    set_real(o, "per_s", c->per_s);
+    set_real(o, "mean_life_s", c->mean_life_s);
+    set(o, "site", site_json(&c->stack.site));
+    set(o, "stack", trace_json(&c->stack));
+    set_text(o, "advice", c->advice);
+    return o;
+}
+
+static json_t *retry_json(const struct gs_retry *r)
+{
+    json_t *o = json_object();
+    set_where(o, r->process, r->device);
+    set_real(o, "time_s", r->time_s);
+    set_bytes(o, "requested_bytes", r->requested_bytes);
+    set_count(o, "failures", r->failures);
+    set(o, "site", site_json(&r->stack.site));
+    set(o, "stack", trace_json(&r->stack));
+    return o;
+}
+
+static json_t *check_json(const struct gs_tensor_check *c)
+{
+    json_t *o = json_object();
+    set_where(o, c->process, c->device);
+    set_text(o, "layer", WORD_OF(layers, c->layer));
+    set_count(o, "events", c->events);
+    set_count(o, "mismatches", c->mismatches);
+    set_bytes(o, "last_difference_bytes", c->last_difference);
+    return o;
+}
+
+static json_t *advice_json(const struct gs_advice *a)
+{
+    json_t *o = json_object();
+    set_text(o, "topic", a->topic);
+    set_real(o, "impact", a->impact);
+    set_text(o, "text", a->text);
+    return o;
+}
+
+static json_t *budget_json(const struct gs_budget *b)
+{
+    json_t *o = json_object(), *estimate = json_object(), *measured = json_object(), *difference = json_object();
+    if (b->present) {
+        set(estimate, "weights_bytes", number_json(b->estimate.weights));
+        set(estimate, "gradients_bytes", number_json(b->estimate.gradients));
+        set(estimate, "optimizer_bytes", number_json(b->estimate.optimizer));
+        set(estimate, "total_bytes", number_json(b->estimate.total));
+        set_text(measured, "layer", gs_series_word(b->measured_layer));
+        set_bytes(measured, "peak_bytes", b->measured_bytes);
+        set(difference, "bytes", number_json(b->difference_bytes));
+        set_real(difference, "share", b->difference_share);
+    }
+    set(o, "estimate", estimate);
+    set(o, "measured", measured);
+    set(o, "difference", difference);
+    return o;
+}
+
+json_t *gs_view_json_build(const struct gs_report *r)
+{
+    json_t *o = json_object();
+    now = r;
+    set(o, "schema", json_integer(GS_REPORT_SCHEMA));
+    set(o, "run", run_json(r));
+    set(o, "devices", LIST(r->devices, r->devices_n, device_json));
+    set(o, "peak", LIST(r->peaks, r->peaks_n, peak_json));
+    set(o, "memory", LIST(r->memory, r->memory_n, memory_json));
+    set(o, "timeline", LIST(r->timelines, r->timelines_n, timeline_json));
+    set(o, "oom", LIST(r->ooms, r->ooms_n, oom_json));
+    set(o, "leaks", LIST(r->leaks, r->leaks_n, leak_json));
+    set(o, "growth", LIST(r->growth, r->growth_n, growth_json));
+    set(o, "sync", LIST(r->syncs, r->syncs_n, sync_json));
+    set_real(o, "sync_share", r->sync_share);
+    set(o, "transfers", LIST(r->transfers, r->transfers_n, transfer_json));
+    set(o, "fragmentation", LIST(r->fragmentation, r->fragmentation_n, fragmentation_json));
+    set(o, "churn", LIST(r->churn, r->churn_n, churn_json));
+    set(o, "retries", LIST(r->retries, r->retries_n, retry_json));
+    set(o, "checks", LIST(r->checks, r->checks_n, check_json));
+    set(o, "budget", budget_json(&r->budget));
+    set(o, "advice", LIST(r->advice, r->advice_n, advice_json));
+    now = NULL;
+    return o;
+}
+
+int gs_view_json(const struct gs_report *report, FILE *out)
+{
+    json_t *o = gs_view_json_build(report);
+    int rc = json_dumpf(o, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    json_decref(o);
+    return rc == 0 && fputc('\n', out) != EOF ? 0 : -1;
+}
