@@ -120,7 +120,7 @@ void help_overview(FILE *f)
           "  gpuspy run -- python train.py    record; the same by hand:\n"
           "                                   LD_PRELOAD=libgpuspy.so python train.py\n"
           "  gpuspy report run.db             read what happened\n\n"
-          "'gpuspy COMMAND --help' explains a command, 'gpuspy --version' prints the version.\n"
+          "'gpuspy COMMAND --help' explains a command, 'gpuspy --version' says which it is.\n"
           "Exit status: 0 success, 1 the answer is no, 2 usage, 3 bad input; 'run' ends as\n"
           "the program that it ran.\n",
           f);

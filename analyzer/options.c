@@ -300,7 +300,7 @@ static int short_options(struct line *l)
             return OPTIONS_HELP;
         if (!row) {
             char one[3] = {'-', *p, 0};
-            return unknown(l, one, word + 1, strlen(word + 1));
+            return unknown(l, one, word + 1, strcspn(word + 1, "="));
         }
         bool rest = row->kind != OPTION_FLAG && p[1];
         int result = store(l, row, rest ? p + 1 : NULL);

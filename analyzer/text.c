@@ -112,27 +112,32 @@ char *text_path(char *out, size_t size, const char *path, const char *cwd, int c
     return out;
 }
 
-/* "a::b<int>::c(float) const [clone .isra.0]" → "a::b::c". operator<, operator() and names in
- * parentheses ("(anonymous namespace)::f") survive. */
+/* How much of `p` is to be kept as it stands, though it has brackets: names that consist of them. */
+static size_t literal(const char *p)
+{
+    static const char anonymous[] = "(anonymous namespace)", call[] = "operator()", op[] = "operator";
+
+    if (strncmp(p, anonymous, sizeof anonymous - 1) == 0)
+        return sizeof anonymous - 1;
+    if (strncmp(p, call, sizeof call - 1) == 0)
+        return sizeof call - 1;
+    if (strncmp(p, op, sizeof op - 1) == 0)
+        return sizeof op - 1 + strspn(p + sizeof op - 1, "<>=-");
+    return 0;
+}
+
+/* "a::b<int>::c(float) const [clone .isra.0]" → "a::b::c". */
 static void strip(char *text)
 {
     char *to = text;
     int depth = 0;
 
     for (const char *p = text; *p; p++) {
-        static const char op[] = "operator", anonymous[] = "(anonymous namespace)";
-        if (!depth && strncmp(p, anonymous, sizeof anonymous - 1) == 0) {
-            memmove(to, p, sizeof anonymous - 1);
-            to += sizeof anonymous - 1;
-            p += sizeof anonymous - 2;
-        } else if (!depth && strncmp(p, op, sizeof op - 1) == 0 && strchr("<>(-", p[sizeof op - 1]) &&
-                   p[sizeof op - 1]) {
-            size_t n = sizeof op - 1 + strspn(p + sizeof op - 1, "<>()-=");
-            memmove(to, p, n);
-            to += n;
-            p += n - 1;
-            if (*(p + 1) != '(')
-                break;
+        size_t keep = depth ? 0 : literal(p);
+        if (keep) {
+            memmove(to, p, keep);
+            to += keep;
+            p += keep - 1;
         } else if (*p == '<') {
             depth++;
         } else if (*p == '>' && depth) {

@@ -1,0 +1,240 @@
+/* Options, help, man page and completion, over the tables of all commands. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "analyzer/command.h"
+#include "analyzer/options.h"
+
+struct settings {
+    bool flag;
+    const char *file, *word;
+    int number;
+    uint64_t count;
+};
+
+static const struct option_row rows[] = {
+    {"flag", 'f', OPTION_FLAG, offsetof(struct settings, flag), NULL, NULL, 0, 0, "a flag"},
+    {"output", 'o', OPTION_FILE, offsetof(struct settings, file), "FILE", NULL, 0, 0, "a file"},
+    {"stacks", 0, OPTION_CHOICE, offsetof(struct settings, word), "WHICH", "python|native", 0, 0, "a word"},
+    {"top", 'n', OPTION_NUMBER, offsetof(struct settings, number), "N", NULL, 1, 50, "a number"},
+    {"params", 0, OPTION_COUNT, offsetof(struct settings, count), "N", NULL, 1, 1e15, "a count"},
+    {0},
+};
+static const struct example no_examples[] = {{0}};
+static const struct command_text text = {rows, "About.", no_examples, false};
+static const struct command_text text_program = {rows, "About.", no_examples, true};
+static const struct command plain = {"test", "", "", OPERAND_NONE, &text, NULL};
+static const struct command program = {"test", "", "", OPERAND_PROGRAM, &text_program, NULL};
+
+static char said[4096];
+
+/* Parses words separated by '|', with what is said on stderr in `said`. */
+static int parse(const struct command *c, const char *line, struct settings *s, char **operands)
+{
+    static char copy[512];
+    char *argv[32] = {NULL};
+    int argc = 0, saved = dup(2);
+    FILE *file = tmpfile();
+
+    assert_non_null(file);
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *p = copy; p; argc++) {
+        argv[argc] = strsep(&p, "|");
+    }
+    if (!*line)
+        argc = 0;
+    dup2(fileno(file), 2);
+    *s = (struct settings){0};
+    int n = options_parse(c, argc, argv, s);
+    fflush(stderr);
+    dup2(saved, 2);
+    close(saved);
+    rewind(file);
+    said[fread(said, 1, sizeof said - 1, file)] = 0;
+    fclose(file);
+    for (int i = 0; operands && i < n; i++)
+        operands[i] = argv[i];
+    return n;
+}
+
+static void every_form_of_an_option(void **state)
+{
+    struct settings s;
+    char *operand[8];
+
+    (void)state;
+    assert_int_equal(parse(&plain, "-fo|a.db|x|--stacks=native|y|--top|7|--params|1e9|--|--flag", &s, operand), 3);
+    assert_true(s.flag);
+    assert_string_equal(s.file, "a.db");
+    assert_string_equal(s.word, "native");
+    assert_int_equal(s.number, 7);
+    assert_int_equal(s.count, 1000000000);
+    assert_string_equal(operand[0], "x");
+    assert_string_equal(operand[1], "y");
+    assert_string_equal(operand[2], "--flag");
+    assert_int_equal(parse(&plain, "-ob.db|-n3|-", &s, operand), 1);
+    assert_string_equal(s.file, "b.db");
+    assert_int_equal(s.number, 3);
+    assert_string_equal(operand[0], "-");
+    assert_int_equal(parse(&plain, "--output=a=b", &s, NULL), 0);
+    assert_string_equal(s.file, "a=b");
+    assert_int_equal(parse(&plain, "", &s, NULL), 0);
+}
+
+static void a_program_keeps_its_options(void **state)
+{
+    struct settings s;
+    char *operand[8];
+
+    (void)state;
+    assert_int_equal(parse(&program, "-f|python|--top|900|--|x", &s, operand), 5);
+    assert_string_equal(operand[1], "--top");
+    assert_string_equal(operand[3], "--");
+    assert_int_equal(parse(&program, "--|-x|--flag", &s, operand), 2);
+    assert_string_equal(operand[0], "-x");
+    assert_false(s.flag);
+}
+
+static void mistakes_get_one_line(void **state)
+{
+    static const char *const lines[][2] = {
+        {"--flg", "gpuspy: test: there is no option '--flg'; did you mean '--flag'?\n"},
+        {"--parms=1", "gpuspy: test: there is no option '--parms=1'; did you mean '--params'?\n"},
+        {"--xyzzy", "gpuspy: test: there is no option '--xyzzy'; see 'gpuspy test --help'\n"},
+        {"-x", "gpuspy: test: there is no option '-x'; see 'gpuspy test --help'\n"},
+        {"-top=5", "gpuspy: test: there is no option '-t'; did you mean '--top'?\n"},
+        {"--flag=1", "gpuspy: test: --flag takes no value; write it without '=1'\n"},
+        {"--output", "gpuspy: test: --output needs a value; write --output=FILE\n"},
+        {"--output=", "gpuspy: test: --output: '' is empty; give a name\n"},
+        {"--stacks=pyhton", "gpuspy: test: --stacks: 'pyhton' is not known; did you mean 'python'? one of python, native\n"},
+        {"--top=0", "gpuspy: test: --top: '0' is out of range; give a number from 1 to 50\n"},
+        {"--top=99999999999999999999", "gpuspy: test: --top: '99999999999999999999' is out of range; give a number from 1 to 50\n"},
+        {"--top=5x", "gpuspy: test: --top: '5x' is not a whole number; give digits\n"},
+        {"--top=", "gpuspy: test: --top: '' is not a whole number; give digits\n"},
+        {"--params=1e16", "gpuspy: test: --params: '1e16' is out of range; give a number from 1 to 1e15\n"},
+        {"--params=\033[2J", "gpuspy: test: --params: '?[2J' is not a number; give a number such as 7B, 350M or 1e9\n"},
+    };
+    struct settings s;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        assert_int_equal(parse(&plain, lines[i][0], &s, NULL), OPTIONS_BAD);
+        assert_string_equal(said, lines[i][1]);
+    }
+}
+
+static void slips_are_near_and_nonsense_is_not(void **state)
+{
+    char near[32];
+
+    (void)state;
+    assert_true(options_nearest("reprot", "run|report|estimate|help", near, sizeof near));
+    assert_string_equal(near, "report");
+    assert_true(options_nearest("est", "run|report|estimate|help", near, sizeof near));
+    assert_string_equal(near, "estimate");
+    assert_false(options_nearest("xyzzy", "run|report|estimate|help", near, sizeof near));
+    assert_false(options_nearest("", "run|report", near, sizeof near));
+    assert_false(options_nearest("averyveryveryveryveryverylongword", "run", near, sizeof near));
+}
+
+static char *printed(void (*print)(FILE *))
+{
+    char *out = NULL;
+    size_t size;
+    FILE *f = open_memstream(&out, &size);
+
+    assert_non_null(f);
+    print(f);
+    fclose(f);
+    return out;
+}
+
+static void every_option_is_in_help_man_and_completion(void **state)
+{
+    char *man = printed(help_man), *bash = printed(help_completion_bash), *overview = printed(help_overview);
+
+    (void)state;
+    for (const struct command *const *c = commands; *c; c++) {
+        char *help = NULL, name[128], roff[256];
+        size_t size;
+        FILE *f = open_memstream(&help, &size);
+        help_command(*c, f);
+        fclose(f);
+        assert_non_null(strstr(overview, (*c)->name));
+        assert_non_null((*c)->text->examples[0].line);
+        for (const struct option_row *r = (*c)->text->options; r->name; r++) {
+            help_option_name(r, name, sizeof name);
+            if (!strstr(help, name))
+                fail_msg("help of %s lacks %s", (*c)->name, name);
+            size_t at = 0;
+            for (const char *p = name; *p; p++)
+                at += (size_t)snprintf(roff + at, sizeof roff - at, *p == '-' ? "\\-" : "%c", *p);
+            if (!strstr(man, roff))
+                fail_msg("the man page lacks %s of %s", name, (*c)->name);
+            snprintf(name, sizeof name, "--%s", r->name);
+            if (!strstr(bash, name))
+                fail_msg("the completion lacks %s of %s", name, (*c)->name);
+        }
+        free(help);
+    }
+    free(man);
+    free(bash);
+    free(overview);
+}
+
+static void help_fits_80_columns(void **state)
+{
+    (void)state;
+    for (int i = -1; i < 0 || commands[i]; i++) {
+        char *help = NULL;
+        size_t size;
+        FILE *f = open_memstream(&help, &size);
+        if (i < 0)
+            help_overview(f);
+        else
+            help_command(commands[i], f);
+        fclose(f);
+        for (const char *line = help; *line; line += strcspn(line, "\n") + 1)
+            if (strcspn(line, "\n") > 80)
+                fail_msg("too wide: %.*s", (int)strcspn(line, "\n"), line);
+        free(help);
+    }
+}
+
+/* Letters and names are one option each. */
+static void no_option_is_there_twice(void **state)
+{
+    (void)state;
+    for (const struct command *const *c = commands; *c; c++) {
+        for (const struct option_row *r = (*c)->text->options; r->name; r++) {
+            assert_int_not_equal(r->letter, 'h');
+            assert_string_not_equal(r->name, "help");
+            assert_true((r->kind == OPTION_FLAG) == (r->argument == NULL));
+            for (const struct option_row *q = r + 1; q->name; q++) {
+                assert_string_not_equal(r->name, q->name);
+                assert_true(!r->letter || r->letter != q->letter);
+            }
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_form_of_an_option),
+        cmocka_unit_test(a_program_keeps_its_options),
+        cmocka_unit_test(mistakes_get_one_line),
+        cmocka_unit_test(slips_are_near_and_nonsense_is_not),
+        cmocka_unit_test(every_option_is_in_help_man_and_completion),
+        cmocka_unit_test(help_fits_80_columns),
+        cmocka_unit_test(no_option_is_there_twice),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,229 @@
+/* Addresses → functions and lines: of a library compiled for the test, with debugging information,
+ * with it in a file of its own, without it, and of another build. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <dlfcn.h>
+#include <libelf.h>
+#include <gelf.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "analyzer/symbol/symbol.h"
+
+static char folder[64];
+
+static const char source[] =
+    "namespace deep {\n"                                               /* 1 */
+    "static inline __attribute__((always_inline)) int inner(int x) {\n" /* 2 */
+    "    volatile int y = x * 3;\n"                                     /* 3 */
+    "    return y;\n"                                                   /* 4 */
+    "}\n"                                                               /* 5 */
+    "template <typename T> __attribute__((noinline)) T outer(T x) {\n"  /* 6 */
+    "    return inner(x) + 1;\n"                                        /* 7 */
+    "}\n"                                                               /* 8 */
+    "}\n"
+    "extern \"C\" int entry(int x) { return deep::outer<int>(x); }\n";  /* 10 */
+
+static void sh(const char *format, ...)
+{
+    char command[1024];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    if (system(command) != 0)
+        fail_msg("failed: %s", command);
+}
+
+/* Address and size of a dynamic symbol, and the build id, read with libelf: independent of what is
+ * tested. */
+static uint64_t symbol_of(const char *path, const char *name, uint64_t *size, char *build_id)
+{
+    int fd = open(path, O_RDONLY);
+    uint64_t address = 0;
+
+    assert_true(fd >= 0);
+    elf_version(EV_CURRENT);
+    Elf *elf = elf_begin(fd, ELF_C_READ, NULL);
+    for (Elf_Scn *s = NULL; (s = elf_nextscn(elf, s));) {
+        GElf_Shdr head;
+        Elf_Data *data = elf_getdata(s, NULL);
+        gelf_getshdr(s, &head);
+        if (head.sh_type == SHT_NOTE && data && build_id) {
+            GElf_Nhdr note;
+            size_t n, d;
+            if (gelf_getnote(data, 0, &note, &n, &d) && note.n_type == 3)
+                for (unsigned i = 0; i < note.n_descsz; i++)
+                    sprintf(build_id + 2 * i, "%02x", ((unsigned char *)data->d_buf)[d + i]);
+        }
+        for (size_t i = 0; head.sh_type == SHT_DYNSYM && i < head.sh_size / head.sh_entsize; i++) {
+            GElf_Sym sym;
+            gelf_getsym(data, (int)i, &sym);
+            if (strcmp(elf_strptr(elf, head.sh_link, sym.st_name), name) == 0) {
+                address = sym.st_value;
+                *size = sym.st_size;
+            }
+        }
+    }
+    elf_end(elf);
+    close(fd);
+    return address;
+}
+
+static char lib[128], stripped[128], split[128], build_id[64];
+static uint64_t entry, entry_size, outer, outer_size;
+
+static int setup(void **state)
+{
+    char path[128];
+
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/gpuspy-symbol-XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(path, sizeof path, "%s/code.cc", folder);
+    FILE *f = fopen(path, "w");
+    fputs(source, f);
+    fclose(f);
+    snprintf(lib, sizeof lib, "%s/lib.so", folder);
+    snprintf(stripped, sizeof stripped, "%s/stripped.so", folder);
+    snprintf(split, sizeof split, "%s/split.so", folder);
+    sh("cd %s && g++ -g -O2 -shared -fPIC -Wl,--build-id=sha1 -o lib.so code.cc", folder);
+    sh("cd %s && strip -o stripped.so lib.so", folder);
+    sh("cd %s && objcopy --only-keep-debug lib.so split.debug && "
+       "objcopy --strip-all --add-gnu-debuglink=split.debug lib.so split.so", folder);
+    entry = symbol_of(lib, "entry", &entry_size, build_id);
+    outer = symbol_of(lib, "_ZN4deep5outerIiEET_S1_", &outer_size, NULL);
+    return entry && outer ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    sh("rm -rf %s", folder);
+    return 0;
+}
+
+static void debugging_information_gives_lines_and_inlined_functions(void **state)
+{
+    static const char *const kind[] = {lib, split};
+    const char *function, *file;
+    int line;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct symbolizer *s = symbolizer_new();
+        bool inlined = false, itself = false;
+        for (uint64_t at = outer; at < outer + outer_size; at++) {
+            assert_true(symbolizer_name(s, kind[i], build_id, at, &function, &file, &line));
+            assert_non_null(file);
+            assert_non_null(strstr(file, "/code.cc"));
+            assert_int_equal(file[0], '/');
+            /* gcc gives a static function that is only inlined no linkage name: "inner" */
+            inlined = inlined || (strstr(function, "inner") && (line == 3 || line == 4));
+            itself = itself || (strcmp(function, "int deep::outer<int>(int)") == 0 && line >= 6 && line <= 8);
+        }
+        assert_true(inlined);
+        assert_true(itself);
+        assert_true(symbolizer_name(s, kind[i], build_id, entry, &function, &file, &line));
+        assert_string_equal(function, "entry");
+        assert_int_equal(line, 10);
+        symbolizer_free(s);
+    }
+}
+
+static void symbols_are_enough_for_the_function(void **state)
+{
+    struct symbolizer *s = symbolizer_new();
+    const char *function, *file, *again;
+    int line;
+
+    (void)state;
+    assert_true(symbolizer_name(s, stripped, build_id, outer + 1, &function, &file, &line));
+    assert_string_equal(function, "int deep::outer<int>(int)");
+    assert_null(file);
+    assert_int_equal(line, 0);
+    assert_true(symbolizer_name(s, stripped, build_id, outer + 1, &again, &file, &line));
+    assert_ptr_equal(function, again); /* from the cache */
+    assert_false(symbolizer_name(s, stripped, build_id, 8, &function, &file, &line)); /* the ELF header */
+    assert_null(function);
+    assert_false(symbolizer_name(s, stripped, build_id, UINT64_MAX, &function, &file, &line));
+    symbolizer_free(s);
+}
+
+static void another_build_is_not_believed(void **state)
+{
+    struct symbolizer *s = symbolizer_new();
+    const char *function, *file, *path, *problem;
+    int line;
+
+    (void)state;
+    assert_false(symbolizer_name(s, lib, "0123456789012345678901234567890123456789", entry, &function, &file, &line));
+    assert_false(symbolizer_name(s, lib, "01", entry, &function, &file, &line));
+    assert_true(symbolizer_name(s, lib, NULL, entry, &function, &file, &line));
+    problem = symbolizer_problem(s, 0, &path);
+    assert_string_equal(problem, "has changed since the recording");
+    assert_string_equal(path, lib);
+    assert_non_null(symbolizer_problem(s, 1, &path));
+    assert_null(symbolizer_problem(s, 2, &path));
+    symbolizer_free(s);
+}
+
+static void what_is_no_module_is_survived(void **state)
+{
+    struct symbolizer *s = symbolizer_new();
+    char fifo[128], text[128], cut[128];
+    const char *function, *file, *path;
+    const char *const paths[] = {"/nonexistent", "[vdso]", "/dev/zero", "/", "", fifo, text, cut};
+    int line;
+
+    (void)state;
+    snprintf(fifo, sizeof fifo, "%s/fifo", folder);
+    snprintf(text, sizeof text, "%s/code.cc", folder);
+    snprintf(cut, sizeof cut, "%s/cut.so", folder);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    sh("head -c 700 %s > %s", lib, cut);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        assert_false(symbolizer_name(s, paths[i], NULL, 4096, &function, &file, &line));
+    assert_false(symbolizer_name(s, NULL, NULL, 4096, &function, &file, &line));
+    assert_non_null(symbolizer_problem(s, 0, &path));
+    symbolizer_free(s);
+    symbolizer_free(NULL);
+}
+
+/* A library of the system, without debugging information: the exported name. */
+static void the_c_library_is_named(void **state)
+{
+    struct symbolizer *s = symbolizer_new();
+    const char *function, *file;
+    Dl_info info;
+    int line;
+
+    (void)state;
+    assert_int_not_equal(dladdr(dlsym(RTLD_NEXT, "qsort"), &info), 0);
+    uint64_t offset = (uint64_t)((char *)dlsym(RTLD_NEXT, "qsort") - (char *)info.dli_fbase);
+    assert_true(symbolizer_name(s, info.dli_fname, NULL, offset + 2, &function, &file, &line));
+    assert_non_null(strstr(function, "qsort"));
+    symbolizer_free(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(debugging_information_gives_lines_and_inlined_functions),
+        cmocka_unit_test(symbols_are_enough_for_the_function),
+        cmocka_unit_test(another_build_is_not_believed),
+        cmocka_unit_test(what_is_no_module_is_survived),
+        cmocka_unit_test(the_c_library_is_named),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,113 @@
+/* Names for people: cleaned, shortened, quoted. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <limits.h>
+#include <locale.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "analyzer/term.h"
+#include "analyzer/text.h"
+
+static void what_could_drive_a_terminal_is_gone(void **state)
+{
+    static const char *const rows[][2] = {
+        {"plain", "plain"},
+        {"a\033[31mb", "a?[31mb"},
+        {"a\r\n\tb", "a???b"},
+        {"\xc2\x9b" "31m", "?31m"},       /* CSI as one character */
+        {"\xe2\x80\xae" "evil", "?evil"}, /* right-to-left override */
+        {"gr\xc3\xbc\xc3\x9f" "e", "gr\xc3\xbc\xc3\x9f" "e"},
+        {"\xff\xfe", "??"},
+        {"\xc0\xaf", "??"},               /* an overlong slash */
+        {"\xed\xa0\x80", "???"},          /* half a surrogate pair */
+        {"\xe2\x82", "??"},               /* cut in the middle */
+    };
+    char out[64];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_string_equal(term_clean(out, sizeof out, rows[i][0], true), rows[i][1]);
+    assert_string_equal(term_clean(out, sizeof out, "gr\xc3\xbcn", false), "gr?n");
+    assert_string_equal(term_clean(out, sizeof out, NULL, true), "");
+    assert_string_equal(term_clean(out, 4, "ab\xe2\x82\xac", true), "ab"); /* never half of one */
+}
+
+static void columns_count_what_is_seen(void **state)
+{
+    (void)state;
+    assert_int_equal(term_columns("abc"), 3);
+    assert_int_equal(term_columns("gr\xc3\xbcn"), 4);
+    assert_int_equal(term_columns("\xe6\xbc\xa2"), 2); /* a wide character */
+    assert_int_equal(term_fit("\xe6\xbc\xa2\xe6\xbc\xa2", 3), 3);
+}
+
+static void paths_are_shown_from_where_the_run_was(void **state)
+{
+    char out[256];
+
+    (void)state;
+    assert_string_equal(text_path(out, sizeof out, "/job/a/train.py", "/job", 40, true), "a/train.py");
+    assert_string_equal(text_path(out, sizeof out, "/job/a/train.py", "/job/", 40, true), "a/train.py");
+    assert_string_equal(text_path(out, sizeof out, "/jobs/train.py", "/job", 40, true), "/jobs/train.py");
+    assert_string_equal(text_path(out, sizeof out, "/x.py", "/", 40, true), "/x.py");
+    assert_string_equal(text_path(out, sizeof out, "/x/y.py", NULL, 40, true), "/x/y.py");
+    assert_string_equal(text_path(out, sizeof out, "/v/lib/python3.11/site-packages/torch/nn/f.py", "/job", 40, true),
+                        "torch/nn/f.py");
+    assert_string_equal(text_path(out, sizeof out, "/a/long/path/to/train.py", NULL, 14, true), "…/to/train.py");
+    assert_string_equal(text_path(out, sizeof out, "/a/long/path/to/train.py", NULL, 15, false), ".../to/train.py");
+    assert_int_equal(term_columns(text_path(out, sizeof out, "averyveryverylongname.py", NULL, 10, true)), 10);
+}
+
+static void functions_lose_what_nobody_reads(void **state)
+{
+    static const char *const rows[][2] = {
+        {"at::native::empty_cuda(c10::ArrayRef<long>, int)", "at::native::empty_cuda"},
+        {"void foo<int, std::vector<int> >(int)", "foo"},
+        {"std::vector<int>::push_back(int const&)", "std::vector::push_back"},
+        {"(anonymous namespace)::f(int)", "(anonymous namespace)::f"},
+        {"A::operator()(int) const", "A::operator()"},
+        {"operator<(A, B)", "operator<"},
+        {"operator new(unsigned long)", "operator new"},
+        {"f() [clone .isra.0]", "f"},
+        {"main", "main"},
+        {"<module>", "<module>"},
+        {"Model.f.<locals>.<lambda>", "Model.f.<locals>.<lambda>"},
+    };
+    char out[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_string_equal(text_function(out, sizeof out, rows[i][0], 80, true), rows[i][1]);
+    assert_int_equal(term_columns(text_function(out, sizeof out, "a_very_long_function_name", 12, true)), 12);
+}
+
+static void a_command_can_be_pasted(void **state)
+{
+    char out[256], cwd[PATH_MAX], below[PATH_MAX + 32];
+
+    (void)state;
+    assert_non_null(getcwd(cwd, sizeof cwd));
+    snprintf(below, sizeof below, "%s/run.db", cwd);
+    assert_string_equal(text_path_here(out, sizeof out, below), "run.db");
+    assert_string_equal(text_path_here(out, sizeof out, "/nowhere/my run.db"), "'/nowhere/my run.db'");
+    assert_string_equal(text_path_here(out, sizeof out, "/it's"), "'/it'\\''s'");
+    assert_string_equal(text_path_here(out, sizeof out, "-x"), "./'-x'");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_could_drive_a_terminal_is_gone),
+        cmocka_unit_test(columns_count_what_is_seen),
+        cmocka_unit_test(paths_are_shown_from_where_the_run_was),
+        cmocka_unit_test(functions_lose_what_nobody_reads),
+        cmocka_unit_test(a_command_can_be_pasted),
+    };
+
+    setlocale(LC_CTYPE, "C.UTF-8");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
