@@ -35,7 +35,8 @@ struct gs_trace gs_trace_of(struct gs_builder *b, uint32_t stack)
 {
     struct gs_trace trace = {.n = gs_stack_depth(b->run, stack)};
     trace.frames = gs_arena_alloc(b->arena, trace.n * sizeof *trace.frames);
-    trace.site = b->sites[gs_site_number(b, stack)];
+    uint32_t site = gs_site_number(b, stack); /* first: it may move b->sites */
+    trace.site = b->sites[site];
     for (size_t i = 0; i < trace.n; i++) {
         trace.frames[i] = gs_frame_named(b->run, stack);
         stack = gs_stack_parent(b->run, stack);

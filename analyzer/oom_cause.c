@@ -115,7 +115,8 @@ struct words {
 static const char *place(struct words *w, uint32_t stack)
 {
     char here[512], caller[512] = "";
-    const struct gs_site *site = &w->b->sites[gs_site_number(w->b, stack)];
+    uint32_t number = gs_site_number(w->b, stack); /* first: it may move b->sites */
+    const struct gs_site *site = &w->b->sites[number];
     if (site->caller) {
         struct gs_site c = {.known = true,
                             .function = site->caller->function,
