@@ -1,0 +1,429 @@
+/* Events → rows: what each event becomes, and that interruptions leave no trace. */
+#include "tests/unit/events.h"
+
+static char *folder;
+static char db[300], other_db[320];
+
+struct bench { /* a spool in memory, one writer, a store */
+    struct gs_spool spool;
+    struct gs_writer w;
+    struct gs_reader *r;
+    struct gs_store *s;
+};
+
+static void begin(struct bench *b)
+{
+    assert_int_equal(gs_spool_create(&b->spool, NULL, "run", "", 0, 0), 0);
+    gs_writer_open(&b->w, &b->spool);
+    unlink(db);
+    b->s = ev_store(db);
+    b->r = gs_reader_open(&b->spool, NULL, 0);
+    assert_non_null(b->r);
+}
+
+static void commit(struct bench *b)
+{
+    gs_reader_poll(b->r, 0, true);
+    ev_drain(b->r, b->s);
+    if (gs_store_commit(b->s, b->r))
+        fail_msg("%s", gs_store_error(b->s));
+    gs_reader_release(b->r);
+}
+
+static void end(struct bench *b)
+{
+    commit(b);
+    if (gs_store_finish(b->s, 1000000, true, 0, 0, 0))
+        fail_msg("%s", gs_store_error(b->s));
+    gs_store_close(b->s);
+    gs_reader_close(b->r);
+    gs_spool_close(&b->spool);
+}
+
+/* ---------------------------------------------------------------- what becomes of an event */
+
+static void lifetimes(void **state)
+{
+    struct bench b;
+    begin(&b);
+    ev_alloc(&b.w, 100, 0x1000, 10, 0, GS_SPACE_DEVICE, 0); /* within one batch */
+    ev_free(&b.w, 150, 0x1000, 0);
+    ev_alloc(&b.w, 160, 0x2000, 20, 1, GS_SPACE_MANAGED, 0); /* over two */
+    ev_alloc(&b.w, 170, 0x3000, 30, -1, GS_SPACE_PINNED, 0); /* never freed */
+    ev_alloc(&b.w, 180, 0x1000, 40, 0, GS_SPACE_DEVICE, 0);  /* the address again */
+    commit(&b);
+    ev_free(&b.w, 200, 0x2000, 0);
+    ev_alloc(&b.w, 300, 0x1000, 50, 0, GS_SPACE_DEVICE, 0); /* and again, the free unseen */
+    ev_free(&b.w, 400, 0x9000, 0);                          /* unknown */
+    ev_free(&b.w, 400, 0, 0);                               /* NULL: nothing */
+    ev_alloc(&b.w, 400, 0, 0, 0, GS_SPACE_DEVICE, 0);
+    end(&b);
+    db_assert_text(db,
+                   "SELECT id,process_id,device,layer,space,api,address,bytes,alloc_ns,free_ns,stream,"
+                   "alloc_stack_id,alloc_thread_id FROM allocation",
+                   "1 1 0 0 0 7 4096 10 100 150 0 - 1\n"
+                   "2 1 1 0 1 7 8192 20 160 200 0 - 1\n"
+                   "3 1 -1 0 2 7 12288 30 170 - 0 - 1\n"
+                   "4 1 0 0 0 7 4096 40 180 300 0 - 1\n"
+                   "5 1 0 0 0 7 4096 50 300 - 0 - 1\n");
+    db_assert_text(db, "SELECT key,value FROM meta WHERE key LIKE '%frees' AND value>0 ORDER BY key",
+                   "implied_frees 1\nunknown_frees 1\n");
+}
+
+static void failed_frees(void **state)
+{
+    struct bench b;
+    begin(&b);
+    ev_alloc(&b.w, 100, 0x1000, 10, 0, GS_SPACE_DEVICE, 0);
+    ev_free(&b.w, 150, 0x1000, 0); /* fails, all in one batch */
+    ev_free_failed(&b.w, 160, 0x1000);
+    commit(&b);
+    ev_free(&b.w, 250, 0x1000, 0); /* fails over two batches */
+    commit(&b);
+    ev_free_failed(&b.w, 260, 0x1000);
+    ev_free(&b.w, 270, 0x5000, 0); /* of nothing we know */
+    ev_free_failed(&b.w, 280, 0x5000);
+    commit(&b);
+    db_assert_text(db, "SELECT free_ns,free_stack_id FROM allocation", "- -\n");
+    ev_free(&b.w, 350, 0x1000, 0);
+    ev_free_failed(&b.w, 360, 0x1000);
+    ev_free(&b.w, 370, 0x1000, 0); /* in the end it works */
+    end(&b);
+    db_assert_text(db, "SELECT alloc_ns,free_ns FROM allocation", "100 370\n");
+    db_assert_text(db, "SELECT key,value FROM meta WHERE key LIKE '%frees' ORDER BY key",
+                   "failed_frees 4\n");
+}
+
+static void copies(void **state)
+{
+    struct bench b;
+    begin(&b);
+    enum { H2D, D2H, D2D, P2P, H2H, DEFAULT = 255 };
+    uint64_t gpu0 = 0x100000, gpu1 = 0x200000, pinned = 0x300000, managed = 0x400000, heap = 0x500000;
+    ev_alloc(&b.w, 1, gpu0, 4096, 0, GS_SPACE_DEVICE, 0);
+    ev_alloc(&b.w, 1, gpu1, 4096, 1, GS_SPACE_POOL, 0);
+    ev_alloc(&b.w, 1, pinned, 4096, -1, GS_SPACE_PINNED, 0);
+    ev_alloc(&b.w, 1, managed, 4096, 0, GS_SPACE_MANAGED, 0);
+    struct {
+        uint64_t dst, src;
+        uint8_t direction;
+    } c[] = {
+        {gpu0, heap, H2D},        {gpu0, pinned + 8, H2D},     {gpu0, managed, H2D},
+        {heap, gpu0, D2H},        {pinned, gpu0, D2H},         {gpu0, gpu0 + 64, D2D},
+        {gpu1, gpu0, D2D},        {gpu1, gpu0, P2P},           {heap, heap, H2H},
+        {gpu0, heap, DEFAULT},    {pinned + 4095, gpu1, DEFAULT}, {gpu1, gpu0, DEFAULT},
+        {heap, pinned, DEFAULT},  {pinned, pinned, DEFAULT},   {managed, gpu0, DEFAULT},
+        {managed, pinned, DEFAULT}, {managed, managed, DEFAULT}, {pinned + 4096, gpu0, DEFAULT},
+    };
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++)
+        ev_copy(&b.w, 10 + i, c[i].dst, c[i].src, 100 + i, 3, c[i].direction,
+                i % 2 ? GS_FLAG_ASYNC : 0, 0);
+    ev_free(&b.w, 90, pinned, 0);
+    ev_copy(&b.w, 95, gpu0, pinned, 1, 3, H2D, 0, 0);
+    end(&b);
+    db_assert_text(db, "SELECT direction,host_memory FROM copies",
+                   "h2d pageable\nh2d pinned\nh2d managed\nd2h pageable\nd2h pinned\nd2d none\n"
+                   "p2p none\np2p none\nh2h pageable\nh2d pageable\nd2h pinned\np2p none\n"
+                   "h2h pageable\nh2h pinned\nd2h managed\nh2d pinned\nd2d managed\nd2h pageable\n"
+                   "h2d pageable\n");
+    db_assert_text(db, "SELECT id,process_id,device,bytes,async,api,start_ns,blocked_ns,thread_id FROM copy"
+                       " WHERE id<3", "1 1 0 100 0 10 10 3 1\n2 1 0 101 1 10 11 3 1\n");
+}
+
+static void ooms(void **state)
+{
+    struct bench b;
+    begin(&b);
+    struct gs_writer second;
+    gs_writer_open(&second, &b.spool);
+    ev_oom(&b.w, 10, 1000, GS_LAYER_DEVICE, GS_SPACE_DEVICE, 0);     /* 1: recovered by 60 */
+    ev_oom(&second, 11, 1000, GS_LAYER_DEVICE, GS_SPACE_DEVICE, 0);  /* 2: another thread's success */
+    ev_oom(&b.w, 12, 1000, GS_LAYER_DEVICE, GS_SPACE_DEVICE, 1);     /* 3: another device */
+    ev_oom(&b.w, 13, 1000, GS_LAYER_DEVICE, GS_SPACE_PINNED, -1);    /* 4: another kind */
+    commit(&b);
+    ev_alloc(&b.w, 50, 0x1000, 999, 0, GS_SPACE_DEVICE, 0); /* too small */
+    commit(&b);
+    db_assert_text(db, "SELECT id FROM oom WHERE fatal=0", "");
+    ev_alloc(&b.w, 60, 0x2000, 1000, 0, GS_SPACE_DEVICE, 0);
+    commit(&b);
+    /* PyTorch: twice at the device, then it gives up; a smaller batch's cudaMalloc proves nothing,
+     * a tensor of the size does */
+    ev_oom(&b.w, 70, 2000, GS_LAYER_DEVICE, GS_SPACE_DEVICE, 0); /* 5 */
+    ev_oom(&b.w, 71, 2000, GS_LAYER_DEVICE, GS_SPACE_DEVICE, 0); /* 6 */
+    ev_oom(&b.w, 72, 1800, GS_LAYER_TENSOR, GS_SPACE_DEVICE, 0); /* 7 */
+    ev_alloc(&b.w, 80, 0x3000, 4000, 0, GS_SPACE_DEVICE, 0);
+    commit(&b);
+    db_assert_text(db, "SELECT group_concat(id) FROM oom WHERE fatal=0", "1\n");
+    ev_tensor(&b.w, 90, 0x3000, 1800, 1800, 0, 0, 0);
+    end(&b);
+    db_assert_text(db, "SELECT group_concat(id) FROM oom WHERE fatal=0", "1,5,6,7\n");
+    db_assert_text(db, "SELECT device,layer,space,api,requested_bytes,free_bytes,total_bytes,"
+                       "tensor_allocated,time_ns,thread_id FROM oom WHERE id=3",
+                   "1 0 0 7 1000 1048576 - - 12 1\n");
+}
+
+static void tensor_totals(void **state)
+{
+    struct bench b;
+    begin(&b);
+    ev_tensor(&b.w, 10, 0x1000, 512, 512, 1 << 21, 0, 0);
+    ev_tensor(&b.w, 20, 0x2000, 1024, 1536, 1 << 21, 0, 0);
+    ev_tensor(&b.w, 30, 0x1000, -512, 1024, 1 << 22, 0, 0);
+    ev_tensor(&b.w, 40, 0x8000, 64, 1064, 0, -1, 0); /* CPU: 1000 bytes were there before us */
+    ev_tensor(&b.w, 50, 0x8000, -64, 1000, 0, -1, 0);
+    end(&b);
+    db_assert_text(db, "SELECT layer,device,events,mismatches,first_mismatch_ns,first_difference,"
+                       "last_difference FROM tensor_check ORDER BY layer",
+                   "1 0 3 0 - - 0\n2 -1 2 2 40 -1000 -1000\n");
+    db_assert_text(db, "SELECT device,time_ns,bytes FROM reserved", "0 10 2097152\n0 30 4194304\n");
+    db_assert_text(db, "SELECT layer,space,device,bytes,alloc_ns,free_ns FROM allocations",
+                   "tensor device 0 512 10 30\ntensor device 0 1024 20 -\nhost host -1 64 40 50\n");
+}
+
+static void stacks(void **state)
+{
+    struct bench b;
+    begin(&b);
+    struct gs_writer second;
+    gs_writer_open(&second, &b.spool);
+    ev_python(&b.w, 1, "main", "train.py", 10);
+    ev_python(&b.w, 2, "step", "train.py", 20);
+    ev_native(&b.w, 3, "/lib/libtorch.so", "\xab\xcd", 0x1234);
+    uint32_t deep[] = {3, 2, 1, 0}, shallow[] = {2, 1, 0};
+    ev_stack(&b.w, 1, deep);
+    ev_alloc(&b.w, 10, 0x1000, 1, 0, 0, 1);
+    ev_stack(&b.w, 2, shallow); /* the same as the other's caller */
+    ev_alloc(&b.w, 20, 0x2000, 1, 0, 0, 2);
+    ev_alloc(&b.w, 25, 0x2500, 1, 0, 0, 9); /* a number without a meaning */
+    commit(&b);
+    ev_python(&second, 7, "step", "train.py", 20); /* another thread, the same frames */
+    ev_python(&second, 9, "main", "train.py", 10);
+    uint32_t same[] = {7, 9, 0};
+    ev_stack(&second, 5, same);
+    ev_alloc(&second, 30, 0x3000, 1, 0, 0, 5);
+    ev_reset(&b.w);
+    ev_python(&b.w, 1, "caf\xe9", "", 0); /* number 1 anew; not UTF-8 */
+    uint32_t one[] = {1, 0};
+    ev_stack(&b.w, 1, one);
+    ev_alloc(&b.w, 40, 0x4000, 1, 0, 0, 1);
+    ev_free(&b.w, 50, 0x4000, 2); /* void since the reset */
+    end(&b);
+    db_assert_text(db, "SELECT id,kind,function,file,line,module_id,offset FROM frame",
+                   "1 0 main train.py 10 - -\n2 0 step train.py 20 - -\n3 1 - - - 1 4660\n"
+                   "4 0 caf\xef\xbf\xbd - - - -\n");
+    db_assert_text(db, "SELECT * FROM module", "1 /lib/libtorch.so abcd\n");
+    db_assert_text(db, "SELECT * FROM stack", "1 - 1 1\n2 1 2 2\n3 2 3 3\n4 - 4 1\n");
+    db_assert_text(db, "SELECT alloc_stack_id,free_stack_id FROM allocation",
+                   "3 -\n2 -\n- -\n2 -\n4 -\n");
+    db_assert_text(db, "SELECT value FROM meta WHERE key='undefined_numbers'", "2\n");
+    db_assert_text(db, "SELECT stack_id,function,line FROM sites WHERE stack_id=3", "3 step 20\n");
+}
+
+static void the_rest(void **state)
+{
+    struct bench b;
+    begin(&b);
+    ev_thread(&b.w, 4242, "main");
+    ev_named(&b.w, GS_REC_API, 0, 10, "cudaMemcpy");
+    ev_gpu(&b.w, 7, 1, "H100");
+    ev_set(&b.w, 10, 0x1000, 64, 5);
+    ev_sync(&b.w, 20, 30, GS_SYNC_EVENT, 0);
+    ev_sample(&b.w, 60, 1000);
+    ev_handle(&b.w, 70, 0xaa, false);
+    commit(&b);
+    ev_gpu(&b.w, 3, 1, "H100 first"); /* seen earlier by a thread that is read later */
+    ev_handle(&b.w, 80, 0xaa, true);
+    ev_handle(&b.w, 90, 0xbb, true); /* made before we looked */
+    ev_named(&b.w, GS_REC_MARK, 99, 0, "epoch 1");
+    end(&b);
+    db_assert_text(db, "SELECT id,tid,name FROM thread", "1 4242 main\n");
+    db_assert_text(db, "SELECT id,name FROM api", "10 cudaMemcpy\n");
+    db_assert_text(db, "SELECT device,name,free_bytes,seen_ns FROM device", "1 H100 first 24696061952 3\n");
+    db_assert_text(db, "SELECT device,bytes,async,start_ns,blocked_ns,api FROM memset", "0 64 0 10 5 11\n");
+    db_assert_text(db, "SELECT kind,start_ns,blocked_ns,handle FROM syncs", "event 20 30 85\n");
+    db_assert_text(db, "SELECT time_ns,free_bytes,source FROM sample", "60 1000 0\n");
+    db_assert_text(db, "SELECT handle,create_ns,destroy_ns FROM handle", "170 70 80\n187 - 90\n");
+    db_assert_text(db, "SELECT time_ns,name,thread_id FROM mark", "99 epoch 1 1\n");
+    db_assert_text(db, "SELECT run_id,command,host,end_ns,complete,lost_events FROM process",
+                   "run python train.py host 1000000 1 0\n");
+    db_assert_text(db, "SELECT word FROM space ORDER BY id",
+                   "device\nmanaged\npinned\npool\nvmm\narray\nhost\n");
+    db_assert_text(db, "SELECT count(*) FROM sqlite_master WHERE name LIKE 'recovery%'", "0\n");
+    db_assert_text(db, "PRAGMA journal_mode", "delete\n");
+    db_assert_text(db, "PRAGMA integrity_check", "ok\n");
+    snprintf(other_db, sizeof other_db, "%s-wal", db);
+    assert_int_not_equal(access(other_db, F_OK), 0);
+}
+
+static void summary(void **state)
+{
+    struct bench b;
+    begin(&b);
+    ev_alloc(&b.w, 1, 0x1000, 100, 0, GS_SPACE_DEVICE, 0);
+    ev_alloc(&b.w, 2, 0x2000, 50, 0, GS_SPACE_MANAGED, 0);
+    ev_alloc(&b.w, 3, 0x3000, 7, -1, GS_SPACE_PINNED, 0);
+    ev_free(&b.w, 4, 0x1000, 0);
+    ev_alloc(&b.w, 5, 0x1000, 20, 3, GS_SPACE_POOL, 0);
+    ev_tensor(&b.w, 6, 0x2000, 33, 33, 0, 0, 0);
+    ev_tensor(&b.w, 7, 0x9000, 44, 44, 0, -1, 0);
+    ev_oom(&b.w, 8, 10, GS_LAYER_DEVICE, 0, 0);
+    commit(&b);
+    const struct gs_summary *s = gs_store_summary(b.s);
+    assert_int_equal(s->events, 8);
+    assert_int_equal(s->devices, 2);
+    assert_int_equal(s->device[0].device_peak, 150);
+    assert_int_equal(s->device[0].tensor_peak, 33);
+    assert_int_equal(s->device[3].device_peak, 20);
+    assert_int_equal(s->pinned_peak, 7);
+    assert_int_equal(s->host_peak, 44);
+    assert_int_equal(s->ooms, 1);
+    assert_int_equal(s->fatal_ooms, 1);
+    end(&b);
+}
+
+/* ---------------------------------------------------------------- creation */
+
+static void creation(void **state)
+{
+    char error[256] = "";
+    struct gs_store_info info = {.run_id = "r", .rank = -1};
+    unlink(db);
+    struct gs_store *s = ev_store(db);
+    gs_store_close(s);
+    assert_null(gs_store_create(db, &info, error, sizeof error)); /* there is one */
+    assert_string_equal(error, "File exists");
+    assert_null(gs_store_create("/nonexistent/x.db", &info, error, sizeof error));
+    assert_string_equal(error, "No such file or directory");
+    struct gs_progress *progress = NULL;
+    uint32_t threads;
+    assert_null(gs_store_resume("/nonexistent/x.db", &progress, &threads, error, sizeof error));
+    FILE *f = fopen(db, "w");
+    fputs("this is text and no database at all, but longer than a header of one hundred bytes, so that "
+          "SQLite looks at it", f);
+    fclose(f);
+    assert_null(gs_store_resume(db, &progress, &threads, error, sizeof error));
+    assert_non_null(strstr(error, "not a database"));
+    unlink(db);
+}
+
+/* ---------------------------------------------------------------- interruptions */
+
+#define STEPS 6000
+
+/* All of it at once. */
+static void record_whole(const char *path, uint64_t seed, struct gs_summary *summary)
+{
+    struct gs_spool spool;
+    static struct ev_program p;
+    assert_int_equal(gs_spool_create(&spool, NULL, "run", "", 0, 0), 0);
+    struct gs_store *s = ev_store(path);
+    ev_start(&p, &spool, seed);
+    for (int i = 0; i < STEPS; i++)
+        ev_step(&p);
+    struct gs_reader *r = gs_reader_open(&spool, NULL, 0);
+    gs_reader_poll(r, 0, true);
+    ev_drain(r, s);
+    assert_int_equal(gs_reader_damaged(r), 0);
+    assert_int_equal(gs_store_commit(s, r), 0);
+    assert_int_equal(gs_store_finish(s, 0, true, 0, 0, 0), 0);
+    *summary = *gs_store_summary(s);
+    gs_store_close(s);
+    gs_reader_close(r);
+    gs_spool_close(&spool);
+}
+
+/* The same program, but read bit by bit, committed at random, and forgotten at random: whoever goes on
+ * knows only the database and the spool. */
+static void record_interrupted(const char *path, uint64_t seed, struct gs_summary *summary)
+{
+    struct gs_spool spool;
+    static struct ev_program p;
+    uint64_t random = seed * 77 + 5;
+    char error[256];
+    assert_int_equal(gs_spool_create(&spool, NULL, "run", "", 0, 0), 0);
+    struct gs_store *s = ev_store(path);
+    struct gs_reader *r = gs_reader_open(&spool, NULL, 0);
+    ev_start(&p, &spool, seed);
+    int resumed = 0;
+    for (int i = 0; i < STEPS; i++) {
+        ev_step(&p);
+        if (ev_below(&random, 40) == 0) {
+            /* the copies' times are their ends: nothing comes behind the clock */
+            gs_reader_poll(r, p.time + 1000000, false);
+            ev_drain(r, s);
+        }
+        if (ev_below(&random, 60) == 0) {
+            assert_int_equal(gs_store_commit(s, r), 0);
+            if (ev_below(&random, 3)) /* or dies between commit and release */
+                gs_reader_release(r);
+        }
+        if (ev_below(&random, 150) == 0) {
+            gs_store_close(s);
+            gs_reader_close(r);
+            struct gs_progress *progress = NULL;
+            uint32_t threads = 0;
+            s = gs_store_resume(path, &progress, &threads, error, sizeof error);
+            if (!s)
+                fail_msg("%s", error);
+            r = gs_reader_open(&spool, progress, threads);
+            free(progress);
+            resumed++;
+        }
+    }
+    assert_true(resumed > 10);
+    gs_reader_poll(r, 0, true);
+    ev_drain(r, s);
+    assert_int_equal(gs_reader_damaged(r), 0);
+    assert_int_equal(gs_store_commit(s, r), 0);
+    assert_int_equal(gs_store_finish(s, 0, true, 0, 0, 0), 0);
+    *summary = *gs_store_summary(s);
+    gs_store_close(s);
+    gs_reader_close(r);
+    gs_spool_close(&spool);
+}
+
+static void interruptions_leave_no_trace(void **state)
+{
+    uint64_t first = getenv("SEED") ? strtoull(getenv("SEED"), NULL, 0) : 1;
+    uint64_t count = getenv("SEEDS") ? strtoull(getenv("SEEDS"), NULL, 0) : 12;
+    snprintf(other_db, sizeof other_db, "%s/other.db", folder);
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        static struct gs_summary whole, pieces;
+        unlink(db);
+        unlink(other_db);
+        record_whole(db, seed, &whole);
+        record_interrupted(other_db, seed, &pieces);
+        print_message("seed %llu: %lld allocations, %lld stacks, %lld mismatches\n",
+                      (unsigned long long)seed,
+                      (long long)db_number(db, "SELECT count(*) FROM allocation"),
+                      (long long)db_number(db, "SELECT count(*) FROM stack"),
+                      (long long)db_number(db, "SELECT sum(mismatches) FROM tensor_check"));
+        db_assert_same(db, other_db);
+        assert_memory_equal(&whole, &pieces, sizeof whole);
+    }
+}
+
+static int setup(void **state)
+{
+    folder = ev_folder();
+    snprintf(db, sizeof db, "%s/run.db", folder);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    ev_remove_folder(folder);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lifetimes),     cmocka_unit_test(failed_frees),
+        cmocka_unit_test(copies),        cmocka_unit_test(ooms),
+        cmocka_unit_test(tensor_totals), cmocka_unit_test(stacks),
+        cmocka_unit_test(the_rest),      cmocka_unit_test(summary),
+        cmocka_unit_test(creation),      cmocka_unit_test(interruptions_leave_no_trace),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
