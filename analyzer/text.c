@@ -1,6 +1,7 @@
 #include "analyzer/text.h"
 
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,6 +19,15 @@ static const char *below(const char *path, const char *folder)
     if (n < 2 || strncmp(path, folder, n) != 0 || path[n] != '/')
         return NULL;
     return path + n + 1;
+}
+
+void text_put(char *out, size_t size, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(out, size, format, args);
+    va_end(args);
 }
 
 static bool needs_quotes(const char *text)

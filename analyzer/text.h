@@ -14,6 +14,8 @@ char *text_path_here(char *out, size_t size, const char *path);
 char *text_path(char *out, size_t size, const char *path, const char *cwd, int columns, bool utf8);
 /* A C++ name without template arguments and parameters: "at::empty", at most `columns` wide. */
 char *text_function(char *out, size_t size, const char *function, int columns, bool utf8);
+/* snprintf where being cut is right: what is shown need not be whole. */
+void text_put(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Cuts the middle out of cleaned text so that it takes at most `columns`. */
 char *text_elide(char *out, size_t size, const char *text, int columns, bool utf8);
 

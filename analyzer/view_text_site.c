@@ -81,7 +81,7 @@ static void place(const struct view_text *v, char *out, size_t size, const struc
         snprintf(tail, sizeof tail, "+0x%llx", (unsigned long long)s->offset);
     text_path(path, sizeof path, s->file ? s->file : "?", cwd_of(v), columns - (int)strlen(tail),
               v->term.utf8);
-    snprintf(out, size, "%s%s", path, tail);
+    text_put(out, size, "%s%s", path, tail);
 }
 
 /* "train.py:34  step" in at most `columns`. */
@@ -94,7 +94,7 @@ static void place_and_function(const struct view_text *v, char *out, size_t size
     int room = columns - term_columns(where) - 2;
     if (s->function && room >= 6)
         text_function(function, sizeof function, s->function, room, v->term.utf8);
-    snprintf(out, size, "%s%s%s", where, *function ? "  " : "", function);
+    text_put(out, size, "%s%s%s", where, *function ? "  " : "", function);
 }
 
 static struct gs_site site_of(const struct gs_frame *f)
@@ -124,7 +124,7 @@ char *view_site(const struct view_text *v, char *out, size_t size, const struct 
         place_and_function(v, caller, sizeof caller, &up,
                            columns - term_columns(site) - term_columns(arrow));
     }
-    snprintf(out, size, "%s%s%s", site, room ? arrow : "", room ? caller : "");
+    text_put(out, size, "%s%s%s", site, room ? arrow : "", room ? caller : "");
     return out;
 }
 
