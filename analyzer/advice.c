@@ -24,8 +24,7 @@ static void add(struct advices *a, const char *topic, double impact, const char 
 
 static const char *at(struct advices *a, const struct gs_site *site, const char *text)
 {
-    char here[512];
-    return gs_arena_printf(a->b->arena, "%s: %s", gs_site_text(site, here, sizeof here), text);
+    return gs_arena_printf(a->b->arena, "%s: %s", gs_site_path(a->b, site), text);
 }
 
 static void of_ooms(struct advices *a)

@@ -1,12 +1,16 @@
 /* Call sites whose live bytes rise steadily over the run.
  *
- * The run is cut into 64 equal pieces. What counts is the least that a location held in each piece: the
- * lower envelope, which activations that come and go within a step do not lift. A location grows when,
- * after the first tenth of the run (or its own beginning, whichever is later), that envelope
+ * The end is the last fatal OOM, else the last allocation: what is freed later is freed by the tear-down,
+ * and a list that grew all along is no less a leak because Python emptied it on its way out. An allocation
+ * that is live at that end has stayed.
+ *
+ * The run up to there is cut into 64 equal pieces. What counts is the least that a location held in each
+ * piece: the lower envelope, which activations that come and go within a step do not lift. A location grows
+ * when, after the first tenth of the run (or its own beginning, whichever is later), that envelope
  *   - rises in at least 3 pieces and falls in at most a tenth,
  *   - lies close to a straight line (r² ≥ 0.8): one jump, however large, is not growth,
  *   - still rises in the last quarter: what was loaded once does not,
- *   - gains at least half a percent of what is live at the end, by at least 4 allocations never freed.
+ *   - gains at least half a percent of what is live at the end, by at least 4 allocations that stayed.
  * Loading weights looks the same while it lasts; locations below the functions in `loading` are left out.
  */
 #include "analyzer/question.h"
@@ -35,8 +39,10 @@ struct gs_growths {
     struct gs_builder *b;
     struct site_growth *sites;
     size_t sites_cap;
+    int64_t *end_bytes; /* by series */
+    size_t end_bytes_n;
     size_t from; /* first location of the process now replayed */
-    int64_t piece_ns;
+    int64_t end_ns, piece_ns;
     struct gs_growth *list;
     size_t n, cap;
 };
@@ -92,7 +98,7 @@ static void on_alloc(void *self, const struct gs_lifetime *life)
     }
     reach(s, piece);
     s->live += life->bytes;
-    if (life->free_ns == GS_NEVER) {
+    if (life->free_ns > g->end_ns) {
         s->first_ns = s->stayed ? s->first_ns : life->alloc_ns;
         s->last_ns = life->alloc_ns;
         s->stayed++;
@@ -104,18 +110,33 @@ static void on_free(void *self, const struct gs_lifetime *life)
 {
     struct gs_growths *g = self;
     struct site_growth *s = &g->sites[life->location];
+    if (life->free_ns > g->end_ns) {
+        return;
+    }
     reach(s, piece_of(g, life->free_ns));
     s->live -= life->bytes;
     s->least = s->live < s->least ? s->live : s->least;
 }
 
+static int64_t end_of(const struct gs_run *run, uint32_t process)
+{
+    size_t n, ooms_n;
+    int64_t end = gs_run_processes(run, &n)[process].last_alloc_ns;
+    const struct gs_oom *ooms = gs_run_ooms(run, &ooms_n);
+    for (size_t i = ooms_n; i-- > 0;) {
+        if (ooms[i].process == process && ooms[i].fatal) {
+            return ooms[i].time_ns;
+        }
+    }
+    return end;
+}
+
 static void on_process_start(void *self, uint32_t process)
 {
     struct gs_growths *g = self;
-    size_t n;
-    const struct gs_process *p = gs_run_processes(g->b->run, &n);
     g->from = gs_run_locations(g->b->run);
-    g->piece_ns = p[process].end_ns / PIECES + 1;
+    g->end_ns = end_of(g->b->run, process);
+    g->piece_ns = g->end_ns / PIECES + 1;
 }
 
 /* Qualified names end in these: `Module._apply`. */
@@ -174,7 +195,7 @@ static void judge(struct gs_growths *g, uint32_t location)
     const struct gs_series *series = gs_run_series(run, l->series);
     const struct site_growth *s = &g->sites[location];
     double slope, fit;
-    if (!grows(s, series->live_bytes, &slope, &fit) || is_loading(run, l->stack)) {
+    if (!grows(s, g->end_bytes[l->series], &slope, &fit) || is_loading(run, l->stack)) {
         return;
     }
     *GS_REACH(g->b->growing, location, g->b->growing_n) = 1;
@@ -198,6 +219,10 @@ static void on_process_end(void *self, uint32_t process, int64_t end_ns)
     struct gs_growths *g = self;
     (void)process;
     (void)end_ns;
+    for (size_t i = g->from; i < gs_run_locations(g->b->run); i++) {
+        uint32_t series = gs_run_location(g->b->run, (uint32_t)i)->series;
+        *GS_REACH(g->end_bytes, series, g->end_bytes_n) += g->sites[i].live;
+    }
     for (size_t i = g->from; i < gs_run_locations(g->b->run); i++) {
         if (g->sites[i].stayed >= MIN_STAYED) {
             reach(&g->sites[i], PIECES);
@@ -237,5 +262,6 @@ void gs_growths_finish(struct gs_growths *g)
     }
     free(g->list);
     free(g->sites);
+    free(g->end_bytes);
     free(g);
 }

@@ -44,6 +44,20 @@ struct gs_trace gs_trace_of(struct gs_builder *b, uint32_t stack)
     return trace;
 }
 
+const char *gs_site_path(struct gs_builder *b, const struct gs_site *site)
+{
+    char here[512], caller[512] = "";
+    if (site->caller) {
+        struct gs_site c = {.known = true,
+                            .function = site->caller->function,
+                            .file = site->caller->file,
+                            .line = site->caller->line};
+        gs_site_text(&c, caller, sizeof caller);
+    }
+    gs_site_text(site, here, sizeof here);
+    return gs_arena_printf(b->arena, "%s%s%s", here, *caller ? ", called from " : "", caller);
+}
+
 const char *gs_bytes_text(struct gs_builder *b, double bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};

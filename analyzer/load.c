@@ -246,6 +246,14 @@ static int64_t last_event(struct gs_database *db)
     return last;
 }
 
+static int64_t last_alloc(struct gs_database *db)
+{
+    sqlite3_stmt *st = gs_prepare(db, "SELECT alloc_ns FROM allocation ORDER BY id DESC LIMIT 1");
+    int64_t at = sqlite3_step(st) == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
+    sqlite3_finalize(st);
+    return at < 0 ? 0 : at;
+}
+
 bool gs_load(struct gs_run *run, size_t database, char *error, size_t error_size)
 {
     struct load l = {.run = run, .db = &run->databases[database], .database = database};
@@ -260,6 +268,7 @@ bool gs_load(struct gs_run *run, size_t database, char *error, size_t error_size
     }
     for (size_t i = first; ok && i < run->processes_n; i++) {
         struct gs_process *p = &run->processes[i];
+        p->last_alloc_ns = last_alloc(l.db);
         if (p->end_ns == GS_UNKNOWN) {
             p->end_ns = last_event(l.db);
         }

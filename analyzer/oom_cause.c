@@ -24,10 +24,10 @@ static int64_t least(int64_t a, int64_t b)
 }
 
 /* What a process pays for being on the device at all, as far as it can be told from the others' use: at
- * most a GiB, and at most a tenth of a small device. */
+ * most a GiB, and at most a quarter of a small device. */
 static int64_t context_of(const facts *f)
 {
-    int64_t most = known(f->total) ? least(context_most, f->total / 10) : context_most;
+    int64_t most = known(f->total) ? least(context_most, f->total / 4) : context_most;
     return known(f->outside_first) ? least(f->outside_first, most) : most;
 }
 
@@ -114,18 +114,8 @@ struct words {
 
 static const char *place(struct words *w, uint32_t stack)
 {
-    char here[512], caller[512] = "";
     uint32_t number = gs_site_number(w->b, stack); /* first: it may move b->sites */
-    const struct gs_site *site = &w->b->sites[number];
-    if (site->caller) {
-        struct gs_site c = {.known = true,
-                            .function = site->caller->function,
-                            .file = site->caller->file,
-                            .line = site->caller->line};
-        gs_site_text(&c, caller, sizeof caller);
-    }
-    gs_site_text(site, here, sizeof here);
-    return TEXT(w, "%s%s%s", here, *caller ? ", called from " : "", caller);
+    return gs_site_path(w->b, &w->b->sites[number]);
 }
 
 static const char *asked(struct words *w)
@@ -188,7 +178,7 @@ static void say_leak(struct words *w)
     double per_step = f->growing_count ? (double)f->growing_heaviest / (double)f->growing_count : 0;
     w->v->verdict =
         TEXT(w, "memory grew until it was full: %s of %s live come from %u call path%s that kept growing, "
-                "foremost %s (%llu times %s, never freed)",
+                "foremost %s (%llu times %s, all still held)",
              SIZE(w, f->growing), SIZE(w, f->live), f->growing_sites, f->growing_sites == 1 ? "" : "s",
              place(w, f->growing_stack), (unsigned long long)f->growing_count, SIZE(w, per_step));
     advise(w, TEXT(w, "what is allocated at %s stays referenced: store a number or a detached copy on the host "

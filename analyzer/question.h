@@ -26,6 +26,8 @@ struct gs_builder {
 /* Number of the stack's site in b->sites. GS_NONE as stack is a site too: the unknown one. */
 uint32_t gs_site_number(struct gs_builder *b, uint32_t stack);
 struct gs_trace gs_trace_of(struct gs_builder *b, uint32_t stack);
+/* "a.py:3 in f, called from b.py:7 in g" in the arena. */
+const char *gs_site_path(struct gs_builder *b, const struct gs_site *site);
 /* "1.50 GiB" in the arena. */
 const char *gs_bytes_text(struct gs_builder *b, double bytes);
 

@@ -133,8 +133,9 @@ struct gs_leak { /* never freed while recorded */
     struct gs_trace stack;
 };
 
-/* Live bytes of a call path that rose steadily over the run. A step is one allocation there that was
- * never freed: without marks, nothing else is known about the program's own steps. */
+/* Live bytes of a call path that rose steadily over the run. A step is one allocation there that stayed
+ * (to the last fatal OOM, else to the last allocation of the process): without marks, nothing else is
+ * known about the program's own steps. */
 struct gs_growth {
     uint32_t process;
     int device;

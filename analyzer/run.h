@@ -62,6 +62,7 @@ struct gs_process {
     const char *host, *command, *cwd, *exe, *python_version; /* NULL unknown */
     int64_t start_real_ns;   /* GS_UNKNOWN */
     int64_t end_ns;          /* the orderly end, or the last event seen; never unknown */
+    int64_t last_alloc_ns;   /* the last allocation: after it there is only tear-down; 0 none */
     bool complete;           /* ended in order */
     bool recording;          /* still alive and writing when it was read */
     uint64_t lost_events;
