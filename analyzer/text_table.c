@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/text.h"
 
 #define GAP 2
 
@@ -61,16 +60,36 @@ static int room_of(const int *width, int n, const struct term *term, int indent)
     return room < 10 ? 10 : room;
 }
 
-static void print_last(const struct table *t, const struct table_row *row, int n, int room, bool utf8,
+/* Bytes of `text` that make a line: up to a blank, or cut where a word alone is too long. */
+static size_t line_of(const char *text, int room)
+{
+    size_t fits = term_fit(text, room), at = fits;
+
+    if (!text[fits])
+        return fits;
+    while (at > 0 && text[at] != ' ')
+        at--;
+    return at ? at : fits;
+}
+
+static void print_last(const struct table *t, const struct table_row *row, int n, int room, int start,
                        FILE *out)
 {
     char text[1024];
 
-    if (row->item && t->last)
+    if (row->item && t->last) {
         t->last(t->self, row->item, text, sizeof text, room);
-    else
-        text_elide(text, sizeof text, cell_of(row, n - 1), room, utf8);
-    fputs(text, out);
+        fputs(text, out);
+        return;
+    }
+    for (const char *p = cell_of(row, n - 1); *p;) {
+        size_t length = line_of(p, room);
+        fprintf(out, "%.*s", (int)length, p);
+        p += length;
+        p += strspn(p, " ");
+        if (*p)
+            fprintf(out, "\n%*s", start, "");
+    }
 }
 
 static void print_cell(FILE *out, const char *text, int width, bool left)
@@ -109,7 +128,9 @@ void table_print(struct table *t, const struct term *term, int indent, FILE *out
 
     for (int c = 0; c < n; c++)
         width[c] = width_of(t, c);
-    int room = room_of(width, n, term, indent);
+    int room = room_of(width, n, term, indent), start = indent;
+    for (int c = 0; c < n - 1; c++)
+        start += width[c] + GAP;
     if (t->n)
         print_head(t, term, indent, width, out);
     for (size_t i = 0; i < t->n; i++) {
@@ -117,7 +138,7 @@ void table_print(struct table *t, const struct term *term, int indent, FILE *out
         fprintf(out, "%*s", indent, "");
         for (int c = 0; c < n - 1; c++)
             print_cell(out, cell_of(row, c), width[c], t->left[c]);
-        print_last(t, row, n, room, term->utf8, out);
+        print_last(t, row, n, room, start, out);
         fprintf(out, "\n%s", row->below ? row->below : "");
         free_row(row);
     }

@@ -17,7 +17,7 @@ struct table_row {
  * the right, except those marked in `left`. */
 struct table {
     /* Writes the last cell of a row, at most `columns` wide: how much that is, is known only when all
-     * rows are there. NULL: the last cells are texts, cut in the middle where they are too long. */
+     * rows are there. NULL: the last cells are texts, wrapped where they are too long. */
     void (*last)(const void *self, const void *item, char *out, size_t size, int columns);
     const void *self;
     const char *head[TABLE_COLUMNS]; /* NULL ends the columns; "" no heading */

@@ -187,5 +187,5 @@ void view_text_advice(const struct view_text *v)
         next(v, "--native", path, "with the calls that led to each place");
     next(v, "--json", path, "for scripts");
     if (!r->budget.present)
-        next(v, "--params 7B", path, "beside what such a model needs");
+        next(v, "--params N", path, "beside what a model of N parameters needs");
 }

@@ -1,6 +1,7 @@
 /* Waiting for the GPU, and copies, by line. */
 #include <math.h>
 #include <stdio.h>
+#include "analyzer/text.h"
 #include "analyzer/units.h"
 #include "analyzer/view_text_parts.h"
 
@@ -14,17 +15,44 @@ static const char *sync_word(const struct gs_sync_site *s)
 
     if (s->pattern)
         return s->pattern;
+    if (s->kind == GS_SYNC_IMPLICIT && s->api && *s->api)
+        return s->api; /* cudaFree: its name says more than that it waited */
     return s->kind < sizeof words / sizeof *words ? words[s->kind] : "?";
+}
+
+/* Below that many columns the place needs what the time of each call and long words take. */
+#define NARROW 100
+#define KIND_COLUMNS 18
+
+static void wait_rows(const struct view_text *v, size_t shown)
+{
+    bool narrow = v->term.width < NARROW;
+    struct table t = {SITES(v),
+                      .head = {"waited", "share", "times", narrow ? "for" : "each", narrow ? "line" : "for",
+                               narrow ? NULL : "line"},
+                      .left = {false, false, false, narrow, true, true}};
+
+    for (size_t i = 0; i < shown; i++) {
+        const struct gs_sync_site *s = &v->report->syncs[i];
+        char waited[UNITS_TEXT], share[UNITS_TEXT], count[UNITS_TEXT], each[UNITS_TEXT], clean[96], kind[96];
+        term_clean(clean, sizeof clean, sync_word(s), v->term.utf8);
+        text_elide(kind, sizeof kind, clean, narrow ? KIND_COLUMNS : 2 * KIND_COLUMNS, v->term.utf8);
+        format_seconds(each, s->count ? s->blocked_s / (double)s->count : NAN);
+        const char *cells[] = {format_seconds(waited, s->blocked_s), format_share(share, s->share),
+                               format_count(count, s->count), narrow ? kind : each, kind};
+        table_add(&t, cells, &s->site);
+    }
+    table_print(&t, &v->term, INDENT, v->out);
 }
 
 void view_text_waits(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
-    struct table t = {SITES(v), .head = {"waited", "share", "times", "each", "for", "line"},
-                      .left = {false, false, false, false, true, true}};
     char all[UNITS_TEXT], share[UNITS_TEXT];
     size_t shown = r->syncs_n < v->top ? r->syncs_n : v->top;
 
+    if (!shown && !r->devices_n)
+        return;
     if (!shown) {
         view_heading(v, TERM_BOLD, "Waiting for the GPU", ": no call waited");
         return;
@@ -32,17 +60,7 @@ void view_text_waits(const struct view_text *v)
     view_heading(v, TERM_BOLD, "Waiting for the GPU", ": %s, %s of the run%s",
                  format_seconds(all, r->sync_blocked_s), format_share(share, r->sync_share),
                  r->sync_share > 1 ? " (threads waited at the same time)" : "");
-    for (size_t i = 0; i < shown; i++) {
-        const struct gs_sync_site *s = &r->syncs[i];
-        char waited[UNITS_TEXT], count[UNITS_TEXT], each[UNITS_TEXT], kind[64];
-        term_clean(kind, sizeof kind, sync_word(s), v->term.utf8);
-        const char *cells[] = {format_seconds(waited, s->blocked_s), format_share(share, s->share),
-                               format_count(count, s->count),
-                               format_seconds(each, s->count ? s->blocked_s / (double)s->count : NAN),
-                               kind};
-        table_add(&t, cells, &s->site);
-    }
-    table_print(&t, &v->term, INDENT, v->out);
+    wait_rows(v, shown);
     view_more(v, r->syncs_total, shown);
 }
 

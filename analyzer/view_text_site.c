@@ -9,6 +9,7 @@
 
 #define FRAMES_SHOWN 16
 #define LINE_MAX_BYTES 1024
+#define WHOLE 400 /* columns: nothing is cut */
 
 /* Words from column `at` on; the lines after the first start at `hang`. */
 static void wrap(const struct view_text *v, int hang, int at, const char *text)
@@ -74,27 +75,16 @@ static void place(const struct view_text *v, char *out, size_t size, const struc
                   int columns)
 {
     char path[LINE_MAX_BYTES], tail[32] = "";
+    const char *file = s->file ? s->file : "?", *slash = strrchr(file, '/');
 
     if (s->line > 0)
         snprintf(tail, sizeof tail, ":%d", s->line);
     else if (s->kind == GS_FRAME_NATIVE && !s->function)
         snprintf(tail, sizeof tail, "+0x%llx", (unsigned long long)s->offset);
-    text_path(path, sizeof path, s->file ? s->file : "?", cwd_of(v), columns - (int)strlen(tail),
-              v->term.utf8);
+    if (s->kind == GS_FRAME_NATIVE && s->line <= 0 && slash)
+        file = slash + 1; /* a library is known by its name */
+    text_path(path, sizeof path, file, cwd_of(v), columns - (int)strlen(tail), v->term.utf8);
     text_put(out, size, "%s%s", path, tail);
-}
-
-/* "train.py:34  step" in at most `columns`. */
-static void place_and_function(const struct view_text *v, char *out, size_t size,
-                               const struct gs_site *s, int columns)
-{
-    char where[LINE_MAX_BYTES], function[LINE_MAX_BYTES] = "";
-
-    place(v, where, sizeof where, s, s->function ? columns * 2 / 3 : columns);
-    int room = columns - term_columns(where) - 2;
-    if (s->function && room >= 6)
-        text_function(function, sizeof function, s->function, room, v->term.utf8);
-    text_put(out, size, "%s%s%s", where, *function ? "  " : "", function);
 }
 
 static struct gs_site site_of(const struct gs_frame *f)
@@ -107,24 +97,48 @@ static struct gs_site site_of(const struct gs_frame *f)
                             .offset = f->offset};
 }
 
+/* "train.py:34  step" in at most `columns`. A place that fits is not cut for the function's sake. */
+static void place_and_function(const struct view_text *v, char *out, size_t size,
+                               const struct gs_site *s, int columns)
+{
+    char where[LINE_MAX_BYTES], function[LINE_MAX_BYTES] = "";
+
+    place(v, where, sizeof where, s, WHOLE);
+    if (term_columns(where) > columns)
+        place(v, where, sizeof where, s, s->function ? columns * 2 / 3 : columns);
+    int room = columns - term_columns(where) - 2;
+    if (s->function && room >= 6)
+        text_function(function, sizeof function, s->function, room, v->term.utf8);
+    text_put(out, size, "%s%s%s", where, *function ? "  " : "", function);
+}
+
+/* With who called it. Where not all fits, the functions go first, the caller's before its own: the
+ * lines say more. False: not even the two places fit. */
+static bool site_and_caller(const struct view_text *v, char *out, size_t size, const struct gs_site *s,
+                            int columns)
+{
+    static const bool with[][2] = {{true, true}, {true, false}, {false, false}};
+    const char *arrow = v->term.utf8 ? "  ← " : "  <- ";
+    struct gs_site up = site_of(s->caller);
+    char own[LINE_MAX_BYTES], caller[LINE_MAX_BYTES];
+
+    for (size_t i = 0; i < sizeof with / sizeof *with; i++) {
+        (with[i][0] ? place_and_function : place)(v, own, sizeof own, s, WHOLE);
+        (with[i][1] ? place_and_function : place)(v, caller, sizeof caller, &up, WHOLE);
+        if (term_columns(own) + term_columns(arrow) + term_columns(caller) <= columns) {
+            text_put(out, size, "%s%s%s", own, arrow, caller);
+            return true;
+        }
+    }
+    return false;
+}
+
 char *view_site(const struct view_text *v, char *out, size_t size, const struct gs_site *s, int columns)
 {
-    char caller[LINE_MAX_BYTES], site[LINE_MAX_BYTES];
-    const char *arrow = v->term.utf8 ? "  ← " : "  <- ";
-
-    if (!s->known) {
-        snprintf(out, size, "(no stack recorded)");
-        return out;
-    }
-    /* A helper's line says little without who called it. */
-    int room = s->caller && columns >= 40 ? columns * 4 / 10 - term_columns(arrow) : 0;
-    place_and_function(v, site, sizeof site, s, room ? columns * 6 / 10 : columns);
-    if (room) {
-        struct gs_site up = site_of(s->caller);
-        place_and_function(v, caller, sizeof caller, &up,
-                           columns - term_columns(site) - term_columns(arrow));
-    }
-    text_put(out, size, "%s%s%s", site, room ? arrow : "", room ? caller : "");
+    if (!s->known)
+        text_put(out, size, "(no stack recorded)");
+    else if (!s->caller || !site_and_caller(v, out, size, s, columns))
+        place_and_function(v, out, size, s, columns);
     return out;
 }
 

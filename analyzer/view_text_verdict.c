@@ -24,42 +24,35 @@ static const char *cause_words(enum gs_cause cause)
     return cause < GS_CAUSES && words[cause] ? words[cause] : "unknown";
 }
 
-static bool ends_in(const char *text, const char *end)
+/* How the number of a piece of evidence is to be read, by its key. */
+static void evidence_value(const struct gs_evidence *e, char out[UNITS_TEXT])
 {
-    size_t n = strlen(text), m = strlen(end);
+    size_t n = strlen(e->key);
 
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
-static void evidence_value(const struct gs_evidence *e, char *out, size_t size)
-{
-    char text[UNITS_TEXT];
-
-    if (e->is_text)
-        snprintf(out, size, "%s", e->text ? e->text : "?");
-    else if (isnan(e->value))
-        snprintf(out, size, "?");
-    else if (ends_in(e->key, "_bytes"))
-        snprintf(out, size, "%s", view_bytes(text, (int64_t)e->value));
-    else if (ends_in(e->key, "_s"))
-        snprintf(out, size, "%s", format_seconds(text, e->value));
-    else if (ends_in(e->key, "_share"))
-        snprintf(out, size, "%s", format_share(text, e->value));
+    if (isnan(e->value))
+        snprintf(out, UNITS_TEXT, "?");
+    else if (strstr(e->key, "bytes"))
+        view_bytes(out, (int64_t)e->value);
+    else if (strstr(e->key, "share") || strcmp(e->key, "turnover") == 0)
+        format_share(out, e->value);
+    else if (n > 2 && strcmp(e->key + n - 2, "_s") == 0)
+        format_seconds(out, e->value);
     else
-        snprintf(out, size, "%.6g", e->value);
+        snprintf(out, UNITS_TEXT, "%.6g", e->value);
 }
 
 static void evidence(const struct view_text *v, const struct gs_oom_verdict *o)
 {
-    struct table t = {.head = {"", ""}, .left = {true, true}};
+    struct table t = {.head = {"", ""}};
 
     for (size_t i = 0; i < o->evidence_n; i++) {
-        char raw[1024], clean[1024], value[1024], what[256];
-        evidence_value(&o->evidence[i], raw, sizeof raw);
-        term_clean(what, sizeof what, o->evidence[i].what, v->term.utf8);
-        text_elide(value, sizeof value, term_clean(clean, sizeof clean, raw, v->term.utf8),
-                   v->term.width - term_columns(what) - 2 * INDENT - 2, v->term.utf8);
-        const char *cells[] = {what, value};
+        const struct gs_evidence *e = &o->evidence[i];
+        char value[UNITS_TEXT] = "", raw[1024], what[1024];
+        if (!e->is_text)
+            evidence_value(e, value);
+        snprintf(raw, sizeof raw, "%s%s%s", e->what, e->is_text ? ": " : "",
+                 e->is_text ? (e->text ? e->text : "?") : "");
+        const char *cells[] = {value, term_clean(what, sizeof what, raw, v->term.utf8)};
         table_add(&t, cells, NULL);
     }
     if (t.n)
@@ -68,13 +61,24 @@ static void evidence(const struct view_text *v, const struct gs_oom_verdict *o)
     table_print(&t, &v->term, 2 * INDENT, v->out);
 }
 
-/* The rows of a list of sites: bytes, share of `whole`, count, place. */
+/* Whether the list of what was live at the peak, which follows, is the list of this moment: nothing
+ * much came or went between the two. */
+static bool peak_says_it(const struct gs_report *r, const struct gs_oom_verdict *o)
+{
+    for (size_t i = 0; i < r->peaks_n; i++) {
+        const struct gs_peak *p = &r->peaks[i];
+        if (p->process == o->process && p->device == o->device && p->layer == o->live_layer)
+            return fabs(p->time_s - o->time_s) <= 0.02 * r->duration_s;
+    }
+    return false;
+}
+
 static void live(const struct view_text *v, const struct gs_oom_verdict *o)
 {
     struct table t = {SITES(v), .head = {"bytes", "count", "line"}};
     size_t shown = o->live_n < v->top ? o->live_n : v->top;
 
-    if (!shown)
+    if (!shown || peak_says_it(v->report, o))
         return;
     fprintf(v->out, "  %sLive at that moment%s (%s)\n", term_style(&v->term, TERM_BOLD),
             term_style(&v->term, TERM_PLAIN), view_layer(o->live_layer));

@@ -85,7 +85,7 @@ static void fill_memory(void)
                                                        : (500 + 7 * (i / 10 * 10 + 10)) * MIB};
         enum gs_series_layer word = layer ? GS_SERIES_TENSOR : GS_SERIES_DEVICE;
         peaks[layer] = (struct gs_peak){.device = 0, .layer = word, .bytes = (layer ? 1780 : 1900) * MIB,
-                                        .time_s = 3.2, .count = 240, .end_bytes = 1700 * MIB,
+                                        .time_s = 3.3, .count = 240, .end_bytes = 1700 * MIB,
                                         .by_stack = stacks, .by_stack_n = 1, .by_stack_total = 30,
                                         .by_site = sites, .by_site_n = 3, .by_site_total = 12};
         timelines[layer] = (struct gs_timeline){.device = 0, .layer = word, .points = points[layer], .n = 200};
@@ -275,7 +275,7 @@ static void colour_only_where_asked(void **state)
 
 static void an_empty_report_prints(void **state)
 {
-    struct gs_report r = {.lost_first_s = NAN, .complete = true};
+    struct gs_report r = {.lost_first_s = NAN, .complete = true, .devices = &device, .devices_n = 1};
     char *text = print(&r, (struct term){false, false, 80}, false);
 
     (void)state;
