@@ -282,6 +282,8 @@ static inline uint32_t ev_capture(struct ev_program *p, int t)
     }
     if (p->stacks[t] && ev_below(&p->random, 8))
         return 1 + ev_below(&p->random, p->stacks[t]);
+    if (ev_below(&p->random, 100) == 0) /* a number that is not defined (any more) */
+        return p->stacks[t] + 1 + ev_below(&p->random, 20);
     uint32_t frames[6] = {0}, depth = 1 + ev_below(&p->random, 5);
     for (uint32_t i = 0; i < depth; i++) {
         if (p->frames[t] && ev_below(&p->random, 3)) {

@@ -1,0 +1,731 @@
+/* The spool: what is written comes out once and in order, whatever the threads, the disk and other
+ * processes do. */
+#include "tests/unit/events.h"
+#include "schema/record.h"
+#include "schema/spool_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+static char *folder;
+static char path[300];
+
+static uint64_t clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void create(struct gs_spool *s, const char *where)
+{
+    int error = gs_spool_create(s, where, "run", "command", 1, 2);
+    if (error)
+        fail_msg("%s", strerror(error));
+}
+
+static uint32_t taken(const struct gs_spool *s)
+{
+    uint32_t n = 0;
+    for (int i = 0; i < GS_SPOOL_MAP_WORDS; i++)
+        n += (uint32_t)__builtin_popcountll(s->header->taken[i]);
+    return n;
+}
+
+/* A mark that carries a number, padded to `bytes`. */
+static bool put(struct gs_writer *w, uint64_t time, uint32_t number, uint32_t bytes)
+{
+    struct gs_rec_name *r = gs_writer_reserve(w, bytes);
+    if (!r)
+        return false;
+    memset(r, 0, sizeof *r);
+    r->rec.size = (uint16_t)bytes;
+    r->rec.type = GS_REC_MARK;
+    r->rec.time_ns = time;
+    r->number = number;
+    gs_writer_commit(w, bytes);
+    return true;
+}
+
+static uint32_t number_of(const struct gs_rec *rec)
+{
+    assert_int_equal(rec->type, GS_REC_MARK);
+    return ((const struct gs_rec_name *)rec)->number;
+}
+
+/* ---------------------------------------------------------------- one thread */
+
+static void in_and_out(void **state)
+{
+    struct gs_spool s;
+    struct gs_writer w;
+    create(&s, NULL);
+    gs_writer_open(&w, &s);
+    assert_int_equal(w.thread, 1);
+    struct gs_reader *r = gs_reader_open(&s, NULL, 0);
+    gs_reader_poll(r, 100, false);
+    uint32_t thread = 0, next = 0, highest = 0;
+    assert_null(gs_reader_next(r, &thread));
+    for (uint32_t i = 0; i < 200000; i++) { /* 6 MiB through a few chunks */
+        assert_true(put(&w, i, i, 32 + i % 5 * 8));
+        if (i % 1000)
+            continue;
+        gs_reader_poll(r, (uint64_t)i + 2000000, false);
+        for (const struct gs_rec *rec; (rec = gs_reader_next(r, &thread)); next++)
+            assert_int_equal(number_of(rec), next);
+        assert_int_equal(next, i + 1);
+        assert_int_equal(thread, 1);
+        gs_reader_release(r);
+        highest = taken(&s) > highest ? taken(&s) : highest;
+    }
+    assert_true(highest <= 3);
+    assert_true(gs_reader_fill(r) < 0.01);
+    assert_int_equal(gs_reader_damaged(r), 0);
+    gs_writer_close(&w);
+    gs_reader_poll(r, 0, true);
+    while (gs_reader_next(r, &thread))
+        next++;
+    assert_int_equal(next, 200000 + 1); /* and the reset at its end */
+    gs_reader_release(r);
+    assert_int_equal(taken(&s), 0);
+    gs_reader_close(r);
+    gs_spool_close(&s);
+}
+
+static void too_large(void **state)
+{
+    struct gs_spool s;
+    struct gs_writer w;
+    create(&s, NULL);
+    gs_writer_open(&w, &s);
+    assert_null(gs_writer_reserve(&w, GS_CHUNK_BYTES / 2 + 8));
+    assert_null(gs_writer_reserve(&w, GS_CHUNK_BYTES + 4));
+    for (int i = 0; i < 10; i++)
+        assert_true(put(&w, 1, 1, GS_CHUNK_BYTES / 2));
+    assert_int_equal(taken(&s), 10);
+    gs_spool_close(&s);
+}
+
+/* Only what is below the watermark, and a busy thread holds it back. */
+static void order(void **state)
+{
+    const uint64_t ms = 1000000;
+    struct gs_spool s;
+    struct gs_writer a, b;
+    uint32_t thread;
+    create(&s, NULL);
+    gs_writer_open(&a, &s);
+    gs_writer_open(&b, &s);
+    struct gs_reader *r = gs_reader_open(&s, NULL, 0);
+    put(&a, 10 * ms, 1, 32);
+    put(&b, 11 * ms, 2, 32);
+    put(&b, 30 * ms, 4, 32);
+    gs_reader_poll(r, 20 * ms, false);
+    assert_int_equal(number_of(gs_reader_next(r, &thread)), 1);
+    assert_int_equal(number_of(gs_reader_next(r, &thread)), 2);
+    assert_null(gs_reader_next(r, &thread)); /* 30 ms is to come */
+    gs_writer_busy(&a);                      /* it takes its time: 25 ms */
+    put(&b, 31 * ms, 5, 32);
+    gs_reader_poll(r, 40 * ms, false);
+    assert_null(gs_reader_next(r, &thread));
+    assert_true(put(&a, 25 * ms, 3, 32));
+    gs_reader_poll(r, 40 * ms, false);
+    for (uint32_t i = 3; i <= 5; i++)
+        assert_int_equal(number_of(gs_reader_next(r, &thread)), i);
+    gs_writer_busy(&a);
+    gs_writer_idle(&a); /* no event came of it */
+    put(&b, 50 * ms, 6, 32);
+    gs_reader_poll(r, 60 * ms, false);
+    assert_int_equal(number_of(gs_reader_next(r, &thread)), 6);
+    /* a copy sorts by its end: its start lies far behind what has been read */
+    ev_copy(&a, 10 * ms, 1, 2, 3, 60 * ms, 0, 0, 0);
+    put(&b, 69 * ms, 7, 32);
+    put(&b, 71 * ms, 8, 32);
+    gs_reader_poll(r, 80 * ms, false);
+    assert_int_equal(number_of(gs_reader_next(r, &thread)), 7);
+    assert_int_equal(gs_reader_next(r, &thread)->type, GS_REC_COPY);
+    assert_int_equal(number_of(gs_reader_next(r, &thread)), 8);
+    assert_null(gs_reader_next(r, &thread));
+    gs_reader_close(r);
+    gs_spool_close(&s);
+}
+
+/* Definitions come right before their event, and not before it is known. */
+static void definitions(void **state)
+{
+    const uint64_t ms = 1000000;
+    struct gs_spool s;
+    struct gs_writer a, b;
+    uint32_t thread;
+    create(&s, NULL);
+    gs_writer_open(&a, &s);
+    gs_writer_open(&b, &s);
+    struct gs_reader *r = gs_reader_open(&s, NULL, 0);
+    gs_writer_busy(&a);
+    ev_python(&a, 1, "f", "x.py", 1);
+    assert_int_equal(a.chunk->busy, GS_BUSY); /* its event is still to come */
+    put(&b, 5 * ms, 2, 32);
+    put(&b, 9 * ms, 4, 32);
+    gs_reader_poll(r, 20 * ms, false);
+    assert_null(gs_reader_next(r, &thread));
+    put(&a, 7 * ms, 3, 32);
+    assert_int_equal(a.chunk->busy, 0);
+    gs_reader_poll(r, 20 * ms, false);
+    assert_int_equal(number_of(gs_reader_next(r, &thread)), 2);
+    assert_int_equal(gs_reader_next(r, &thread)->type, GS_REC_FRAME_PYTHON);
+    assert_int_equal(thread, 1);
+    assert_int_equal(number_of(gs_reader_next(r, &thread)), 3);
+    assert_int_equal(number_of(gs_reader_next(r, &thread)), 4);
+    /* what no event follows: the process's are read, the thread's are not */
+    ev_python(&a, 2, "g", "x.py", 1);
+    ev_named(&a, GS_REC_API, 0, 1, "cudaMalloc");
+    gs_reader_poll(r, 30 * ms, false);
+    assert_null(gs_reader_next(r, &thread));
+    gs_writer_close(&a);
+    gs_reader_poll(r, 30 * ms, false);
+    assert_int_equal(gs_reader_next(r, &thread)->type, GS_REC_API);
+    assert_int_equal(gs_reader_next(r, &thread)->type, GS_REC_RESET);
+    assert_null(gs_reader_next(r, &thread));
+    gs_reader_release(r);
+    assert_int_equal(taken(&s), 1); /* a's chunk came back although its last words were skipped */
+    gs_reader_close(r);
+    gs_spool_close(&s);
+}
+
+static void many_threads_one_after_another(void **state)
+{
+    struct gs_spool s;
+    uint32_t thread, count = 0;
+    create(&s, NULL);
+    struct gs_reader *r = gs_reader_open(&s, NULL, 0);
+    for (uint32_t i = 1; i < GS_SPOOL_THREADS + 10; i++) {
+        struct gs_writer w;
+        gs_writer_open(&w, &s);
+        bool ok = put(&w, i, i, 32);
+        assert_int_equal(ok, i < GS_SPOOL_THREADS); /* beyond that they are refused, and counted */
+        gs_writer_close(&w);
+        if (i % 500 == 0 || i >= GS_SPOOL_THREADS) {
+            gs_reader_poll(r, 2000000 + i, false);
+            while (gs_reader_next(r, &thread))
+                count++;
+            gs_reader_release(r);
+            assert_int_equal(taken(&s), 0);
+        }
+    }
+    assert_int_equal(count, 2 * (GS_SPOOL_THREADS - 1));
+    assert_int_equal(gs_reader_damaged(r), 0);
+    gs_reader_close(r);
+    gs_spool_close(&s);
+}
+
+/* ---------------------------------------------------------------- when it is full */
+
+static void full(void **state)
+{
+    struct gs_spool s;
+    struct gs_writer w;
+    uint32_t thread, written = 0;
+    create(&s, NULL);
+    gs_writer_open(&w, &s);
+    errno = 4711;
+    while (put(&w, written, written, GS_CHUNK_BYTES / 4)) /* nobody drains: no waiting */
+        written++;
+    assert_int_equal(errno, 4711);
+    assert_true(written >= GS_SPOOL_CHUNKS * 3);
+    assert_int_equal(s.failed, 0);
+    gs_spool_lost(&s, 99);
+    gs_spool_lost(&s, 100);
+    assert_int_equal(s.header->lost, 2);
+    assert_int_equal(s.header->lost_first_ns, 99);
+    struct gs_reader *r = gs_reader_open(&s, NULL, 0);
+    assert_true(gs_reader_fill(r) == 1.0);
+    gs_reader_poll(r, 10000000, false);
+    for (uint32_t i = 0; i < written; i++)
+        assert_int_equal(number_of(gs_reader_next(r, &thread)), i);
+    gs_reader_release(r);
+    assert_true(put(&w, written, written, 32));
+    /* a drain that hangs costs one wait, not one an event */
+    atomic_store(&s.drain_alive, 1);
+    while (!s.stuck)
+        put(&w, written, written, GS_CHUNK_BYTES / 2);
+    uint64_t begin = clock_ns();
+    for (int i = 0; i < 100; i++)
+        assert_false(put(&w, 1, 1, GS_CHUNK_BYTES / 2));
+    assert_true(clock_ns() - begin < 50000000);
+    gs_reader_poll(r, 10000000, false);
+    while (gs_reader_next(r, &thread))
+        ;
+    gs_reader_release(r);
+    assert_true(put(&w, written, written, GS_CHUNK_BYTES / 2));
+    assert_int_equal(s.stuck, 0);
+    gs_spool_end(&s, 55);
+    assert_false(put(&w, 1, 1, 32));
+    assert_int_equal(s.header->closed, 1);
+    gs_reader_close(r);
+    gs_spool_close(&s);
+}
+
+/* ---------------------------------------------------------------- threads at once */
+
+#define THREADS 4
+
+static struct shared {
+    struct gs_spool spool;
+    uint32_t events;
+    uint32_t bytes;
+    atomic_uint running;
+} shared;
+
+static void *writing(void *unused)
+{
+    struct gs_writer w;
+    gs_writer_open(&w, &shared.spool);
+    for (uint32_t i = 0; i < shared.events; i++) {
+        gs_writer_busy(&w);
+        uint64_t now = clock_ns();
+        if (i % 7 == 0) /* definitions in between */
+            ev_python(&w, 1, "f", "x.py", 1);
+        if (!put(&w, now, i, shared.bytes)) {
+            print_message("no room\n");
+            abort();
+        }
+    }
+    gs_writer_close(&w);
+    atomic_fetch_sub(&shared.running, 1);
+    return NULL;
+}
+
+static void together(uint32_t events, uint32_t bytes, const char *where)
+{
+    pthread_t threads[THREADS];
+    uint32_t next[THREADS + 1] = {0}, late = 0;
+    create(&shared.spool, where);
+    shared.events = events;
+    shared.bytes = bytes;
+    shared.running = THREADS;
+    atomic_store(&shared.spool.drain_alive, 1);
+    struct gs_reader *r = gs_reader_open(&shared.spool, NULL, 0);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, writing, NULL), 0);
+    uint64_t total = 0, last = 0;
+    for (bool final = false; !final;) {
+        final = shared.running == 0;
+        gs_reader_poll(r, clock_ns(), final);
+        uint32_t thread;
+        for (const struct gs_rec *rec; (rec = gs_reader_next(r, &thread));) {
+            if (rec->type != GS_REC_MARK)
+                continue;
+            assert_int_equal(number_of(rec), next[thread]++);
+            late += rec->time_ns < last;
+            last = rec->time_ns > last ? rec->time_ns : last;
+            total++;
+        }
+        gs_reader_release(r);
+        usleep(200);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(total, (uint64_t)events * THREADS);
+    assert_int_equal(gs_reader_damaged(r), 0);
+    /* Threads that waited for room may come late (see spool_read.c); else none does. */
+    if (events * bytes < GS_CHUNK_BYTES * 50)
+        assert_int_equal(late, 0);
+    print_message("%u threads, %u records of %u bytes each: %u late\n", THREADS, events, bytes, late);
+    gs_reader_close(r);
+    gs_spool_close(&shared.spool);
+    if (where)
+        assert_int_equal(unlink(where), 0);
+}
+
+static void threads_at_once(void **state)
+{
+    for (int i = 0; i < 10; i++)
+        together(20000, 80, NULL);
+    together(300000, 64, path);
+    together(10000, 8192, path); /* ten times the spool: they wait for the drain */
+}
+
+/* ---------------------------------------------------------------- the file */
+
+static void creation(void **state)
+{
+    struct gs_spool s, other;
+    errno = 4711;
+    create(&s, path);
+    assert_int_equal(errno, 4711);
+    assert_true(s.fd >= 500);
+    assert_int_equal(fcntl(s.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    assert_int_equal(gs_spool_create(&other, path, "", "", 0, 0), EEXIST);
+    assert_int_equal(errno, 4711);
+    assert_int_equal(gs_spool_create(&other, "/nonexistent/x", "", "", 0, 0), ENOENT);
+    char command[400];
+    snprintf(command, sizeof command, "test $(ls '%s' | wc -l) = 1", folder);
+    assert_int_equal(system(command), 0); /* no temporary file stays */
+    struct stat st;
+    assert_int_equal(fstat(s.fd, &st), 0);
+    assert_true(st.st_blocks * 512 < 100000); /* sparse */
+    struct gs_writer w;
+    gs_writer_open(&w, &s);
+    assert_true(put(&w, 1, 1, 32));
+    assert_int_equal(fstat(s.fd, &st), 0);
+    assert_true(st.st_blocks * 512 >= 1000000 && st.st_blocks * 512 < 2000000);
+    gs_spool_close(&s);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void header(void **state)
+{
+    struct gs_spool s, t;
+    char error[200];
+    create(&s, path);
+    assert_int_equal(gs_spool_open(&t, path, error, sizeof error), 0);
+    assert_string_equal(t.header->run_id, "run");
+    assert_string_equal(t.header->command, "command");
+    assert_int_equal(t.header->pid, getpid());
+    assert_int_equal(t.header->start_mono_ns, 1);
+    assert_int_equal(t.header->start_real_ns, 2);
+    gs_spool_close(&t);
+    s.header->version++;
+    assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EINVAL);
+    assert_non_null(strstr(error, "another gpuspy"));
+    s.header->version--;
+    memset(s.header->command, 'x', sizeof s.header->command);
+    assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EINVAL);
+    s.header->magic[0] = 'x';
+    assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EINVAL);
+    assert_string_equal(error, "not a gpuspy spool");
+    assert_int_equal(truncate(path, 100), 0);
+    assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EINVAL);
+    assert_int_equal(gs_spool_open(&t, folder, error, sizeof error), EISDIR);
+    assert_int_equal(gs_spool_open(&t, "/nonexistent", error, sizeof error), ENOENT);
+    gs_spool_close(&s);
+    assert_int_equal(unlink(path), 0);
+}
+
+/* Runs fn in a child that then stays until told to go; returns its pid. */
+static pid_t child(void (*fn)(void), int *leave)
+{
+    int ready[2], go[2];
+    char byte = 0;
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(go), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(go[1]);
+        fn();
+        if (write(ready[1], &byte, 1) != 1 || read(go[0], &byte, 1) < 0)
+            _exit(1);
+        _exit(0);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    close(go[0]);
+    *leave = go[1];
+    return pid;
+}
+
+static void let_go(pid_t pid, int leave)
+{
+    close(leave);
+    waitpid(pid, NULL, 0);
+}
+
+static struct gs_spool of_child;
+static void create_in_child(void)
+{
+    if (gs_spool_create(&of_child, path, "run", "", 0, 0))
+        _exit(9);
+}
+static void create_and_lose_lock(void)
+{
+    create_in_child();
+    close(of_child.fd); /* a daemon closes all descriptors */
+}
+static void create_and_fork(void)
+{
+    create_in_child();
+    if (fork() == 0) { /* outlives its parent, and has the mapping */
+        sleep(3);
+        _exit(0);
+    }
+}
+static void create_and_exec(void)
+{
+    if (fork() == 0) {
+        create_in_child();
+        execlp("sleep", "sleep", "2", (char *)NULL);
+        _exit(9);
+    }
+    usleep(300000);
+}
+
+static void owner(void **state)
+{
+    int leave;
+    assert_int_equal(gs_spool_owner(path), 0); /* there is none */
+    pid_t pid = child(create_in_child, &leave);
+    assert_int_equal(gs_spool_owner(path), pid);
+    let_go(pid, leave);
+    assert_int_equal(gs_spool_owner(path), 0);
+    unlink(path);
+    pid = child(create_and_lose_lock, &leave);
+    assert_int_equal(gs_spool_owner(path), pid);
+    let_go(pid, leave);
+    assert_int_equal(gs_spool_owner(path), 0);
+    unlink(path);
+    pid = child(create_and_fork, &leave);
+    assert_int_equal(gs_spool_owner(path), pid);
+    let_go(pid, leave);
+    assert_int_equal(gs_spool_owner(path), 0);
+    unlink(path);
+    pid = child(create_and_exec, &leave); /* the process lives on as another program */
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(gs_spool_owner(path), 0);
+    let_go(pid, leave);
+    unlink(path);
+}
+
+static void a_forked_child(void **state)
+{
+    struct gs_spool s;
+    struct gs_writer w;
+    create(&s, path);
+    gs_writer_open(&w, &s);
+    assert_true(put(&w, 1, 1, 32));
+    pid_t pid = fork();
+    if (pid == 0) {
+        gs_spool_close(&s);
+        _exit(0);
+    }
+    waitpid(pid, NULL, 0);
+    assert_true(put(&w, 2, 2, 32));
+    pid = fork();
+    if (pid == 0) /* still ours, as another process sees it */
+        _exit(gs_spool_owner(path) == (uint32_t)getppid() ? 0 : 1);
+    int status;
+    waitpid(pid, &status, 0);
+    assert_int_equal(status, 0);
+    gs_spool_close(&s);
+    unlink(path);
+}
+
+/* ---------------------------------------------------------------- no room on disk */
+
+static void limit_on_file_size(void **state)
+{
+    pid_t pid = fork();
+    if (pid == 0) { /* SIGXFSZ would kill it */
+        struct rlimit limit = {1 << 20, 1 << 20};
+        struct gs_spool s;
+        setrlimit(RLIMIT_FSIZE, &limit);
+        _exit(gs_spool_create(&s, path, "", "", 0, 0) == EFBIG ? 0 : 1);
+    }
+    int status;
+    waitpid(pid, &status, 0);
+    assert_int_equal(status, 0);
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
+static void full_disk(void **state)
+{
+    char small[320], where[340];
+    snprintf(small, sizeof small, "%s/small", folder);
+    snprintf(where, sizeof where, "%s/run.db.spool", small);
+    assert_int_equal(mkdir(small, 0777), 0);
+    if (mount("none", small, "tmpfs", 0, "size=3m")) {
+        print_message("(no right to mount a small disk: %s)\n", strerror(errno));
+        rmdir(small);
+        skip();
+    }
+    struct gs_spool s;
+    struct gs_writer w;
+    uint32_t written = 0, thread;
+    create(&s, where);
+    gs_writer_open(&w, &s);
+    atomic_store(&s.drain_alive, 1);
+    while (put(&w, written, written, 1024))
+        written++;
+    assert_int_equal(s.failed, ENOSPC);
+    assert_true(written > 2500 && written < 3100);
+    struct gs_reader *r = gs_reader_open(&s, NULL, 0);
+    gs_reader_poll(r, 0, true);
+    for (uint32_t i = 0; i < written; i++)
+        assert_int_equal(number_of(gs_reader_next(r, &thread)), i);
+    assert_null(gs_reader_next(r, &thread));
+    gs_reader_close(r);
+    gs_spool_close(&s);
+    assert_int_equal(umount(small), 0);
+    rmdir(small);
+}
+
+/* ---------------------------------------------------------------- damage */
+
+static void read_damaged(uint64_t *random)
+{
+    struct gs_spool s;
+    char error[200];
+    if (gs_spool_open(&s, path, error, sizeof error))
+        return;
+    struct gs_progress start[4] = {{0}};
+    for (int i = 0; i < 4 && ev_below(random, 2); i++)
+        start[i] = (struct gs_progress){ev_below(random, 10), ev_below(random, 40000), ev_random(random)};
+    struct gs_reader *r = gs_reader_open(&s, start, 4);
+    struct gs_store *store = ev_below(random, 4) ? NULL : ev_store(":memory:");
+    for (int i = 0; i < 3; i++) {
+        gs_reader_poll(r, ev_below(random, 2) ? 1u << 30 : UINT64_MAX, i == 2);
+        const struct gs_rec *rec;
+        uint32_t thread, n = 0;
+        while ((rec = gs_reader_next(r, &thread)) && n++ < 1000000) {
+            assert_true(rec->size >= sizeof *rec && thread > 0);
+            if (store)
+                assert_int_equal(gs_store_add(store, thread, rec), 0);
+        }
+        assert_true(n < 1000000);
+        if (store && gs_store_commit(store, r))
+            fail_msg("%s", gs_store_error(store));
+        if (i)
+            gs_reader_release(r);
+    }
+    gs_store_close(store);
+    gs_reader_close(r);
+    gs_spool_close(&s);
+    unlink(":memory:");
+}
+
+static void damage(void **state)
+{
+    struct gs_spool s;
+    static struct ev_program p;
+    uint64_t random = 99;
+    create(&s, path);
+    ev_start(&p, &s, 3);
+    for (int i = 0; i < 3000; i++)
+        ev_step(&p);
+    size_t size = gs_spool_chunk_offset(12);
+    uint8_t *good = malloc(size), *bad = malloc(size);
+    memcpy(good, s.map, size);
+    gs_spool_close(&s);
+    assert_int_equal(chdir(folder), 0);
+    for (int round = 0; round < 500; round++) {
+        memcpy(bad, good, size);
+        for (uint32_t flips = 1 + ev_below(&random, 40); flips; flips--) {
+            uint32_t chunk = ev_below(&random, 12);
+            size_t at = ev_below(&random, 3) == 0 ? ev_below(&random, 192) + 8 /* header */
+                        : ev_below(&random, 2)
+                            ? gs_spool_chunk_offset(chunk) + ev_below(&random, 64)
+                            : gs_spool_chunk_offset(chunk) + ev_below(&random, GS_CHUNK_BYTES);
+            bad[at] = ev_below(&random, 2) ? (uint8_t)ev_random(&random) : bad[at] ^ 1 << ev_below(&random, 8);
+        }
+        FILE *f = fopen(path, "w");
+        size_t n = ev_below(&random, 4) ? size : ev_below(&random, (uint32_t)size);
+        assert_int_equal(fwrite(bad, 1, n, f), n);
+        fclose(f);
+        read_damaged(&random);
+    }
+    free(good);
+    free(bad);
+    unlink(path);
+}
+
+/* A record that was damaged ends its chunk; the others are read. */
+static void one_damaged_record(void **state)
+{
+    struct gs_spool s;
+    struct gs_writer a, b;
+    uint32_t thread, n = 0;
+    create(&s, NULL);
+    gs_writer_open(&a, &s);
+    gs_writer_open(&b, &s);
+    for (uint32_t i = 0; i < 3000; i++) {
+        put(&a, i, i, 32);
+        put(&b, i, i, 32);
+    }
+    struct gs_rec *rec = (void *)((uint8_t *)gs_spool_chunk(&s, 0) + 64 + 100 * 32);
+    rec->size = 0;
+    struct gs_reader *r = gs_reader_open(&s, NULL, 0);
+    gs_reader_poll(r, 0, true);
+    while (gs_reader_next(r, &thread))
+        n++;
+    assert_int_equal(gs_reader_damaged(r), 1);
+    assert_int_equal(n, 6000 - ((GS_CHUNK_BYTES - 64) / 32 - 100));
+    gs_reader_close(r);
+    gs_spool_close(&s);
+}
+
+/* ---------------------------------------------------------------- cost */
+
+static void cost(void **state)
+{
+    struct gs_spool s;
+    struct gs_writer w;
+    uint32_t thread;
+    create(&s, path);
+    gs_writer_open(&w, &s);
+    struct gs_reader *r = gs_reader_open(&s, NULL, 0);
+    uint64_t write_ns = 0, read_ns = 0, n = 0;
+    for (int round = 0; round < 40; round++) {
+        uint64_t begin = clock_ns();
+        for (uint32_t i = 0; i < 50000; i++) {
+            gs_writer_busy(&w);
+            put(&w, n + i, i, 56);
+        }
+        uint64_t middle = clock_ns();
+        gs_reader_poll(r, 1ull << 40, false);
+        while (gs_reader_next(r, &thread))
+            n++;
+        gs_reader_release(r);
+        write_ns += middle - begin;
+        read_ns += clock_ns() - middle;
+    }
+    assert_int_equal(n, 2000000);
+    print_message("a record of 56 bytes: %.1f ns to write, %.1f ns to read\n", (double)write_ns / (double)n,
+                  (double)read_ns / (double)n);
+    gs_reader_close(r);
+    gs_spool_close(&s);
+    unlink(path);
+}
+
+static int setup(void **state)
+{
+    folder = ev_folder();
+    snprintf(path, sizeof path, "%s/run.db.spool", folder);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    ev_remove_folder(folder);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(in_and_out),
+        cmocka_unit_test(too_large),
+        cmocka_unit_test(order),
+        cmocka_unit_test(definitions),
+        cmocka_unit_test(many_threads_one_after_another),
+        cmocka_unit_test(full),
+        cmocka_unit_test(threads_at_once),
+        cmocka_unit_test(creation),
+        cmocka_unit_test(header),
+        cmocka_unit_test(owner),
+        cmocka_unit_test(a_forked_child),
+        cmocka_unit_test(limit_on_file_size),
+        cmocka_unit_test(full_disk),
+        cmocka_unit_test(one_damaged_record),
+        cmocka_unit_test(damage),
+        cmocka_unit_test(cost),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
