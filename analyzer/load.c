@@ -229,8 +229,7 @@ static bool load_table(struct load *l, size_t table, char *error, size_t error_s
 static int64_t last_event(struct gs_database *db)
 {
     static const char *const queries[] = {
-        "SELECT max(alloc_ns, alloc_ns + coalesce(life_ns, 0)) FROM allocation "
-        "ORDER BY id DESC LIMIT 1",
+        "SELECT alloc_ns + coalesce(life_ns, 0) FROM allocation ORDER BY id DESC LIMIT 1",
         "SELECT start_ns + blocked_ns FROM copy ORDER BY id DESC LIMIT 1",
         "SELECT start_ns + blocked_ns FROM sync ORDER BY id DESC LIMIT 1",
         "SELECT time_ns FROM oom ORDER BY id DESC LIMIT 1",
