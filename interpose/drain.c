@@ -1,9 +1,11 @@
 #include "interpose/drain.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -21,12 +23,14 @@
 #define COMMIT_FILL 0.25    /* … or the spool this full, for only a commit gives chunks back */
 #define BATCH 20000         /* records between two looks at who else wants the lock */
 #define STUCK_S 20          /* without any progress the end is given up */
+#define ALONE_LOOKS 10      /* idle looks between two checks whether anybody else is left */
 
 static struct {
     pthread_t thread;
     pthread_mutex_t lock; /* held while the store or the reader is used */
     pthread_cond_t wake;
     bool running, stop;
+    bool alone; /* the program's threads are all gone, the process ends with ours */
     bool failed; /* the store cannot go on: what is in the spool stays there */
     struct gs_spool *spool;
     struct gs_store *store;
@@ -127,9 +131,25 @@ static unsigned next_wait(unsigned ms, int records)
     return records > 1000 ? WAIT_MIN_MS : ms;
 }
 
+/* A main thread that ends by pthread_exit leaves the process to the other threads, and the last of
+ * them to go ends it. We must not be the one that keeps it alive. */
+static bool nobody_else(void)
+{
+    char text[512];
+    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    if (len <= 0) return false;
+    text[len] = 0;
+    char *field = strrchr(text, ')'); /* "pid (name) state …": 18 fields on is the thread count */
+    if (!field || field[1] != ' ' || field[2] != 'Z') return false;
+    for (int i = 0; field && i < 18; i++) field = strchr(field + 1, ' ');
+    return field && strtol(field, NULL, 10) == 2; /* the main thread, undead, and this one */
+}
+
 static void *run(void *unused)
 {
-    unsigned ms = WAIT_MIN_MS;
+    unsigned ms = WAIT_MIN_MS, idle = 0;
     prctl(PR_SET_NAME, "gpuspy");
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE); /* on Linux: of this thread alone */
     pthread_mutex_lock(&drain.lock);
@@ -137,6 +157,13 @@ static void *run(void *unused)
         int records = read_all(false);
         if (records < 0) break;
         ms = next_wait(ms, records);
+        idle = records ? 0 : idle + 1;
+        if (idle % ALONE_LOOKS == ALONE_LOOKS - 1 && nobody_else()) {
+            /* libc now calls exit in this thread, and that gs_drain_stop */
+            drain.alone = true;
+            pthread_mutex_unlock(&drain.lock);
+            return NULL;
+        }
         wait_ms(ms);
     }
     if (!drain.failed) finish();
@@ -170,7 +197,7 @@ int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
     pthread_condattr_destroy(&attr);
     drain.spool = spool;
     drain.store = store;
-    drain.stop = drain.failed = false;
+    drain.stop = drain.failed = drain.alone = false;
     drain.committed_ns = 0;
     drain.reader = gs_reader_open(spool, NULL, 0);
     if (!drain.reader) return ENOMEM;
@@ -187,6 +214,10 @@ int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
 /* Waits for the thread as long as it gets on. */
 static bool join(void)
 {
+    if (drain.alone) {
+        if (!drain.failed) finish();
+        return true;
+    }
     for (;;) {
         const uint64_t before = atomic_load(&drain.progress);
         struct timespec until;
