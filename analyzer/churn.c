@@ -30,7 +30,7 @@ static void on_process_start(void *self, uint32_t process)
     c->warm_ns = gs_run_processes(c->b->run, &n)[process].end_ns / 10;
 }
 
-static void on_free(void *self, const struct gs_lifetime *life)
+static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
     struct gs_churns *c = self;
     if (life->layer != GS_LAYER_DEVICE || life->space == GS_SPACE_POOL || life->alloc_ns < c->warm_ns) {

@@ -22,17 +22,16 @@
 enum { PIECES = 64, WARM = 7, QUARTER = PIECES - PIECES / 4, MIN_SAMPLES = 8, MIN_STAYED = 4 };
 static const double min_fit = 0.8, min_share = 0.005;
 
-struct site_growth { /* by location */
+struct site_growth { /* by location; what every event needs comes first */
     uint32_t piece;  /* the one that `least` is of */
-    uint32_t first;  /* piece of the first allocation */
-    bool seen;
+    uint32_t first;  /* piece of the first allocation, plus 1; 0 none yet */
     int64_t live, least;
+    uint64_t stayed;
+    int64_t stayed_bytes, first_ns, last_ns;
     uint32_t samples, rises, falls;
     double x, y, xx, xy, yy;
     int64_t first_least, last_least, quarter_least;
     bool has_quarter;
-    uint64_t stayed;
-    int64_t stayed_bytes, first_ns, last_ns;
 };
 
 struct gs_growths {
@@ -43,13 +42,15 @@ struct gs_growths {
     size_t end_bytes_n;
     size_t from; /* first location of the process now replayed */
     int64_t end_ns, piece_ns;
+    uint32_t piece; /* the one of the last event, which ends before next_ns */
+    int64_t next_ns;
     struct gs_growth *list;
     size_t n, cap;
 };
 
 static void sample(struct site_growth *s, uint32_t piece, int64_t value)
 {
-    if (piece < WARM || piece <= s->first) {
+    if (piece < WARM || piece < s->first) {
         return;
     }
     double x = piece, y = (double)value;
@@ -81,20 +82,24 @@ static inline void reach(struct site_growth *s, uint32_t piece)
     }
 }
 
-static inline uint32_t piece_of(const struct gs_growths *g, int64_t ns)
+/* Events come in order of time. */
+static inline uint32_t piece_of(struct gs_growths *g, int64_t ns)
 {
-    uint64_t piece = (uint64_t)ns / (uint64_t)g->piece_ns;
-    return piece < PIECES ? (uint32_t)piece : PIECES - 1;
+    while (ns >= g->next_ns && g->piece < PIECES - 1) {
+        g->piece++;
+        g->next_ns = gs_add(g->next_ns, g->piece_ns);
+    }
+    return g->piece;
 }
 
-static void on_alloc(void *self, const struct gs_lifetime *life)
+static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
     struct gs_growths *g = self;
     struct site_growth *s = GS_REACH(g->sites, life->location, g->sites_cap);
     uint32_t piece = piece_of(g, life->alloc_ns);
-    if (!s->seen) {
-        s->seen = true;
-        s->first = s->piece = piece;
+    if (!s->first) {
+        s->first = piece + 1;
+        s->piece = piece;
     }
     reach(s, piece);
     s->live += life->bytes;
@@ -106,7 +111,7 @@ static void on_alloc(void *self, const struct gs_lifetime *life)
     }
 }
 
-static void on_free(void *self, const struct gs_lifetime *life)
+static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
     struct gs_growths *g = self;
     struct site_growth *s = &g->sites[life->location];
@@ -137,6 +142,8 @@ static void on_process_start(void *self, uint32_t process)
     g->from = gs_run_locations(g->b->run);
     g->end_ns = end_of(g->b->run, process);
     g->piece_ns = g->end_ns / PIECES + 1;
+    g->next_ns = g->piece_ns;
+    g->piece = 0;
 }
 
 /* Qualified names end in these: `Module._apply`. */

@@ -47,9 +47,8 @@ static struct card *card(struct gs_memory *m, int device)
     return c;
 }
 
-static void on_event(struct gs_memory *m, const struct gs_lifetime *life, int64_t now_ns)
+static inline void on_event(struct gs_memory *m, const struct gs_series *s, int64_t alloc_ns)
 {
-    const struct gs_series *s = gs_run_series(m->b->run, life->series);
     struct card *c = s->layer == GS_SERIES_DEVICE || s->layer == GS_SERIES_TENSOR ? card(m, s->device) : NULL;
     if (!c) {
         return;
@@ -61,23 +60,23 @@ static void on_event(struct gs_memory *m, const struct gs_lifetime *life, int64_
         return;
     }
     c->live = s->live_bytes;
-    if (c->live >= c->peak_live && now_ns == life->alloc_ns) {
+    if (c->live >= c->peak_live && alloc_ns >= 0) {
         c->peak_live = c->live;
         c->peak_tensor = c->tensor;
         c->peak_reserved = c->reserved;
-        c->peak_ns = now_ns;
+        c->peak_ns = alloc_ns;
         c->outside_after = GS_UNKNOWN;
     }
 }
 
-static void on_alloc(void *self, const struct gs_lifetime *life)
+static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
-    on_event(self, life, life->alloc_ns);
+    on_event(self, series, life->alloc_ns);
 }
 
-static void on_free(void *self, const struct gs_lifetime *life)
+static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
-    on_event(self, life, -1);
+    on_event(self, series, -1);
 }
 
 static void on_reserved(void *self, const struct gs_reserved *reserved)

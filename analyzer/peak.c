@@ -53,12 +53,12 @@ static inline void change(struct gs_peaks *p, const struct gs_lifetime *life, in
     }
 }
 
-static void on_alloc(void *self, const struct gs_lifetime *life)
+static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
     change(self, life, life->bytes, 1);
 }
 
-static void on_free(void *self, const struct gs_lifetime *life)
+static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
     change(self, life, -life->bytes, -1);
 }

@@ -54,7 +54,8 @@ void *gs_list(struct gs_builder *b, void *work, size_t n, size_t size,
 
 /* Zeroed room for element `index` in an array that grows with what it is indexed by. */
 void *gs_reach(void *p, size_t index, size_t *cap, size_t size);
-#define GS_REACH(p, index, cap) ((p) = gs_reach((p), (index), &(cap), sizeof *(p)), &(p)[index])
+#define GS_REACH(p, index, cap)                                                                        \
+    ((index) < (cap) ? &(p)[index] : ((p) = gs_reach((p), (index), &(cap), sizeof *(p)), &(p)[index]))
 
 struct gs_peaks;
 struct gs_peaks *gs_peaks_start(struct gs_builder *b, struct gs_observer *observer);

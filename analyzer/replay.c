@@ -1,6 +1,6 @@
 /* The events of a run in order of time, in one pass over the rows.
  *
- * A row is a lifetime: in order of id the rows are in order of allocation, and a min-heap of the frees
+ * A row is a lifetime: in order of id the rows are in order of allocation, and a heap of the frees
  * to come gives the other half. So memory is bounded by what is live at once, whatever the length. The
  * small tables (failures, samples, PyTorch's reserved total) are merged in.
  */
@@ -14,10 +14,28 @@ struct pending {
     uint32_t slot;
 };
 
+/* The frees to come, in a radix heap: time only goes forward, so what is pending can be kept in 64
+ * buckets by the highest bit in which its time differs from that of the last free. A push is an append; a
+ * free moves down through ever smaller buckets, sequentially, without a branch that cannot be predicted. */
+struct bucket {
+    struct pending *list;
+    size_t n, cap;
+    int64_t least;
+};
+
+enum { BUCKETS = 64 };
+
+struct call { /* one observer's interest in one kind of event */
+    void *self;
+    void (*tell)(void *self, const struct gs_lifetime *life, const struct gs_series *series);
+};
+
 struct gs_replay {
     struct gs_run *run;
     const struct gs_observer *observers;
     size_t observers_n;
+    struct call *on_alloc, *on_free;
+    size_t on_alloc_n, on_free_n;
     uint32_t process;
     int64_t now;
     /* live lifetimes; a slot not in use has location GS_NONE */
@@ -25,8 +43,10 @@ struct gs_replay {
     size_t live_n, live_cap;
     uint32_t *spare;
     size_t spare_n, spare_cap;
-    struct pending *heap;
-    size_t heap_n, heap_cap;
+    struct bucket buckets[BUCKETS];
+    uint64_t filled; /* bit b: buckets[b] is not empty */
+    int64_t last_ns; /* what the buckets are relative to */
+    int64_t free_ns; /* the earliest free, GS_NEVER */
     /* where the small tables are; side_ns is the earliest of the three */
     size_t oom, sample, reserved;
     int64_t side_ns;
@@ -40,42 +60,44 @@ struct gs_replay {
         }                                                                                              \
     }
 
-/* --- the heap of frees: four children a node, for fewer cache misses than two ---------------------- */
+/* --- frees to come ----------------------------------------------------------------------------- */
 
-/* At equal times the slot decides, so that the order does not depend on the heap's history. */
-static inline bool before(struct pending a, struct pending b)
+static inline void pending_push(struct gs_replay *r, struct pending p)
 {
-    return a.free_ns < b.free_ns || (a.free_ns == b.free_ns && a.slot < b.slot);
+    uint64_t differs = (uint64_t)p.free_ns ^ (uint64_t)r->last_ns;
+    unsigned b = differs ? 64 - (unsigned)__builtin_clzll(differs) : 0; /* at most 63: times are positive */
+    struct bucket *bucket = &r->buckets[b];
+    bucket->least = bucket->n && bucket->least < p.free_ns ? bucket->least : p.free_ns;
+    *GS_PUSH(bucket->list, bucket->n, bucket->cap) = p;
+    r->filled |= (uint64_t)1 << b;
 }
 
-static void heap_push(struct gs_replay *r, struct pending p)
+static inline void pending_earliest(struct gs_replay *r)
 {
-    (void)GS_PUSH(r->heap, r->heap_n, r->heap_cap);
-    size_t at = r->heap_n - 1;
-    while (at && before(p, r->heap[(at - 1) / 4])) {
-        r->heap[at] = r->heap[(at - 1) / 4];
-        at = (at - 1) / 4;
-    }
-    r->heap[at] = p;
+    r->free_ns = r->filled ? r->buckets[__builtin_ctzll(r->filled)].least : GS_NEVER;
 }
 
-static void heap_pop(struct gs_replay *r)
+/* The slot of the earliest free. Called only once time has come so far: what is pushed later is later. */
+static uint32_t pending_pop(struct gs_replay *r)
 {
-    struct pending last = r->heap[--r->heap_n];
-    size_t at = 0;
-    for (;;) {
-        size_t child = at * 4 + 1, least = child;
-        size_t end = child + 4 < r->heap_n ? child + 4 : r->heap_n;
-        for (size_t i = child + 1; i < end; i++) {
-            least = before(r->heap[i], r->heap[least]) ? i : least;
+    unsigned b = (unsigned)__builtin_ctzll(r->filled);
+    struct bucket *bucket = &r->buckets[b];
+    if (b > 0) {
+        size_t n = bucket->n;
+        r->last_ns = bucket->least;
+        r->filled &= ~((uint64_t)1 << b);
+        bucket->n = 0;
+        for (size_t i = 0; i < n; i++) { /* all go to lower buckets, at least one to the lowest */
+            pending_push(r, bucket->list[i]);
         }
-        if (child >= r->heap_n || !before(r->heap[least], last)) {
-            break;
-        }
-        r->heap[at] = r->heap[least];
-        at = least;
+        bucket = &r->buckets[0];
     }
-    r->heap[at] = last;
+    uint32_t slot = bucket->list[--bucket->n].slot;
+    if (bucket->n == 0) {
+        r->filled &= ~(uint64_t)1;
+    }
+    pending_earliest(r);
+    return slot;
 }
 
 /* --- the small tables -------------------------------------------------------------------------- */
@@ -127,11 +149,10 @@ static void side_start(struct gs_replay *r)
 
 static void end_life(struct gs_replay *r)
 {
-    uint32_t slot = r->heap[0].slot;
+    uint32_t slot = pending_pop(r);
     struct gs_lifetime *life = &r->live[slot];
     struct gs_location *l = &r->run->locations[life->location];
     struct gs_series *s = &r->run->series[life->series];
-    heap_pop(r);
     r->now = life->free_ns > r->now ? life->free_ns : r->now;
     l->live_bytes -= life->bytes;
     l->live_count--;
@@ -139,7 +160,9 @@ static void end_life(struct gs_replay *r)
     s->live_count--;
     s->frees++;
     s->freed_bytes = gs_add(s->freed_bytes, life->bytes);
-    TELL(r, free, life);
+    for (size_t i = 0; i < r->on_free_n; i++) {
+        r->on_free[i].tell(r->on_free[i].self, life, s);
+    }
     life->location = GS_NONE;
     *GS_PUSH(r->spare, r->spare_n, r->spare_cap) = slot;
 }
@@ -148,10 +171,9 @@ static void end_life(struct gs_replay *r)
 static void advance(struct gs_replay *r, int64_t until)
 {
     for (;;) {
-        int64_t free_ns = r->heap_n ? r->heap[0].free_ns : GS_NEVER;
-        if (r->side_ns < free_ns && r->side_ns < until) {
+        if (r->side_ns < r->free_ns && r->side_ns < until) {
             side_tell(r);
-        } else if (r->heap_n && free_ns <= until) {
+        } else if (r->free_ns <= until && r->free_ns != GS_NEVER) {
             end_life(r);
         } else {
             return;
@@ -195,10 +217,29 @@ static uint32_t location_at(struct gs_run *run, uint32_t series, uint32_t stack)
     return *at;
 }
 
+/* Aligned, so that a lifetime is in one cache line. */
+static void live_room(struct gs_replay *r)
+{
+    if (r->live_n < r->live_cap) {
+        return;
+    }
+    size_t cap = r->live_cap ? r->live_cap * 2 : 1024;
+    struct gs_lifetime *grown = aligned_alloc(sizeof *grown, cap * sizeof *grown);
+    if (!grown) {
+        grown = gs_realloc(NULL, cap, sizeof *grown);
+    }
+    if (r->live_n) {
+        memcpy(grown, r->live, r->live_n * sizeof *grown);
+    }
+    free(r->live);
+    r->live = grown;
+    r->live_cap = cap;
+}
+
 static void begin_life(struct gs_replay *r, struct gs_lifetime *life)
 {
     struct gs_run *run = r->run;
-    life->series = series_at(run, life->process, life->device, series_layer[life->layer][life->space]);
+    life->series = series_at(run, r->process, life->device, series_layer[life->layer][life->space]);
     struct gs_series *s = &run->series[life->series];
     if (s->live_bytes > GS_BYTES_MAX - life->bytes) {
         r->damaged++;
@@ -215,46 +256,54 @@ static void begin_life(struct gs_replay *r, struct gs_lifetime *life)
     r->now = life->alloc_ns > r->now ? life->alloc_ns : r->now;
     uint32_t slot = r->spare_n ? r->spare[--r->spare_n] : (uint32_t)r->live_n;
     if (slot == r->live_n) {
-        (void)GS_PUSH(r->live, r->live_n, r->live_cap);
+        live_room(r);
+        r->live_n++;
     }
     r->live[slot] = *life;
     if (life->free_ns != GS_NEVER) {
-        heap_push(r, (struct pending){life->free_ns, slot});
+        pending_push(r, (struct pending){life->free_ns, slot});
+        r->free_ns = life->free_ns < r->free_ns ? life->free_ns : r->free_ns;
     }
-    TELL(r, alloc, &r->live[slot]);
+    for (size_t i = 0; i < r->on_alloc_n; i++) {
+        r->on_alloc[i].tell(r->on_alloc[i].self, &r->live[slot], s);
+    }
 }
 
 /* --- rows -------------------------------------------------------------------------------------- */
 
-enum { KIND, ADDRESS, BYTES, ALLOC_NS, LIFE_NS, STREAM, ALLOC_STACK };
-static const char rows[] =
-    "SELECT kind, address, bytes, alloc_ns, life_ns, stream, alloc_stack_id FROM allocation ORDER BY id";
+/* An aggregate function that is called for each row, in order of id as the table is scanned: no trip
+ * through sqlite3_step and its locks for each row and column, which is three times as fast. Addresses are
+ * needed only where a heap map may be asked for. */
+enum { KIND, BYTES, ALLOC_NS, LIFE_NS, ALLOC_STACK, ADDRESS, STREAM };
+static const char rows[] = "SELECT gs_row(kind, bytes, alloc_ns, life_ns, alloc_stack_id) FROM allocation "
+                           "NOT INDEXED";
+static const char rows_with_addresses[] =
+    "SELECT gs_row(kind, bytes, alloc_ns, life_ns, alloc_stack_id, address, stream) FROM allocation NOT INDEXED";
 
 /* `kind` is unpacked here (GS_ALLOCATION_KIND): reading the generated columns costs several times as much. */
-static bool read_row(struct gs_replay *r, struct gs_database *db, sqlite3_stmt *st,
+static bool read_row(struct gs_replay *r, const struct gs_database *db, int n, sqlite3_value **v,
                      struct gs_lifetime *life)
 {
-    int64_t kind = sqlite3_column_int64(st, KIND);
+    int64_t kind = sqlite3_value_int64(v[KIND]);
     *life = (struct gs_lifetime){
-        .stack = gs_ids_get(&db->stacks, sqlite3_column_int64(st, ALLOC_STACK)),
-        .process = r->process,
+        .stack = gs_ids_get(&db->stacks, sqlite3_value_int64(v[ALLOC_STACK])),
         .thread = (uint32_t)(kind >> 23) + 1,
         .api = kind >> 12 & 2047,
         .device = (int16_t)((kind >> 5 & 127) - 1),
         .layer = kind & 3,
         .space = kind >> 2 & 7,
-        .bytes = sqlite3_column_int64(st, BYTES),
-        .alloc_ns = sqlite3_column_int64(st, ALLOC_NS),
+        .bytes = sqlite3_value_int64(v[BYTES]),
+        .alloc_ns = sqlite3_value_int64(v[ALLOC_NS]),
         .free_ns = GS_NEVER,
-        .address = (uint64_t)sqlite3_column_int64(st, ADDRESS),
-        .stream = (uint64_t)sqlite3_column_int64(st, STREAM),
+        .address = n > ADDRESS ? (uint64_t)sqlite3_value_int64(v[ADDRESS]) : 0,
+        .stream = n > STREAM ? (uint64_t)sqlite3_value_int64(v[STREAM]) : 0,
     };
     if (life->bytes < 0 || life->bytes > GS_BYTES_MAX) {
         r->damaged++;
         return false;
     }
-    if (sqlite3_column_type(st, LIFE_NS) != SQLITE_NULL) {
-        int64_t age = sqlite3_column_int64(st, LIFE_NS);
+    if (sqlite3_value_type(v[LIFE_NS]) != SQLITE_NULL) {
+        int64_t age = sqlite3_value_int64(v[LIFE_NS]);
         r->damaged += age < 0;
         life->free_ns = gs_add(life->alloc_ns, age < 0 ? 0 : age);
     }
@@ -271,32 +320,50 @@ static bool wanted(const struct gs_run *run, const struct gs_lifetime *life)
     return !run->options.by_device || life->device < 0 || life->device == run->options.device;
 }
 
+static void on_row(sqlite3_context *context, int n, sqlite3_value **v)
+{
+    struct gs_replay *r = sqlite3_user_data(context);
+    struct gs_lifetime life;
+    if (!read_row(r, &r->run->databases[r->run->processes[r->process].database], n, v, &life) ||
+        !wanted(r->run, &life)) {
+        return;
+    }
+    if (r->side_ns < life.alloc_ns || r->free_ns <= life.alloc_ns) {
+        advance(r, life.alloc_ns);
+    }
+    begin_life(r, &life);
+}
+
+static void on_rows_end(sqlite3_context *context)
+{
+    sqlite3_result_null(context);
+}
+
 static bool replay_rows(struct gs_replay *r, struct gs_database *db, char *error, size_t error_size)
 {
-    sqlite3_stmt *st = gs_prepare(db, rows);
+    sqlite3_stmt *st = NULL;
+    if (sqlite3_create_function(db->db, "gs_row", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, r, NULL, on_row,
+                                on_rows_end) == SQLITE_OK) {
+        st = gs_prepare(db, r->run->ooms_n ? rows_with_addresses : rows);
+    }
     if (!st) {
         return gs_database_bad(db, error, error_size);
     }
-    int rc;
-    struct gs_lifetime life;
-    while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
-        if (!read_row(r, db, st, &life) || !wanted(r->run, &life)) {
-            continue;
-        }
-        if (r->side_ns < life.alloc_ns || (r->heap_n && r->heap[0].free_ns <= life.alloc_ns)) {
-            advance(r, life.alloc_ns);
-        }
-        begin_life(r, &life);
-    }
-    bool ok = rc == SQLITE_DONE || gs_database_bad(db, error, error_size);
+    int rc = sqlite3_step(st);
+    bool ok = rc == SQLITE_ROW || gs_database_bad(db, error, error_size);
     sqlite3_finalize(st);
     return ok;
 }
 
 static void forget_live(struct gs_replay *r)
 {
-    r->live_n = r->spare_n = r->heap_n = 0;
-    r->now = 0;
+    r->live_n = r->spare_n = 0;
+    for (size_t i = 0; i < BUCKETS; i++) {
+        r->buckets[i].n = 0;
+    }
+    r->filled = 0;
+    r->last_ns = r->now = 0;
+    r->free_ns = GS_NEVER;
 }
 
 static bool replay_process(struct gs_replay *r, uint32_t process, char *error, size_t error_size)
@@ -309,8 +376,8 @@ static bool replay_process(struct gs_replay *r, uint32_t process, char *error, s
     if (!replay_rows(r, &run->databases[run->processes[process].database], error, error_size)) {
         return false;
     }
-    while (r->heap_n || r->side_ns != GS_NEVER) {
-        advance(r, r->heap_n ? r->heap[0].free_ns : GS_NEVER);
+    while (r->filled || r->side_ns != GS_NEVER) {
+        advance(r, r->filled ? r->free_ns : GS_NEVER);
     }
     int64_t end = run->processes[process].end_ns;
     TELL(r, process_end, process, end > r->now ? end : r->now);
@@ -319,10 +386,26 @@ static bool replay_process(struct gs_replay *r, uint32_t process, char *error, s
     return true;
 }
 
+static void list_calls(struct gs_replay *r)
+{
+    r->on_alloc = gs_realloc(NULL, r->observers_n, sizeof *r->on_alloc);
+    r->on_free = gs_realloc(NULL, r->observers_n, sizeof *r->on_free);
+    for (size_t i = 0; i < r->observers_n; i++) {
+        const struct gs_observer *o = &r->observers[i];
+        if (o->alloc) {
+            r->on_alloc[r->on_alloc_n++] = (struct call){o->self, o->alloc};
+        }
+        if (o->free) {
+            r->on_free[r->on_free_n++] = (struct call){o->self, o->free};
+        }
+    }
+}
+
 bool gs_run_replay(struct gs_run *run, const struct gs_observer *observers, size_t n, char *error,
                    size_t error_size)
 {
     struct gs_replay replay = {.run = run, .observers = observers, .observers_n = n};
+    list_calls(&replay);
     gs_replay_free(run);
     run->series_of = gs_realloc(NULL, run->processes_n, sizeof *run->series_of);
     memset(run->series_of, 0, run->processes_n * sizeof *run->series_of);
@@ -334,7 +417,11 @@ bool gs_run_replay(struct gs_run *run, const struct gs_observer *observers, size
     run->replay = NULL;
     free(replay.live);
     free(replay.spare);
-    free(replay.heap);
+    free(replay.on_alloc);
+    free(replay.on_free);
+    for (size_t i = 0; i < BUCKETS; i++) {
+        free(replay.buckets[i].list);
+    }
     return ok;
 }
 

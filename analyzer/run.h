@@ -178,13 +178,13 @@ uint32_t gs_stack_depth(const struct gs_run *run, uint32_t stack);
 /* The frame with its symbol looked up (once). */
 const struct gs_frame *gs_frame_named(struct gs_run *run, uint32_t stack);
 
-/* The events. A lifetime as observers see it. */
+/* The events. A lifetime as observers see it; one cache line, for millions of them are live at times. */
 struct gs_lifetime {
     uint32_t location; /* index, see gs_run_location */
     uint32_t series;
     uint32_t stack;    /* of the allocation, GS_NONE */
-    uint32_t process;
-    uint32_t thread, api;
+    uint32_t thread;
+    uint16_t api;
     int16_t device;
     uint8_t layer, space;
     int64_t bytes;     /* never negative */
@@ -192,14 +192,16 @@ struct gs_lifetime {
     int64_t free_ns;   /* GS_NEVER */
     uint64_t address, stream;
 };
+_Static_assert(sizeof(struct gs_lifetime) == 64, "a cache line");
 
 /* Called in order of time within a process, processes one after another; a free comes before an
  * allocation of the same time. Each may be NULL. */
 struct gs_observer {
     void *self;
     void (*process_start)(void *self, uint32_t process);
-    void (*alloc)(void *self, const struct gs_lifetime *life);
-    void (*free)(void *self, const struct gs_lifetime *life);
+    /* `series` with its totals after the event. */
+    void (*alloc)(void *self, const struct gs_lifetime *life, const struct gs_series *series);
+    void (*free)(void *self, const struct gs_lifetime *life, const struct gs_series *series);
     void (*oom)(void *self, const struct gs_oom *oom, size_t index);
     void (*sample)(void *self, const struct gs_sample *sample);
     void (*reserved)(void *self, const struct gs_reserved *reserved);

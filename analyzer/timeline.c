@@ -54,7 +54,7 @@ static void halve(struct line *line)
     line->shift++;
 }
 
-static inline void at(struct gs_timelines *t, uint32_t series, int64_t ns)
+static inline void at(struct gs_timelines *t, uint32_t series, int64_t live, int64_t ns)
 {
     struct line *line = GS_REACH(t->lines, series, t->lines_cap);
     if (!line->buckets) {
@@ -66,20 +66,19 @@ static inline void at(struct gs_timelines *t, uint32_t series, int64_t ns)
         halve(line);
     }
     size_t index = (size_t)(ns >> line->shift);
-    int64_t live = gs_run_series(t->b->run, series)->live_bytes;
     struct bucket now = {.used = true, .high = live, .high_ns = ns, .last = live, .last_ns = ns};
     merge(&line->buckets[index], &now);
     line->used = index + 1 > line->used ? index + 1 : line->used;
 }
 
-static void on_alloc(void *self, const struct gs_lifetime *life)
+static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
-    at(self, life->series, life->alloc_ns);
+    at(self, life->series, series->live_bytes, life->alloc_ns);
 }
 
-static void on_free(void *self, const struct gs_lifetime *life)
+static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
-    at(self, life->series, life->free_ns);
+    at(self, life->series, series->live_bytes, life->free_ns);
 }
 
 struct gs_timelines *gs_timelines_start(struct gs_builder *b, struct gs_observer *observer)
