@@ -1,0 +1,102 @@
+/* Prints the sizes and values that a caller and the simulator must agree on. Compiled once with the
+ * simulator's own types and once with the toolkit's; test_libraries compares. */
+#include "fixtures/simcuda/include/simcuda_types.h"
+
+#include <stdio.h>
+
+#define SIZE(type) printf("sizeof " #type " %zu\n", sizeof(type))
+#define AT(type, field) printf(#type "." #field " %zu\n", offsetof(type, field))
+#define VALUE(constant) printf(#constant " %lld\n", (long long)(constant))
+
+static void sizes(void)
+{
+    SIZE(CUuuid);
+    SIZE(dim3);
+    SIZE(struct cudaExtent);
+    SIZE(struct cudaPitchedPtr);
+    SIZE(struct cudaMemLocation);
+    SIZE(CUmemLocation);
+    SIZE(struct cudaMemPoolProps);
+    AT(struct cudaMemPoolProps, maxSize);
+    SIZE(CUmemPoolProps);
+    AT(CUmemPoolProps, maxSize);
+    SIZE(struct cudaPointerAttributes);
+    AT(struct cudaPointerAttributes, hostPointer);
+    SIZE(CUDA_MEMCPY2D);
+    AT(CUDA_MEMCPY2D, dstMemoryType);
+    AT(CUDA_MEMCPY2D, Height);
+    SIZE(CUdevprop);
+    SIZE(CUlaunchConfig);
+    AT(CUlaunchConfig, hStream);
+    SIZE(cudaLaunchConfig_t);
+    AT(cudaLaunchConfig_t, stream);
+    SIZE(struct cudaFuncAttributes);
+    AT(struct cudaFuncAttributes, binaryVersion);
+    SIZE(struct cudaDeviceProp);
+    AT(struct cudaDeviceProp, uuid);
+    AT(struct cudaDeviceProp, totalGlobalMem);
+    AT(struct cudaDeviceProp, major);
+    AT(struct cudaDeviceProp, multiProcessorCount);
+    AT(struct cudaDeviceProp, surfaceAlignment);
+    AT(struct cudaDeviceProp, unifiedAddressing);
+    AT(struct cudaDeviceProp, managedMemory);
+    AT(struct cudaDeviceProp, reservedSharedMemPerBlock);
+    AT(struct cudaDeviceProp, memoryPoolsSupported);
+    AT(struct cudaDeviceProp, hostNumaMultinodeIpcSupported);
+}
+
+static void values(void)
+{
+    VALUE(cudaErrorMemoryAllocation);
+    VALUE(cudaErrorInitializationError);
+    VALUE(cudaErrorInvalidMemcpyDirection);
+    VALUE(cudaErrorInsufficientDriver);
+    VALUE(cudaErrorInvalidResourceHandle);
+    VALUE(cudaErrorSymbolNotFound);
+    VALUE(cudaErrorNotReady);
+    VALUE(cudaErrorIllegalAddress);
+    VALUE(cudaErrorPeerAccessAlreadyEnabled);
+    VALUE(cudaErrorContextIsDestroyed);
+    VALUE(cudaErrorHostMemoryAlreadyRegistered);
+    VALUE(cudaErrorHostMemoryNotRegistered);
+    VALUE(cudaErrorLaunchFailure);
+    VALUE(cudaErrorNotPermitted);
+    VALUE(cudaErrorNotSupported);
+    VALUE(CUDA_ERROR_OUT_OF_MEMORY);
+    VALUE(CUDA_ERROR_NOT_INITIALIZED);
+    VALUE(CUDA_ERROR_INVALID_CONTEXT);
+    VALUE(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    VALUE(CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE);
+    VALUE(CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
+    VALUE(CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
+    VALUE(cudaDriverEntryPointVersionNotSufficent);
+    VALUE(cudaMemcpyDefault);
+    VALUE(CU_MEMORYTYPE_UNIFIED);
+    VALUE(cudaMemoryTypeManaged);
+    VALUE(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE);
+    VALUE(CU_POINTER_ATTRIBUTE_RANGE_SIZE);
+    VALUE(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED);
+    VALUE(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY);
+    VALUE(cudaDevAttrMemoryPoolsSupported);
+    VALUE(cudaLimitMallocHeapSize);
+    VALUE(CU_STREAM_NON_BLOCKING);
+    VALUE(CU_EVENT_DISABLE_TIMING);
+    VALUE(CU_MEMHOSTALLOC_WRITECOMBINED);
+    VALUE(cudaHostAllocMapped);
+    VALUE(cudaEventDisableTiming);
+    VALUE((uintptr_t)cudaStreamLegacy);
+    VALUE((uintptr_t)CU_STREAM_PER_THREAD);
+    VALUE(cudaMemLocationTypeHost);
+    VALUE(CU_MEM_ALLOCATION_TYPE_PINNED);
+    VALUE(cudaMemAllocationTypePinned);
+    VALUE(CU_MEMPOOL_ATTR_USED_MEM_HIGH);
+    VALUE(cudaMemPoolAttrReleaseThreshold);
+    VALUE(cudaFuncAttributeMaxDynamicSharedMemorySize);
+}
+
+int main(void)
+{
+    sizes();
+    values();
+    return 0;
+}
