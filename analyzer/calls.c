@@ -28,7 +28,7 @@ static bool next_copy(struct cursor *c, const struct gs_database *db, uint32_t p
     c->now.copy = (struct gs_copy){
         .process = process,
         .stack = gs_ids_get(&db->stacks, gs_column_int(c->st, C_STACK)),
-        .thread = (uint32_t)(kind >> 24) + 1,
+        .thread = (uint32_t)((kind >> 24) + 2),
         .device = (int16_t)((kind >> 6 & 127) - 1),
         .direction = kind & 7,
         .host_memory = kind >> 3 & 3,

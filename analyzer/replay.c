@@ -287,7 +287,7 @@ static bool read_row(struct gs_replay *r, const struct gs_database *db, int n, s
     int64_t kind = sqlite3_value_int64(v[KIND]);
     *life = (struct gs_lifetime){
         .stack = gs_ids_get(&db->stacks, sqlite3_value_int64(v[ALLOC_STACK])),
-        .thread = (uint32_t)(kind >> 23) + 1,
+        .thread = (uint32_t)((kind >> 23) + 2),
         .api = kind >> 12 & 2047,
         .device = (int16_t)((kind >> 5 & 127) - 1),
         .layer = kind & 3,

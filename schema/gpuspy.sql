@@ -73,7 +73,8 @@ CREATE TABLE api (              -- entry points by number
 
 -- One row a lifetime. In order of id the rows are in order of alloc_ns.
 -- kind packs the small columns, which are generated from it, to keep a row below 40 bytes:
--- layer + space·4 + (device+1)·32 + api·4096 + (alloc_thread_id-1)·2^23.
+-- layer + space·4 + (device+1)·32 + api·4096 + (alloc_thread_id-2)·2^23
+-- (so that the kind of the first two threads fits three bytes).
 CREATE TABLE allocation (
     id INTEGER PRIMARY KEY,
     kind INTEGER NOT NULL,
@@ -90,10 +91,10 @@ CREATE TABLE allocation (
     space INTEGER AS ((kind >> 2) & 7) VIRTUAL,            -- space
     device INTEGER AS (((kind >> 5) & 127) - 1) VIRTUAL,
     api INTEGER AS ((kind >> 12) & 2047) VIRTUAL,          -- api
-    alloc_thread_id INTEGER AS ((kind >> 23) + 1) VIRTUAL
+    alloc_thread_id INTEGER AS ((kind >> 23) + 2) VIRTUAL
 );
 
--- kind packs direction + host_memory·8 + async·32 + (device+1)·64 + api·8192 + (thread_id-1)·2^24.
+-- kind packs direction + host_memory·8 + async·32 + (device+1)·64 + api·8192 + (thread_id-2)·2^24.
 CREATE TABLE copy (
     id INTEGER PRIMARY KEY,
     kind INTEGER NOT NULL,
@@ -108,7 +109,7 @@ CREATE TABLE copy (
     async INTEGER AS ((kind >> 5) & 1) VIRTUAL,            -- 1: an ...Async call
     device INTEGER AS (((kind >> 6) & 127) - 1) VIRTUAL,
     api INTEGER AS ((kind >> 13) & 2047) VIRTUAL,          -- api
-    thread_id INTEGER AS ((kind >> 24) + 1) VIRTUAL
+    thread_id INTEGER AS ((kind >> 24) + 2) VIRTUAL
 );
 
 CREATE TABLE memset (           -- fills; columns as in copy

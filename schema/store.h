@@ -12,15 +12,15 @@
 #define GS_APPLICATION_ID 0x67707379 /* "gpsy": tells a gpuspy database from another SQLite file */
 #define GS_DEVICES_MAX 64
 
-/* allocation.kind and copy.kind: the same arithmetic as the generated columns in gpuspy.sql. */
-/* Thread numbers begin at 1. */
+/* allocation.kind and copy.kind: the same arithmetic as the generated columns in gpuspy.sql. The
+ * thread's part may be negative, so it is shifted by multiplying. */
 #define GS_ALLOCATION_KIND(layer, space, device, api, thread)                                      \
-    ((int64_t)((layer) & 3) | (int64_t)((space) & 7) << 2 | (int64_t)(((device) + 1) & 127) << 5 | \
-     (int64_t)((api) & 2047) << 12 | (int64_t)((thread) - 1) << 23)
+    (((int64_t)(thread) - 2) * (1 << 23) +                                                         \
+     (((layer) & 3) | ((space) & 7) << 2 | (((device) + 1) & 127) << 5 | ((api) & 2047) << 12))
 #define GS_COPY_KIND(direction, host_memory, async, device, api, thread)                           \
-    ((int64_t)((direction) & 7) | (int64_t)((host_memory) & 3) << 3 | (int64_t)((async) & 1) << 5 | \
-     (int64_t)(((device) + 1) & 127) << 6 | (int64_t)((api) & 2047) << 13 |                        \
-     (int64_t)((thread) - 1) << 24)
+    (((int64_t)(thread) - 2) * (1 << 24) +                                                         \
+     (((direction) & 7) | ((host_memory) & 3) << 3 | ((async) & 1) << 5 |                          \
+      (((device) + 1) & 127) << 6 | ((api) & 2047) << 13))
 
 struct gs_store;
 
