@@ -301,6 +301,7 @@ uint32_t gs_stack_capture(struct gs_stacks *s, unsigned what, const void *caller
     }
     if (!python && w.first == w.end)
         return 0;
+    hash ^= cut; /* of two stacks with the same frames one may be longer */
     hash += !hash;
     uint32_t known = gs_cache_stack(s, hash);
     if (known)
