@@ -1,7 +1,9 @@
 /* A process's recording: started by its first hooked call, ended by exit, dropped by fork. */
 #include "interpose/session.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -10,15 +12,14 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include <fcntl.h>
 #include "interpose/api.h"
 #include "interpose/config.h"
 #include "interpose/device.h"
 #include "interpose/drain.h"
 #include "interpose/recorder.h"
+#include "interpose/resolve.h"
 #include "interpose/run_path.h"
 #include "interpose/summary.h"
 #include "schema/store.h"
@@ -199,6 +200,16 @@ static bool open_files(struct gs_store **store)
     return false;
 }
 
+/* libunwind frees a thread's cache by a mutex after ThreadSanitizer has taken its own state of the
+ * thread down, and crashes in it. */
+static unsigned possible_stacks(void)
+{
+    unsigned stacks = gs_config()->stacks;
+    if (!(stacks & GS_STACK_NATIVE) || !gs_real_dlsym(RTLD_DEFAULT, "__tsan_init")) return stacks;
+    gs_say("no native stacks: libunwind and ThreadSanitizer do not go together");
+    return stacks & ~(unsigned)GS_STACK_NATIVE;
+}
+
 static void before_fork(void);
 static void after_fork_in_parent(void);
 static void after_fork_in_child(void);
@@ -220,7 +231,7 @@ static void start(void)
     }
     if (gs_config()->complaint[0]) gs_say("%s", gs_config()->complaint);
     register_once();
-    gs_stack_init(gs_config()->stacks, gs_config()->native_depth);
+    gs_stack_init(possible_stacks(), gs_config()->native_depth);
     gs_stack_find_python();
     if (!spool_fits_limit() || !open_files(&store)) return;
     atomic_store(&session.spooling, true);

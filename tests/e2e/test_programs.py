@@ -5,10 +5,10 @@ import collections
 import os
 import re
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 
 import pytest
 
@@ -145,7 +145,7 @@ for n in (100, 200):
 assert lib.cudaFree(p) == 0
 print("done")
 """)
-    assert done.stdout == "done\\n".encode().decode("unicode_escape")
+    assert done.stdout == "done\n"
     assert_same(rendered(recording.database), ["alloc cudaMalloc 100 device live", "alloc cudaMalloc 200 device freed"])
 
 
@@ -350,3 +350,40 @@ def test_a_disk_that_fills_up(recording, mebibytes):
     report = recording.report()
     assert report["run"]["lost_events"] > 0
     assert recording.sql("select count(*) from allocation")[0][0] > 0
+
+
+# --- hosts that replace parts of libc themselves --------------------------------------------------
+
+SANITIZERS = [(compiler, name) for compiler in ("gcc", "clang") for name in ("address", "undefined", "thread")]
+
+
+@pytest.mark.skipif(bool(os.environ.get("SAN")), reason="the recorder itself is sanitized")
+@pytest.mark.parametrize("compiler,name", SANITIZERS, ids=["-".join(s) for s in SANITIZERS])
+def test_sanitized_programs(recording, compiler, name):
+    if not shutil.which(compiler):
+        pytest.skip(f"no {compiler}")
+    preload = str(BUILD / "libgpuspy.so")
+    if compiler == "gcc":  # its run-time library is shared and wants to be first
+        short = {"address": "asan", "undefined": "ubsan", "thread": "tsan"}[name]
+        preload = subprocess.run(["gcc", f"-print-file-name=lib{short}.so"], text=True, stdout=subprocess.PIPE,
+                                 check=True).stdout.strip() + ":" + preload
+    for program, arguments, libraries in (("threads", ["8", "50"], ["-lcudart", "-lcuda"]), ("lookups", ["none"], [])):
+        binary = recording.folder / program
+        subprocess.run([compiler, "-std=gnu11", "-g", f"-fsanitize={name}", "-D_GNU_SOURCE", "-I.", "-o", binary,
+                        f"fixtures/programs/{program}.c", "fixtures/programs/fixture.c", f"-L{BUILD}/sim", *libraries,
+                        "-lpthread", "-ldl"], cwd=ROOT, check=True)
+        done = recording.run(binary, *arguments, LD_PRELOAD=preload)
+        if program == "threads":
+            assert_same(rendered(recording.database), expected(done.stdout))
+        else:
+            assert done.stdout == "none\n"
+
+
+@pytest.mark.skipif(bool(os.environ.get("SAN")), reason="compiles a program of its own")
+def test_openmp(recording):
+    source = recording.folder / "omp.c"
+    source.write_text('#include <stdio.h>\nint main(void) { int n = 0;\n#pragma omp parallel for reduction(+:n)\n'
+                      'for (int i = 0; i < 1000; i++) n += i;\nprintf("%d\\n", n); }\n')
+    subprocess.run(["gcc", "-fopenmp", "-o", recording.folder / "omp", source], check=True)
+    done = recording.run(recording.folder / "omp")
+    assert (done.stdout, done.stderr) == ("499500\n", "")
