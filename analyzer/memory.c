@@ -14,7 +14,12 @@ struct card { /* a device of the process now replayed */
     int64_t total, least_free;
     int64_t outside_first, outside_before, outside_after; /* the peak's neighbours among the samples */
     bool has_tensors;
+    const struct gs_device *first; /* what it said when first seen, until it is taken account of */
 };
+
+/* The recorder asks a device at its first call there, just after the real one: where that was an
+ * allocation, what is free is free without it. So much later at most is that allocation's own time. */
+static const int64_t first_call_ns = 20000000;
 
 enum { CARDS = 128 };
 
@@ -47,6 +52,33 @@ static struct card *card(struct gs_memory *m, int device)
     return c;
 }
 
+static void said(struct card *c, int64_t total, int64_t free)
+{
+    if (total == GS_UNKNOWN || free == GS_UNKNOWN || free > total) {
+        return;
+    }
+    int64_t outside = total - free - c->live;
+    outside = outside < 0 ? GS_UNKNOWN : outside;
+    c->total = total;
+    c->least_free = c->least_free == GS_UNKNOWN || free < c->least_free ? free : c->least_free;
+    c->outside_first = c->outside_first == GS_UNKNOWN ? outside : c->outside_first;
+    if (c->live == c->peak_live || c->peak_ns == 0) {
+        c->outside_before = outside;
+    } else if (c->outside_after == GS_UNKNOWN) {
+        c->outside_after = outside;
+    }
+}
+
+static void said_first(struct card *c)
+{
+    const struct gs_device *d = c->first;
+    c->first = NULL;
+    if (d) {
+        said(c, d->total_bytes, d->free_bytes);
+        c->total = d->total_bytes;
+    }
+}
+
 static inline void on_event(struct gs_memory *m, const struct gs_series *s, int64_t alloc_ns)
 {
     struct card *c = s->layer == GS_SERIES_DEVICE || s->layer == GS_SERIES_TENSOR ? card(m, s->device) : NULL;
@@ -59,7 +91,13 @@ static inline void on_event(struct gs_memory *m, const struct gs_series *s, int6
         c->has_tensors = true;
         return;
     }
+    if (c->first && (alloc_ns < 0 || alloc_ns - c->first->seen_ns > first_call_ns)) {
+        said_first(c);
+    }
     c->live = s->live_bytes;
+    if (c->first) {
+        said_first(c);
+    }
     if (c->live >= c->peak_live && alloc_ns >= 0) {
         c->peak_live = c->live;
         c->peak_tensor = c->tensor;
@@ -92,27 +130,11 @@ static void on_reserved(void *self, const struct gs_reserved *reserved)
     }
 }
 
-static void said(struct card *c, int64_t total, int64_t free)
-{
-    if (total == GS_UNKNOWN || free == GS_UNKNOWN || free > total) {
-        return;
-    }
-    int64_t outside = total - free - c->live;
-    outside = outside < 0 ? GS_UNKNOWN : outside;
-    c->total = total;
-    c->least_free = c->least_free == GS_UNKNOWN || free < c->least_free ? free : c->least_free;
-    c->outside_first = c->outside_first == GS_UNKNOWN ? outside : c->outside_first;
-    if (c->live == c->peak_live || c->peak_ns == 0) {
-        c->outside_before = outside;
-    } else if (c->outside_after == GS_UNKNOWN) {
-        c->outside_after = outside;
-    }
-}
-
 static void on_sample(void *self, const struct gs_sample *sample)
 {
     struct card *c = card(self, sample->device);
     if (c) {
+        said_first(c);
         said(c, sample->total_bytes, sample->free_bytes);
     }
 }
@@ -122,6 +144,7 @@ static void on_oom(void *self, const struct gs_oom *oom, size_t index)
     (void)index;
     struct card *c = card(self, oom->device);
     if (c && oom->space != GS_SPACE_PINNED) {
+        said_first(c);
         said(c, oom->total_bytes, oom->free_bytes);
     }
 }
@@ -136,8 +159,7 @@ static void on_process_start(void *self, uint32_t process)
     for (size_t i = 0; i < n; i++) {
         struct card *c = devices[i].process == process ? card(m, devices[i].device) : NULL;
         if (c) {
-            said(c, devices[i].total_bytes, devices[i].free_bytes);
-            c->total = devices[i].total_bytes;
+            c->first = &devices[i];
         }
     }
 }

@@ -30,6 +30,7 @@ struct live {
 struct capture {
     size_t group;
     int64_t device_live, reserved, largest;
+    uint32_t largest_stack;
     enum gs_series_layer layer;
     uint32_t series; /* GS_NONE: nothing was ever live there */
     double turnover;
@@ -125,6 +126,7 @@ struct ranges {
     struct gs_range *segments, *blocks;
     size_t segments_n, segments_cap, blocks_n, blocks_cap;
     int64_t largest;
+    uint32_t largest_stack;
 };
 
 static void gather(void *self, const struct gs_lifetime *life)
@@ -137,7 +139,10 @@ static void gather(void *self, const struct gs_lifetime *life)
     struct gs_range range = {life->address, life->bytes};
     if (device) {
         *GS_PUSH(r->segments, r->segments_n, r->segments_cap) = range;
-        r->largest = life->bytes > r->largest ? life->bytes : r->largest;
+        if (life->bytes > r->largest) {
+            r->largest = life->bytes;
+            r->largest_stack = life->stack;
+        }
     } else {
         *GS_PUSH(r->blocks, r->blocks_n, r->blocks_cap) = range;
     }
@@ -145,9 +150,10 @@ static void gather(void *self, const struct gs_lifetime *life)
 
 static void capture_map(struct gs_ooms *o, struct capture *c, int device)
 {
-    struct ranges r = {.device = device};
+    struct ranges r = {.device = device, .largest_stack = GS_NONE};
     gs_run_live(o->b->run, gather, &r);
     c->largest = r.largest;
+    c->largest_stack = r.largest_stack;
     if (r.blocks_n) {
         c->map = gs_heap_map_of(r.segments, r.segments_n, r.blocks, r.blocks_n, c->reserved);
     }
@@ -232,6 +238,12 @@ struct gs_ooms *gs_ooms_start(struct gs_builder *b, struct gs_observer *observer
 static int64_t first_outside(const struct gs_builder *b, uint32_t process, int device)
 {
     size_t n;
+    for (size_t i = 0; i < b->report->memory_n; i++) {
+        const struct gs_device_memory *m = &b->report->memory[i];
+        if (m->process == process && m->device == device) {
+            return m->outside_first_bytes;
+        }
+    }
     const struct gs_device *devices = gs_run_devices(b->run, &n);
     for (size_t i = 0; i < n; i++) {
         const struct gs_device *d = &devices[i];
@@ -265,6 +277,22 @@ static void growing_facts(const struct gs_builder *b, const struct capture *c, s
     }
 }
 
+/* JAX and TensorFlow take most of a device in one piece when they start. */
+static bool by_framework(const struct gs_run *run, uint32_t stack)
+{
+    static const char *const names[] = {"jaxlib", "xla_extension", "tensorflow", "/jax/"};
+    const struct gs_frame *frame;
+    for (; (frame = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+        const char *where = frame->module ? frame->module : frame->file;
+        for (size_t i = 0; where && i < sizeof names / sizeof *names; i++) {
+            if (strstr(where, names[i])) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g, const struct capture *c)
 {
     const struct gs_oom *row = &o->rows[g->shown];
@@ -288,6 +316,7 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g, co
         f.device_live = c->device_live;
         f.turnover = c->turnover;
         f.largest = c->largest;
+        f.largest_framework = by_framework(o->b->run, c->largest_stack);
         f.map = c->map;
         f.tensor_reserved = f.tensor_reserved == GS_UNKNOWN ? c->reserved : f.tensor_reserved;
         if (f.tensor_allocated == GS_UNKNOWN && c->layer == GS_SERIES_TENSOR) {

@@ -87,7 +87,7 @@ static bool is_cache_fragmentation(const facts *f)
 
 static bool is_preallocation(const facts *f)
 {
-    return f->layer == GS_SERIES_DEVICE && known(f->total) &&
+    return f->layer == GS_SERIES_DEVICE && f->largest_framework && known(f->total) &&
            (double)f->largest >= preallocated_share * (double)f->total;
 }
 

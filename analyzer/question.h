@@ -110,6 +110,7 @@ struct gs_oom_facts {
     int64_t growing_heaviest;
     uint64_t growing_count;     /* live allocations there */
     int64_t largest;            /* the largest live allocation on the device */
+    bool largest_framework;     /* made by a framework that is known to take devices in advance */
     uint32_t holder_stack;      /* what held most */
     int64_t holder;
     struct gs_heap_map map;

@@ -1,0 +1,289 @@
+/* OOM verdicts: each cause from a run that shows it, and none where it does not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "tests/unit/synthetic.h"
+
+enum { STEPS = 200 };
+
+struct shape { /* a training loop on a device of 16 GiB */
+    int64_t weights, activations, kept; /* bytes; kept: a step, never freed */
+    int layer;
+};
+
+static int64_t end_of(void)
+{
+    return STEPS * 10 * SYN_MS;
+}
+
+static void train(struct syn *s, struct shape shape)
+{
+    syn_process(s, "r", 7, end_of() + SYN_S, 0);
+    syn_device(s, 0, 16 * SYN_GIB, 16 * SYN_GIB - 500 * SYN_MIB);
+    int64_t main = syn_python(s, 0, "<module>", "/home/u/train.py", 50);
+    int64_t load = syn_python(s, main, "Model.__init__", "/home/u/model.py", 5);
+    int64_t forward = syn_python(s, main, "forward", "/home/u/model.py", 20);
+    int64_t keep = syn_python(s, main, "step", "/home/u/train.py", 33);
+    syn_alloc(s, (struct syn_alloc){.layer = shape.layer, .address = 1 << 20, .bytes = shape.weights, .at = 1,
+                                    .life = SYN_LIVE, .stack = load});
+    for (int i = 0; i < STEPS; i++) {
+        int64_t at = 10 * SYN_MS * i + SYN_MS;
+        syn_alloc(s, (struct syn_alloc){.layer = shape.layer, .bytes = shape.activations, .at = at,
+                                        .life = 8 * SYN_MS, .stack = forward});
+        if (shape.kept) {
+            syn_alloc(s, (struct syn_alloc){.layer = shape.layer, .bytes = shape.kept, .at = at + SYN_MS,
+                                            .life = SYN_LIVE, .stack = keep});
+        }
+    }
+}
+
+static struct gs_report *report_of(struct syn *s, enum gs_cause cause)
+{
+    struct gs_report *r = syn_report(s, NULL);
+    assert_int_equal(r->ooms_n, 1);
+    const struct gs_oom_verdict *v = &r->ooms[0];
+    if (v->cause != cause) {
+        fail_msg("%s instead of %s: %s", gs_cause_word(v->cause), gs_cause_word(cause), v->verdict);
+    }
+    assert_true(v->advice_n > 0 && v->evidence_n > 2);
+    assert_non_null(strstr(r->advice[0].text, v->advice[0]));
+    return r;
+}
+
+static struct gs_report *judge(struct syn *s, struct shape shape, struct syn_oom oom, enum gs_cause cause)
+{
+    syn_start(s);
+    train(s, shape);
+    oom.at = oom.at ? oom.at : end_of();
+    oom.fatal = 1;
+    oom.total = oom.total ? oom.total : 16 * SYN_GIB;
+    syn_oom(s, oom);
+    return report_of(s, cause);
+}
+
+static void finish(struct syn *s, struct gs_report *r)
+{
+    syn_close(r);
+    syn_end(s);
+}
+
+static void test_leak(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct shape shape = {.weights = 2 * SYN_GIB, .activations = SYN_GIB, .kept = 64 * SYN_MIB};
+    struct gs_report *r = judge(&s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 10 * SYN_MIB},
+                                GS_CAUSE_LEAK);
+    assert_non_null(strstr(r->ooms[0].verdict, "train.py:33"));
+    assert_int_equal(r->growth_n, 1);
+    assert_int_equal(r->growth[0].steps, STEPS);
+    assert_true(r->growth[0].bytes_per_step == 64.0 * SYN_MIB);
+    assert_int_equal(r->growth[0].stack.frames[0]->line, 33);
+    assert_true(r->growth[0].fit > 0.99);
+    assert_true(r->leaks[0].growing || r->leaks[1].growing);
+    assert_false(r->leaks_at_end);
+    finish(&s, r);
+}
+
+static void test_a_list_emptied_by_the_tear_down_leaked_all_the_same(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    struct shape shape = {.weights = 2 * SYN_GIB, .activations = SYN_GIB, .kept = 64 * SYN_MIB};
+    train(&s, shape);
+    syn_sql(&s, "UPDATE allocation SET life_ns = %lld - alloc_ns WHERE life_ns IS NULL",
+            (long long)(end_of() + 100 * SYN_MS));
+    syn_oom(&s, (struct syn_oom){.requested = SYN_GIB, .free = SYN_MIB, .total = 16 * SYN_GIB, .fatal = 1,
+                                 .at = end_of()});
+    struct gs_report *r = report_of(&s, GS_CAUSE_LEAK);
+    assert_int_equal(r->growth[0].steps, STEPS);
+    finish(&s, r);
+}
+
+static void test_capacity(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct shape shape = {.weights = 12 * SYN_GIB, .activations = 3 * SYN_GIB};
+    struct gs_report *r = judge(&s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 10 * SYN_MIB},
+                                GS_CAUSE_CAPACITY);
+    assert_int_equal(r->growth_n, 0);
+    assert_non_null(strstr(r->ooms[0].verdict, "model.py:5"));
+    finish(&s, r);
+}
+
+static void test_loading_is_no_leak(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 7, 300 * SYN_MS, 0);
+    int64_t main = syn_python(&s, 0, "<module>", "/home/u/train.py", 50);
+    int64_t apply = syn_python(&s, main, "Module._apply", "/x/site-packages/torch/nn/modules/module.py", 900);
+    for (int i = 0; i < 290; i++) {
+        syn_alloc(&s, (struct syn_alloc){.bytes = 50 * SYN_MIB, .at = i * SYN_MS, .life = SYN_LIVE, .stack = apply});
+    }
+    syn_oom(&s, (struct syn_oom){.requested = 50 * SYN_MIB, .free = SYN_MIB, .total = 16 * SYN_GIB, .fatal = 1,
+                                 .at = 291 * SYN_MS});
+    finish(&s, report_of(&s, GS_CAUSE_CAPACITY));
+}
+
+static void test_oversized_request(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct shape shape = {.weights = SYN_GIB, .activations = SYN_GIB};
+    finish(&s, judge(&s, shape, (struct syn_oom){.requested = 400 * SYN_GIB, .free = 14 * SYN_GIB},
+                     GS_CAUSE_OVERSIZED_REQUEST));
+}
+
+static void test_driver_fragmentation(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct shape shape = {.weights = SYN_GIB, .activations = SYN_GIB};
+    finish(&s, judge(&s, shape, (struct syn_oom){.requested = 4 * SYN_GIB, .free = 8 * SYN_GIB},
+                     GS_CAUSE_FRAGMENTATION));
+}
+
+static void test_other_process_holds_it(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct shape shape = {.weights = SYN_GIB, .activations = SYN_GIB};
+    struct gs_report *r = judge(&s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 100 * SYN_MIB},
+                                GS_CAUSE_OTHER_PROCESS);
+    finish(&s, r);
+}
+
+static void test_allocator_cap(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct shape shape = {.weights = SYN_GIB, .activations = SYN_GIB, .layer = GS_LAYER_TENSOR};
+    finish(&s, judge(&s, shape,
+                     (struct syn_oom){.layer = GS_LAYER_TENSOR, .requested = SYN_GIB, .free = 9 * SYN_GIB,
+                                      .allocated = 2 * SYN_GIB, .reserved = 2 * SYN_GIB},
+                     GS_CAUSE_ALLOCATOR_CAP));
+}
+
+static void test_pinned_host(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct shape shape = {.weights = SYN_GIB, .activations = SYN_GIB};
+    finish(&s, judge(&s, shape, (struct syn_oom){.space = GS_SPACE_PINNED, .requested = 4 * SYN_GIB, .free = -1},
+                     GS_CAUSE_PINNED_HOST));
+}
+
+static void test_preallocation(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 7, 100 * SYN_MS, 1);
+    int64_t main = syn_python(&s, 0, "<module>", "/home/u/train.py", 50);
+    int64_t xla = syn_native(&s, main, "/x/site-packages/jaxlib/xla_extension.so", 4096);
+    syn_alloc(&s, (struct syn_alloc){.bytes = 12 * SYN_GIB, .at = 1, .life = SYN_LIVE, .stack = xla});
+    syn_oom(&s, (struct syn_oom){.requested = 4 * SYN_GIB, .free = 3 * SYN_GIB, .total = 16 * SYN_GIB, .fatal = 1,
+                                 .at = 50 * SYN_MS});
+    finish(&s, report_of(&s, GS_CAUSE_PREALLOCATION));
+}
+
+/* PyTorch: two refusals of the segment, then its own report of the block: one OOM. Its segments have holes
+ * enough in sum, and none large enough. */
+static void test_one_oom_of_three_rows_and_its_holes(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 7, 100 * SYN_MS, 1);
+    int64_t f = syn_python(&s, 0, "f", "/home/u/a.py", 9);
+    int64_t segment = 1000 * SYN_MIB;
+    for (int i = 0; i < 15; i++) {
+        int64_t base = (int64_t)(i + 1) << 32;
+        syn_alloc(&s, (struct syn_alloc){.address = base, .bytes = segment, .at = 2 * i + 1, .life = SYN_LIVE, .stack = f});
+        for (int j = 0; j < 10; j += 2) { /* every other 100 MiB */
+            syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .address = base + j * (segment / 10),
+                                             .bytes = segment / 10, .at = 2 * i + 2, .life = SYN_LIVE, .stack = f});
+        }
+    }
+    syn_reserved(&s, 32, 15 * segment);
+    for (int i = 0; i < 2; i++) {
+        syn_oom(&s, (struct syn_oom){.requested = 302 * SYN_MIB, .free = 50 * SYN_MIB, .total = 16 * SYN_GIB,
+                                     .fatal = 1, .at = 40 + i});
+    }
+    syn_oom(&s, (struct syn_oom){.layer = GS_LAYER_TENSOR, .requested = 300 * SYN_MIB, .free = -1, .fatal = 1,
+                                 .allocated = 15 * segment / 2, .reserved = 15 * segment, .at = 42, .stack = f});
+    struct gs_report *r = report_of(&s, GS_CAUSE_FRAGMENTATION);
+    const struct gs_oom_verdict *v = &r->ooms[0];
+    assert_int_equal(v->failures, 3);
+    assert_int_equal(v->requested_bytes, 300 * SYN_MIB);
+    assert_int_equal(v->free_bytes, 50 * SYN_MIB); /* from CUDA's refusal just before */
+    assert_int_equal(v->live_layer, GS_SERIES_TENSOR);
+    assert_int_equal(r->fragmentation_n, 1);
+    assert_int_equal(r->fragmentation[0].reserved_bytes, 15 * segment);
+    assert_int_equal(r->fragmentation[0].active_bytes, 15 * segment / 2);
+    assert_int_equal(r->fragmentation[0].free_bytes, 15 * segment / 2);
+    assert_int_equal(r->fragmentation[0].largest_free_bytes, segment / 10);
+    assert_true(r->fragmentation[0].utilisation == 0.5);
+    finish(&s, r);
+}
+
+static void test_a_retry_is_not_fatal(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    train(&s, (struct shape){.weights = 12 * SYN_GIB, .activations = SYN_GIB});
+    syn_oom(&s, (struct syn_oom){.requested = SYN_GIB, .free = 1, .total = 16 * SYN_GIB, .at = 100 * SYN_MS});
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(r->retries_n, 1);
+    assert_int_equal(r->retries[0].requested_bytes, SYN_GIB);
+    assert_int_equal(r->ooms_n, 1);
+    assert_false(r->ooms[0].fatal);
+    finish(&s, r);
+}
+
+static void test_the_fatal_one_comes_first(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    train(&s, (struct shape){.weights = 12 * SYN_GIB, .activations = SYN_GIB});
+    for (int i = 0; i < 300; i++) {
+        syn_oom(&s, (struct syn_oom){.requested = SYN_GIB + i, .free = 1, .total = 16 * SYN_GIB, .at = i * SYN_MS,
+                                     .fatal = i == 222});
+    }
+    struct gs_options defaults = {0};
+    struct gs_report *r = syn_report(&s, &defaults);
+    assert_int_equal(r->ooms_n, 50);
+    assert_int_equal(r->ooms_total, 300);
+    assert_true(r->ooms[0].fatal && !r->ooms[1].fatal);
+    assert_int_equal(r->ooms[0].requested_bytes, SYN_GIB + 222);
+    assert_true(r->ooms[0].live_n > 0);
+    finish(&s, r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_leak),
+        cmocka_unit_test(test_a_list_emptied_by_the_tear_down_leaked_all_the_same),
+        cmocka_unit_test(test_capacity),
+        cmocka_unit_test(test_loading_is_no_leak),
+        cmocka_unit_test(test_oversized_request),
+        cmocka_unit_test(test_driver_fragmentation),
+        cmocka_unit_test(test_other_process_holds_it),
+        cmocka_unit_test(test_allocator_cap),
+        cmocka_unit_test(test_pinned_host),
+        cmocka_unit_test(test_preallocation),
+        cmocka_unit_test(test_one_oom_of_three_rows_and_its_holes),
+        cmocka_unit_test(test_a_retry_is_not_fatal),
+        cmocka_unit_test(test_the_fatal_one_comes_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
