@@ -1,0 +1,239 @@
+/* Native stacks of this very program, through the real libunwind; objects that come and go. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <gnu/libc-version.h>
+#include <pthread.h>
+#include <unistd.h>
+#include "interpose/stack_cache.h"
+#include "interpose/stack_python.h"
+
+/* --- a writer that keeps the frames ----------------------------------------------------------- */
+
+static uint64_t buffer[GS_CHUNK_BYTES / 16];
+static struct {
+    char path[512];
+    uint64_t offset;
+    uint32_t build_id_len;
+} frames[4096];
+static uint32_t depth, numbers[GS_STACK_MAX_FRAMES];
+
+void *gs_writer_reserve(struct gs_writer *w, uint32_t bytes)
+{
+    return buffer;
+}
+
+void gs_writer_commit(struct gs_writer *w, uint32_t bytes)
+{
+    const struct gs_rec *r = (const struct gs_rec *)buffer;
+    if (r->type == GS_REC_FRAME_NATIVE) {
+        const struct gs_rec_frame_native *f = (const void *)r;
+        assert_in_range(f->path_len, 1, sizeof frames->path - 1);
+        memcpy(frames[f->frame].path, f + 1, f->path_len);
+        frames[f->frame].path[f->path_len] = '\0';
+        frames[f->frame].offset = f->offset;
+        frames[f->frame].build_id_len = f->build_id_len;
+    } else if (r->type == GS_REC_STACK) {
+        const struct gs_rec_stack *k = (const void *)r;
+        depth = k->depth;
+        memcpy(numbers, k->frames, depth * sizeof *numbers);
+    }
+}
+
+static struct gs_stacks *stacks;
+static struct gs_writer writer;
+
+static int open_all(void **state)
+{
+    gs_stack_init(GS_STACK_NATIVE | GS_STACK_PYTHON, 0);
+    stacks = gs_stacks_open(&writer);
+    return !stacks;
+}
+
+static int close_all(void **state)
+{
+    gs_stacks_close(stacks);
+    return 0;
+}
+
+/* --- tests ------------------------------------------------------------------------------------ */
+
+static __attribute__((noinline)) uint32_t wrapper(void)
+{
+    uint32_t n = gs_stack_capture(stacks, GS_STACK_NATIVE, __builtin_return_address(0));
+    __asm__ volatile("");
+    return n;
+}
+
+static uint32_t down(int n);
+static uint32_t (*volatile again)(int) = down; /* no compiler makes two frames one */
+
+static __attribute__((noinline)) uint32_t down(int n)
+{
+    uint32_t number = n ? again(n - 1) : wrapper();
+    __asm__ volatile("");
+    return number;
+}
+
+static int own_bias(struct dl_phdr_info *info, size_t size, void *to)
+{
+    *(uintptr_t *)to = info->dlpi_addr;
+    return 1;
+}
+
+static void own_stack(void **state)
+{
+    assert_null(gs_stack_missing());
+    char program[512] = "";
+    assert_true(readlink("/proc/self/exe", program, sizeof program - 1) > 0);
+    uintptr_t bias, here = (uintptr_t)&down;
+    dl_iterate_phdr(own_bias, &bias);
+    uint32_t of_depth[31];
+    for (int round = 0; round < 2; round++) {
+        for (int n = 0; n <= 30; n++) {
+            depth = 0;
+            uint32_t number = down(n);
+            assert_int_not_equal(number, 0);
+            if (round) { /* known, nothing is written */
+                assert_int_equal(number, of_depth[n]);
+                assert_int_equal(depth, 0);
+                continue;
+            }
+            of_depth[n] = number;
+            assert_true((int)depth > n + 2);
+            for (int i = 0; i <= n; i++) { /* all in down(), the innermost where it calls wrapper */
+                assert_string_equal(frames[numbers[i]].path, program);
+                assert_in_range(frames[numbers[i]].offset, here - bias, here - bias + 200);
+            }
+            for (int i = 1; i < n; i++)
+                assert_int_equal(numbers[i], numbers[1]);
+        }
+    }
+    assert_int_equal(frames[numbers[0]].build_id_len, 20);
+}
+
+static void no_unwinder_in_the_global_scope(void **state)
+{
+    Dl_info info;
+    void *at = dlsym(RTLD_DEFAULT, "_Unwind_RaiseException");
+    assert_true(!at || (dladdr(at, &info) && !strstr(info.dli_fname, "libunwind")));
+    assert_null(dlsym(RTLD_DEFAULT, "unw_backtrace"));
+}
+
+static void no_python_here(void **state)
+{
+    assert_null(gs_stack_python_version());
+    gs_stack_find_python();
+    assert_int_equal(gs_stack_capture(stacks, GS_STACK_PYTHON, NULL), 0);
+}
+
+static void errno_is_kept(void **state)
+{
+    errno = 4711;
+    gs_stack_find_python();
+    struct gs_module m;
+    gs_module_find((uintptr_t)&errno_is_kept, &m);
+    gs_modules_unloaded();
+    assert_int_equal(errno, 4711);
+}
+
+static void objects_come_and_go(void **state)
+{
+    struct gs_module m;
+    assert_true(gs_module_find((uintptr_t)&objects_come_and_go, &m));
+    assert_true(gs_module_find((uintptr_t)&gnu_get_libc_version, &m));
+    assert_non_null(memmem(m.path, m.path_len, "libc", 4));
+    assert_int_equal(m.build_id_len, 20);
+    assert_false(gs_module_find((uintptr_t)&m, &m)); /* the stack */
+    assert_false(gs_module_find(0, &m));
+    assert_false(gs_module_find(UINTPTR_MAX, &m));
+
+    void *lib = dlopen("libresolv.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (!lib)
+        skip();
+    uintptr_t at = (uintptr_t)dlsym(lib, "ns_initparse");
+    assert_true(gs_module_find(at, &m));
+    assert_non_null(memmem(m.path, m.path_len, "libresolv", 9));
+    uint32_t generation = gs_module_generation, epoch = gs_stack_epoch;
+    gs_modules_unloaded();
+    assert_int_equal(gs_module_generation, generation);
+    dlclose(lib);
+    gs_modules_unloaded();
+    assert_int_equal(gs_module_generation, generation + 1);
+    assert_true(gs_stack_epoch > epoch);
+    assert_false(gs_module_find(at, &m));
+}
+
+static void *in_thread(void *unused)
+{
+    struct gs_writer own = {0};
+    struct gs_stacks *s = gs_stacks_open(&own);
+    struct gs_module m;
+    for (int i = 0; s && i < 2000; i++) {
+        gs_module_find((uintptr_t)&in_thread, &m);
+        if (i % 100 == 0)
+            gs_modules_unloaded();
+    }
+    gs_stacks_close(s);
+    return NULL;
+}
+
+static void threads_and_loads(void **state)
+{
+    pthread_t t[4];
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&t[i], NULL, in_thread, NULL), 0);
+    for (int i = 0; i < 50; i++) {
+        void *lib = dlopen("libresolv.so.2", RTLD_NOW | RTLD_LOCAL);
+        if (lib)
+            dlclose(lib);
+    }
+    for (int i = 0; i < 4; i++)
+        pthread_join(t[i], NULL);
+    struct gs_module m;
+    assert_true(gs_module_find((uintptr_t)&in_thread, &m));
+}
+
+/* --- symbols ---------------------------------------------------------------------------------- */
+
+static int compare_symbols(struct dl_phdr_info *info, size_t size, void *to)
+{
+    static const char *const names[] = {"malloc", "strlen", "pthread_create", "sqrt", "dlopen", "no_such"};
+    if (!strstr(info->dlpi_name, "libc.so"))
+        return 0;
+    void *lib = dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
+    for (size_t i = 0; lib && i < sizeof names / sizeof *names; i++) {
+        if (i == 1)
+            continue; /* chosen by the processor: dlsym gives another address */
+        assert_ptr_equal(gs_elf_symbol(info, names[i]), dlsym(lib, names[i]));
+        (*(int *)to)++;
+    }
+    return 0;
+}
+
+static void symbols(void **state)
+{
+    int compared = 0;
+    dl_iterate_phdr(compare_symbols, &compared);
+    assert_int_equal(compared, 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(own_stack),
+        cmocka_unit_test(no_unwinder_in_the_global_scope),
+        cmocka_unit_test(no_python_here),
+        cmocka_unit_test(errno_is_kept),
+        cmocka_unit_test(objects_come_and_go),
+        cmocka_unit_test(threads_and_loads),
+        cmocka_unit_test(symbols),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
