@@ -41,6 +41,8 @@ int main(void)
     OK(cudaMemcpyAsync(back, memory, sizeof text, cudaMemcpyDeviceToHost, stream));
     OK(cudaEventRecord(event, stream));
     OK(cudaEventSynchronize(event));
+    OK(cudaEventDestroy(event));
+    OK(cudaStreamDestroy(stream));
     OK(cudaFree(memory));
     if (strcmp(back, text) != 0 || strcmp(device.properties.name, "Simulated GPU") != 0)
         return 2;

@@ -170,7 +170,7 @@ static void *use_default_stream(void *data)
 {
     unsigned long long *id = data;
     OK(cudaStreamGetId_ptsz(NULL, id));
-    OK(cudaMemsetAsync_ptsz(device, 3, 100, NULL));
+    OK(cudaMemsetAsync_ptsz((char *)device + *id % 1000 * 100, 3, 100, NULL)); /* each its own bytes */
     OK(cudaStreamSynchronize_ptsz(NULL));
     return NULL;
 }
