@@ -42,7 +42,7 @@ void *gs_grow(void *p, size_t n, size_t *cap, size_t size)
 
 void *gs_arena_alloc(struct gs_arena *arena, size_t size)
 {
-    size = (size + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    size = ((size ? size : 1) + ALIGN - 1) & ~(size_t)(ALIGN - 1);
     if (size > arena->left) {
         size_t room = size > CHUNK ? size : CHUNK;
         struct gs_arena_chunk *chunk = gs_realloc(NULL, 1, sizeof *chunk + room);

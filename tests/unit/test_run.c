@@ -1,0 +1,368 @@
+/* Opening a run: what it may be instead of one, the files that belong to it, and files made by an enemy. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "tests/unit/synthetic.h"
+
+static const struct gs_options defaults = {0};
+
+static void refuse(const char *path, const char *because)
+{
+    char error[1024] = "";
+    struct gs_run *run = gs_run_open(&path, 1, &defaults, error, sizeof error);
+    struct gs_report *report = run ? gs_report_build(run, &defaults, error, sizeof error) : NULL;
+    if (report) {
+        fail_msg("%s was read", path);
+    }
+    gs_run_close(run);
+    if (!strstr(error, because) || strncmp(error, "cannot read '", 13) != 0 || !strstr(error, "; ") ||
+        strchr(error, '\n')) {
+        fail_msg("'%s' does not say '%s'", error, because);
+    }
+}
+
+static void write_file(const char *path, const char *text, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, n, f), n);
+    fclose(f);
+}
+
+static void small_run(struct syn *s)
+{
+    syn_start(s);
+    syn_process(s, "r", 10, SYN_S, 1);
+    int64_t f = syn_python(s, 0, "f", "/home/u/a.py", 1);
+    for (int i = 0; i < 3000; i++) {
+        syn_alloc(s, (struct syn_alloc){.bytes = 10, .at = i, .life = SYN_LIVE, .stack = f});
+    }
+    syn_done(s);
+}
+
+static void test_what_is_no_recording(void **state)
+{
+    (void)state;
+    struct syn s;
+    char path[256];
+    small_run(&s);
+    snprintf(path, sizeof path, "%s/none.db", s.folder);
+    refuse(path, "No such file");
+    write_file(path, "", 0);
+    refuse(path, "empty");
+    write_file(path, "hello, this is a text that is long enough to be something, but it is no database at all: "
+                     "a hundred and more bytes",
+               110);
+    refuse(path, "not a SQLite database");
+    write_file(path, "SQLite format 3", 16);
+    refuse(path, "truncated");
+    unlink(path);
+    snprintf(path, sizeof path, "%s/empty", s.folder);
+    mkdir(path, 0700);
+    refuse(path, "no database");
+    syn_end(&s);
+}
+
+static void test_other_databases(void **state)
+{
+    (void)state;
+    struct syn s;
+    small_run(&s);
+    assert_int_equal(sqlite3_open(s.path, &s.db), SQLITE_OK);
+    syn_sql(&s, "PRAGMA application_id = 5; BEGIN");
+    syn_done(&s);
+    refuse(s.path, "no gpuspy recording");
+    assert_int_equal(sqlite3_open(s.path, &s.db), SQLITE_OK);
+    syn_sql(&s, "PRAGMA application_id = %d; PRAGMA user_version = 99; BEGIN", GS_APPLICATION_ID);
+    syn_done(&s);
+    refuse(s.path, "made by a newer gpuspy (schema 99, this one reads 1)");
+    assert_int_equal(sqlite3_open(s.path, &s.db), SQLITE_OK);
+    syn_sql(&s, "PRAGMA user_version = 1; DROP TABLE copy; CREATE VIEW copy AS SELECT 1; BEGIN");
+    syn_done(&s);
+    refuse(s.path, "tables of a recording are missing");
+    syn_end(&s);
+}
+
+static void test_truncated_and_damaged(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct stat st;
+    small_run(&s);
+    assert_int_equal(stat(s.path, &st), 0);
+    assert_int_equal(truncate(s.path, st.st_size / 2), 0);
+    refuse(s.path, "truncated");
+    assert_int_equal(truncate(s.path, st.st_size), 0); /* its second half is zeros now */
+    refuse(s.path, "damaged");
+    syn_end(&s);
+}
+
+/* Every byte range of the file overwritten in turn: any answer or refusal, but no crash and no loop. */
+static void test_scribbled(void **state)
+{
+    (void)state;
+    struct syn s;
+    small_run(&s);
+    struct stat st;
+    assert_int_equal(stat(s.path, &st), 0);
+    char *whole = malloc((size_t)st.st_size), error[1024];
+    FILE *f = fopen(s.path, "rb");
+    assert_int_equal(fread(whole, 1, (size_t)st.st_size, f), st.st_size);
+    fclose(f);
+    srand(7);
+    for (int round = 0; round < 150; round++) {
+        char *copy = malloc((size_t)st.st_size);
+        memcpy(copy, whole, (size_t)st.st_size);
+        for (int i = 0; i < 40; i++) {
+            copy[rand() % st.st_size] = (char)rand();
+        }
+        write_file(s.path, copy, (size_t)st.st_size);
+        free(copy);
+        const char *path = s.path;
+        struct gs_run *run = gs_run_open(&path, 1, &defaults, error, sizeof error);
+        struct gs_report *report = run ? gs_report_build(run, &defaults, error, sizeof error) : NULL;
+        FILE *null = fopen("/dev/null", "w");
+        if (report) {
+            gs_view_json(report, null);
+        }
+        fclose(null);
+        gs_report_free(report);
+        gs_run_close(run);
+    }
+    free(whole);
+    syn_end(&s);
+}
+
+static void test_read_only_folder(void **state)
+{
+    (void)state;
+    struct syn s;
+    small_run(&s);
+    assert_int_equal(chmod(s.path, 0444), 0);
+    assert_int_equal(chmod(s.folder, 0555), 0);
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(r->peaks[0].bytes, 30000);
+    assert_int_equal(r->notes_n, 0);
+    syn_close(r);
+    assert_int_equal(chmod(s.folder, 0755), 0);
+    assert_int_equal(chmod(s.path, 0000), 0);
+    if (geteuid() != 0) {
+        refuse(s.path, "Permission denied");
+    }
+    syn_end(&s);
+}
+
+static void another(struct syn *s, const char *name, const char *run_id, int pid, int64_t bytes)
+{
+    syn_open(s, name);
+    syn_process(s, run_id, pid, SYN_S, 1);
+    int64_t f = syn_python(s, 0, "f", "/home/u/a.py", 1);
+    syn_alloc(s, (struct syn_alloc){.bytes = bytes, .at = 5, .life = SYN_LIVE, .stack = f});
+    syn_done(s);
+}
+
+static void test_siblings(void **state)
+{
+    (void)state;
+    struct syn s;
+    char first[128];
+    small_run(&s);
+    snprintf(first, sizeof first, "%s", s.path);
+    another(&s, "run.11.db", "r", 11, 500);
+    another(&s, "run.12.db", "other", 12, 600); /* of another run */
+    another(&s, "runs.13.db", "r", 13, 700);    /* not beside it by name */
+    snprintf(s.path, sizeof s.path, "%s", first);
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(r->processes_n, 2);
+    assert_int_equal(r->processes[1].pid, 11);
+    assert_int_equal(r->peaks_n, 2);
+    assert_int_equal(r->peaks[1].process, 1);
+    assert_int_equal(r->peaks[1].bytes, 500);
+    assert_ptr_equal(r->peaks[0].by_stack[0].stack.frames[0], r->peaks[1].by_stack[0].stack.frames[0]);
+    syn_close(r);
+    struct gs_options alone = {.alone = true};
+    r = syn_report(&s, &alone);
+    assert_int_equal(r->processes_n, 1);
+    syn_close(r);
+    refuse(s.folder, "several runs");
+    syn_end(&s);
+}
+
+static void test_a_folder_is_its_run(void **state)
+{
+    (void)state;
+    struct syn s;
+    small_run(&s);
+    another(&s, "run.11.db", "r", 11, 500);
+    snprintf(s.path, sizeof s.path, "%s", s.folder);
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(r->processes_n, 2);
+    syn_close(r);
+    syn_end(&s);
+}
+
+/* Circles in the stack tree, numbers that are out of this world, texts where numbers should be. */
+static void test_hostile_rows(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_sql(&s, "INSERT INTO process(id,run_id,pid,end_ns,complete,lost_events) VALUES(1,'r',-5,-7,2,-1)");
+    syn_sql(&s, "INSERT INTO frame(id,kind,function,file,line) VALUES(1,0,hex(zeroblob(3000000)),x'ff00fe',-9),"
+                "(9223372036854775807,7,NULL,NULL,1e300)");
+    syn_sql(&s, "INSERT INTO stack VALUES(1,2,1,1),(2,1,9223372036854775807,1),(3,3,1,1),(4,999,1,1),(5,1,77,1),"
+                "(-8,4,1,1),(9000000000000000000,-8,1,1)");
+    syn_sql(&s, "INSERT INTO device(process_id,device,total_bytes,free_bytes) VALUES(1,0,-1,-2),(1,1e9,5,5),(2,0,1,1)");
+    const char *numbers[] = {"NULL", "-1", "0", "9223372036854775807", "-9223372036854775808", "'x'", "1e300", "x'00'"};
+    for (size_t i = 0; i < 8; i++) {
+        for (size_t j = 0; j < 8; j++) {
+            sqlite3_exec(s.db, "SAVEPOINT a", NULL, NULL, NULL);
+            char *sql = sqlite3_mprintf(
+                "INSERT OR IGNORE INTO allocation(kind,address,bytes,alloc_ns,life_ns,stream,alloc_stack_id) VALUES"
+                "(%s,%s,coalesce(%s,1),coalesce(%s,1),%s,%s,%s);"
+                "INSERT OR IGNORE INTO copy(kind,bytes,start_ns,blocked_ns,stream,stack_id) VALUES"
+                "(%s,coalesce(%s,1),coalesce(%s,1),coalesce(%s,1),1,%s);"
+                "INSERT OR IGNORE INTO sync(process_id,device,kind,api,start_ns,blocked_ns,handle,stack_id,thread_id) "
+                "VALUES(1,%s,coalesce(%s,1),%s,coalesce(%s,1),coalesce(%s,1),1,%s,%s);"
+                "INSERT OR IGNORE INTO oom(process_id,device,layer,space,requested_bytes,free_bytes,total_bytes,"
+                "tensor_allocated,tensor_reserved,time_ns,fatal,stack_id,thread_id) VALUES"
+                "(1,0,coalesce(%s,1),%s,coalesce(%s,1),%s,%s,%s,%s,coalesce(%s,1),1,%s,1);"
+                "INSERT OR IGNORE INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source) VALUES"
+                "(1,0,coalesce(%s,1),%s,%s,1);"
+                "INSERT OR IGNORE INTO reserved(process_id,device,time_ns,bytes) VALUES(1,0,coalesce(%s,1),coalesce(%s,1))",
+                i == 0 ? "1" : numbers[i], numbers[j], numbers[j], numbers[i], numbers[j], numbers[i], numbers[j],
+                i == 0 ? "1" : numbers[i], numbers[j], numbers[i], numbers[j], numbers[j], numbers[i], numbers[j],
+                numbers[i], numbers[i], numbers[j], numbers[j], numbers[i], numbers[j], numbers[i], numbers[j],
+                numbers[i], numbers[j], numbers[i], numbers[j], numbers[i], numbers[j], numbers[i], numbers[j],
+                numbers[i], numbers[j], numbers[i], numbers[j]);
+            sqlite3_exec(s.db, sql, NULL, NULL, NULL);
+            sqlite3_free(sql);
+        }
+    }
+    for (int i = 1; i <= 5; i++) {
+        syn_alloc(&s, (struct syn_alloc){.bytes = 1LL << 59, .at = i, .life = SYN_LIVE, .stack = i});
+    }
+    struct gs_report *r = syn_report(&s, NULL);
+    FILE *null = fopen("/dev/null", "w");
+    assert_int_equal(gs_view_json(r, null), 0);
+    fclose(null);
+    for (size_t i = 0; i < r->peaks_n; i++) {
+        assert_true(r->peaks[i].bytes >= 0);
+    }
+    assert_false(r->complete);
+    assert_true(r->notes_n >= 1);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_deep_and_circular_stacks_end(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    syn_sql(&s, "INSERT INTO frame(id,kind,function,file,line) VALUES(1,0,'f','/home/u/a.py',3)");
+    syn_sql(&s, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) "
+                "INSERT INTO stack SELECT i, nullif(i - 1, 0), 1, i FROM n"); /* one of 20,000 frames */
+    syn_sql(&s, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) "
+                "INSERT INTO stack SELECT 30000 + i, 30000 + i %% 5000 + 1, 1, i FROM n"); /* a circle */
+    syn_alloc(&s, (struct syn_alloc){.bytes = 1, .at = 1, .life = SYN_LIVE, .stack = 20000});
+    syn_alloc(&s, (struct syn_alloc){.bytes = 2, .at = 2, .life = SYN_LIVE, .stack = 30001});
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(r->peaks[0].bytes, 3);
+    for (size_t i = 0; i < r->peaks[0].by_stack_n; i++) {
+        assert_in_range(r->peaks[0].by_stack[i].stack.n, 1, GS_DEPTH_MAX);
+    }
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_rows_out_of_order(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    syn_alloc(&s, (struct syn_alloc){.bytes = 1, .at = 100, .life = 10});
+    syn_alloc(&s, (struct syn_alloc){.bytes = 2, .at = 50, .life = 10}); /* taken to live at 100, for no time */
+    syn_alloc(&s, (struct syn_alloc){.bytes = 4, .at = 105, .life = 100});
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(r->peaks[0].bytes, 5);
+    assert_int_equal(r->peaks[0].end_bytes, 0);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static bool name_it(void *data, const char *module, const char *build_id, uint64_t offset, const char **function,
+                    const char **file, int *line)
+{
+    (*(int *)data)++;
+    assert_string_equal(module, "/opt/app");
+    assert_string_equal(build_id, "abcd");
+    *function = offset == 16 ? "main" : "work";
+    *file = "/src/app.c";
+    *line = (int)offset;
+    return true;
+}
+
+static void test_native_frames_are_named_once(void **state)
+{
+    (void)state;
+    struct syn s;
+    int asked = 0;
+    struct gs_options options = {.symbol = name_it, .symbol_data = &asked};
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    int64_t main = syn_native(&s, 0, "/opt/app", 16);
+    int64_t work = syn_native(&s, main, "/opt/app", 32);
+    int64_t cuda = syn_native(&s, work, "/usr/lib/libcudart.so.13", 64);
+    syn_alloc(&s, (struct syn_alloc){.bytes = 1, .at = 100, .life = SYN_LIVE, .stack = work});
+    (void)cuda;
+    struct gs_report *r = syn_report(&s, &options);
+    const struct gs_trace *t = &r->peaks[0].by_stack[0].stack;
+    assert_int_equal(t->n, 2);
+    assert_string_equal(t->frames[0]->function, "work");
+    assert_string_equal(t->frames[1]->function, "main");
+    assert_int_equal(t->site.line, 32);
+    assert_false(t->site.library);
+    assert_int_equal(asked, 2);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_lost_events_are_said(void **state)
+{
+    (void)state;
+    struct syn s;
+    small_run(&s);
+    assert_int_equal(sqlite3_open(s.path, &s.db), SQLITE_OK);
+    syn_sql(&s, "UPDATE process SET lost_events = 17, lost_first_ns = 2500000000; BEGIN");
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(r->lost_events, 17);
+    assert_true(r->lost_first_s == 2.5);
+    assert_false(r->complete);
+    assert_string_equal(r->advice[0].topic, "recording");
+    syn_close(r);
+    syn_end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_no_recording),
+        cmocka_unit_test(test_other_databases),
+        cmocka_unit_test(test_truncated_and_damaged),
+        cmocka_unit_test(test_scribbled),
+        cmocka_unit_test(test_read_only_folder),
+        cmocka_unit_test(test_siblings),
+        cmocka_unit_test(test_a_folder_is_its_run),
+        cmocka_unit_test(test_hostile_rows),
+        cmocka_unit_test(test_deep_and_circular_stacks_end),
+        cmocka_unit_test(test_rows_out_of_order),
+        cmocka_unit_test(test_native_frames_are_named_once),
+        cmocka_unit_test(test_lost_events_are_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
