@@ -99,7 +99,8 @@ static bool is_blank(const char *path)
     struct stat st_file;
     if (stat(path, &st_file) || !S_ISREG(st_file.st_mode))
         return false;
-    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK &&
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) ==
+            SQLITE_OK &&
         sqlite3_prepare_v2(db, "SELECT count(*) FROM sqlite_master", -1, &st, NULL) == SQLITE_OK &&
         sqlite3_step(st) == SQLITE_ROW)
         blank = sqlite3_column_int64(st, 0) == 0;

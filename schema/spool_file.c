@@ -276,8 +276,8 @@ int gs_spool_open(struct gs_spool *s, const char *path, char *error, size_t erro
     return code;
 }
 
-/* Whether process `pid` has the file mapped. After an exec it has not, though pid and start time are
- * the same. Where that may not be looked at: yes. */
+/* Whether process `pid` has the file mapped. After an exec it has not, though pid and start time
+ * are the same. Where that may not be looked at: yes. */
 static bool maps_file(uint32_t pid, const struct stat *st)
 {
     char path[64], *line = NULL;
@@ -328,8 +328,7 @@ uint32_t gs_spool_owner(const char *path)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return 0;
-    if (!fstat(fd, &st) && S_ISREG(st.st_mode) &&
-        pread(fd, &h, sizeof h, 0) == (ssize_t)sizeof h &&
+    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && pread(fd, &h, sizeof h, 0) == (ssize_t)sizeof h &&
         !memcmp(h.magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC) && h.version == GS_SPOOL_VERSION)
         owner = owner_of(fd, &h, &st);
     close(fd);

@@ -1,26 +1,28 @@
 /* The reader's end of the spool: the records of all threads, merged in order of time, each once.
  *
  * Order. A record sorts by the moment of its making (gs_record_time), but never before its
- * predecessor in the same thread; definitions sort with the event that follows them. So the order is
- * a function of the spool's content alone: a drain that merges while the process runs and a recovery
- * that merges everything at once see the same sequence.
+ * predecessor in the same thread; definitions sort with the event that follows them. So the order
+ * is a function of the spool's content alone: a drain that merges while the process runs and a
+ * recovery that merges everything at once see the same sequence.
  *
  * How far a running merge may go. gs_reader_poll is given `now`, read before it looks at anything.
  * For each thread it reads `state`, then `busy`, then `used`.
- *   - busy clear: every record whose time had been taken when busy was last cleared is within `used`,
- *     because the writer publishes (release) before it clears. A record to come has its time taken
- *     after busy was set again. The writer has no fence between setting busy and reading the clock,
- *     so the processor may read the clock while the store still waits to become visible: nanoseconds
- *     to a few microseconds, and an interrupt or a context switch in between completes the store. So
- *     its time is at least now - GS_SLACK_NS, where the slack is a thousand times what is needed.
+ *   - busy clear: every record whose time had been taken when busy was last cleared is within
+ * `used`, because the writer publishes (release) before it clears. A record to come has its time
+ * taken after busy was set again. The writer has no fence between setting busy and reading the
+ * clock, so the processor may read the clock while the store still waits to become visible:
+ * nanoseconds to a few microseconds, and an interrupt or a context switch in between completes the
+ * store. So its time is at least now - GS_SLACK_NS, where the slack is a thousand times what is
+ * needed.
  *   - busy set: its next record's time may have been taken any while ago (it was descheduled), but
  *     after the last poll that saw it idle, and it sorts no earlier than the record before it. Both
- *     are bounds; the higher one holds the merge back, once the thread's published records are used up.
- *   - the newest chunk seen is FULL: its successor was published first but after our look at the map.
- *     The thread counts as busy until the next poll.
+ *     are bounds; the higher one holds the merge back, once the thread's published records are used
+ * up.
+ *   - the newest chunk seen is FULL: its successor was published first but after our look at the
+ * map. The thread counts as busy until the next poll.
  *   - busy is GS_BUSY_WAITING: the spool is full and the thread waits for us. Holding back for it
- *     could mean that nothing is ever given back. It doesn't hold back; its record comes late, and is
- *     merged as soon as it comes. What matters survives: an address is reused only after its free
+ *     could mean that nothing is ever given back. It doesn't hold back; its record comes late, and
+ * is merged as soon as it comes. What matters survives: an address is reused only after its free
  *     was published.
  *   - a thread that has no chunk yet takes one, visibly busy, before it reads the clock. */
 #include "schema/record.h"
@@ -205,7 +207,8 @@ static void look(struct gs_reader *r, uint16_t index)
     v->state = (uint8_t)state;
     v->busy = (uint8_t)atomic_load_explicit(&chunk->busy, memory_order_acquire);
     uint32_t used = atomic_load_explicit(&chunk->used, memory_order_acquire);
-    if (used > GS_CHUNK_BYTES - sizeof *chunk || used % 8 || used < v->used || state > GS_CHUNK_LAST) {
+    if (used > GS_CHUNK_BYTES - sizeof *chunk || used % 8 || used < v->used ||
+        state > GS_CHUNK_LAST) {
         if (!v->damaged)
             r->damaged++;
         v->damaged = true;
@@ -244,8 +247,8 @@ static const struct gs_rec *record_at(const struct gs_reader *r, uint16_t index,
     return (const struct gs_rec *)(const void *)(base + offset);
 }
 
-/* The record at (index, offset), going on to the thread's next chunk where that one is used up. NULL:
- * none now. A damaged record ends its chunk. */
+/* The record at (index, offset), going on to the thread's next chunk where that one is used up.
+ * NULL: none now. A damaged record ends its chunk. */
 static const struct gs_rec *record_from(struct gs_reader *r, uint16_t *index, uint32_t *offset)
 {
     for (;;) {
@@ -264,7 +267,8 @@ static const struct gs_rec *record_from(struct gs_reader *r, uint16_t *index, ui
     }
 }
 
-/* The event that the definitions from here on belong to: its time, or false where there is none (yet). */
+/* The event that the definitions from here on belong to: its time, or false where there is none
+ * (yet). */
 static bool find_event(struct gs_reader *r, const struct cursor *c, uint64_t *time)
 {
     uint16_t index = c->head;
@@ -355,7 +359,8 @@ static void judge(struct gs_reader *r, struct cursor *c, uint64_t now_ns)
     c->holding = c->awaiting;
     if (c->tail != NO_CHUNK) {
         const struct chunk_view *v = &r->chunks[c->tail];
-        c->holding = v->state == GS_CHUNK_FULL || (v->state == GS_CHUNK_TAKEN && v->busy == GS_BUSY);
+        c->holding =
+            v->state == GS_CHUNK_FULL || (v->state == GS_CHUNK_TAKEN && v->busy == GS_BUSY);
     }
     if (!c->holding)
         c->idle_at = now_ns;
@@ -386,9 +391,8 @@ uint64_t gs_reader_poll(struct gs_reader *r, uint64_t now_ns, bool final)
  * stacks mean nothing any more. */
 static bool worth_reading(const struct cursor *c, const struct gs_rec *rec)
 {
-    return !c->trailing ||
-           (rec->type != GS_REC_FRAME_PYTHON && rec->type != GS_REC_FRAME_NATIVE &&
-            rec->type != GS_REC_STACK);
+    return !c->trailing || (rec->type != GS_REC_FRAME_PYTHON && rec->type != GS_REC_FRAME_NATIVE &&
+                            rec->type != GS_REC_STACK);
 }
 
 const struct gs_rec *gs_reader_next(struct gs_reader *r, uint32_t *thread)

@@ -1,5 +1,5 @@
-/* The writers' end of the spool: creation, chunks, appending. Everything that runs in an application
- * thread is async-signal-safe and keeps errno. */
+/* The writers' end of the spool: creation, chunks, appending. Everything that runs in an
+ * application thread is async-signal-safe and keeps errno. */
 #include "schema/spool.h"
 #include "schema/spool_file.h"
 
@@ -105,9 +105,9 @@ static uint32_t count_taken(struct gs_spool *s)
     return n;
 }
 
-/* Waits for a chunk in small steps, as long as the drain lives. While chunks come back (others may be
- * faster in taking them) patience starts anew, up to a limit. Who waited in vain says so, and the
- * next ones try once: a drain that hangs costs the application one wait, not one an event. */
+/* Waits for a chunk in small steps, as long as the drain lives. While chunks come back (others may
+ * be faster in taking them) patience starts anew, up to a limit. Who waited in vain says so, and
+ * the next ones try once: a drain that hangs costs the application one wait, not one an event. */
 static int claim_waiting(struct gs_writer *w)
 {
     struct gs_spool *s = w->spool;

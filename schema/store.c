@@ -16,8 +16,8 @@ static const char schema_sql[] =
 
 /* While recording: a write-ahead log, so that death at any moment leaves a consistent database and
  * readers don't wait for us; no syncs, because what the kernel has survives the process. */
-#define PRAGMAS                                                                                    \
-    "PRAGMA journal_mode=WAL;PRAGMA synchronous=OFF;PRAGMA cache_size=-2048;"                      \
+#define PRAGMAS                                                               \
+    "PRAGMA journal_mode=WAL;PRAGMA synchronous=OFF;PRAGMA cache_size=-2048;" \
     "PRAGMA temp_store=MEMORY;PRAGMA secure_delete=OFF;PRAGMA journal_size_limit=8388608"
 #define BUSY_MS 5000
 
@@ -134,9 +134,9 @@ static int insert_process(struct gs_store *s, const struct gs_store_info *info)
 #define FRAME_ROW(s, v, w) ROW("frame_kind", v, w)
 #define SAMPLE_ROW(s, v, w) ROW("sample_source", v, w)
 #define HANDLE_ROW(s, v, w) ROW("handle_kind", v, w)
-static const char words_sql[] = GS_LAYERS(LAYER_ROW) GS_SPACES(SPACE_ROW) GS_DIRECTIONS(DIRECTION_ROW)
-    GS_HOST_MEMORIES(HOST_MEMORY_ROW) GS_SYNC_KINDS(SYNC_ROW) GS_FRAME_KINDS(FRAME_ROW)
-        GS_SAMPLE_SOURCES(SAMPLE_ROW) GS_HANDLE_KINDS(HANDLE_ROW);
+static const char words_sql[] = GS_LAYERS(LAYER_ROW) GS_SPACES(SPACE_ROW)
+    GS_DIRECTIONS(DIRECTION_ROW) GS_HOST_MEMORIES(HOST_MEMORY_ROW) GS_SYNC_KINDS(SYNC_ROW)
+        GS_FRAME_KINDS(FRAME_ROW) GS_SAMPLE_SOURCES(SAMPLE_ROW) GS_HANDLE_KINDS(HANDLE_ROW);
 
 #define STRING_OF(x) #x
 #define NUMBER(x) STRING_OF(x)
@@ -147,8 +147,9 @@ static int make_schema(struct gs_store *s, const struct gs_store_info *info)
     if (gs_store_sql(s, PRAGMAS) || gs_store_sql(s, "BEGIN IMMEDIATE") ||
         gs_store_sql(s, schema_sql) || gs_store_sql(s, words_sql) || insert_process(s, info) ||
         gs_store_sql(s, "INSERT INTO meta VALUES('gpuspy_version','" GPUSPY_VERSION "');"
-                        "PRAGMA application_id=" NUMBER(GS_APPLICATION_ID) ";"
-                        "PRAGMA user_version=" NUMBER(GS_SCHEMA_VERSION)))
+                        "PRAGMA application_id=" NUMBER(
+                            GS_APPLICATION_ID) ";"
+                                               "PRAGMA user_version=" NUMBER(GS_SCHEMA_VERSION)))
         return -1;
     return gs_store_sql(s, "COMMIT");
 }
@@ -229,8 +230,8 @@ struct gs_store *gs_store_open(const char *path, char *error, size_t error_size)
     return s;
 }
 
-struct gs_store *gs_store_resume(const char *path, struct gs_progress **progress,
-                                 uint32_t *threads, char *error, size_t error_size)
+struct gs_store *gs_store_resume(const char *path, struct gs_progress **progress, uint32_t *threads,
+                                 char *error, size_t error_size)
 {
     struct gs_store *s = gs_store_open(path, error, error_size);
     if (!s)
@@ -292,8 +293,8 @@ static int write_end(struct gs_store *s, uint64_t end_ns, bool complete, uint64_
 {
     sqlite3_stmt *st;
     if (sqlite3_prepare_v2(s->db,
-                           "UPDATE process SET end_ns=?,complete=?,lost_events=?,lost_first_ns=?", -1,
-                           &st, NULL) != SQLITE_OK)
+                           "UPDATE process SET end_ns=?,complete=?,lost_events=?,lost_first_ns=?",
+                           -1, &st, NULL) != SQLITE_OK)
         return gs_store_fail(s, "write");
     sqlite3_bind_int64(st, 1, (int64_t)end_ns);
     sqlite3_bind_int(st, 2, complete);
@@ -365,12 +366,12 @@ void gs_store_close(struct gs_store *s)
         free(s->threads.at[t].frames.ids);
         free(s->threads.at[t].stacks.ids);
     }
-    void *arrays[] = {s->allocations.at, s->ends.at,       s->copies.at,     s->memsets.at,
-                      s->syncs.at,       s->ooms.at,       s->recovered_ooms.at, s->samples.at,
-                      s->reserved.at,    s->handles.at,    s->handle_ends.at, s->marks.at,
-                      s->frames.at,      s->stacks.at,     s->modules.at,    s->thread_rows.at,
-                      s->apis.at,        s->devices.at,    s->numbers.at,    s->text.at,
-                      s->threads.at,     s->open_ooms.at,  s->open_handles.at};
+    void *arrays[] = {s->allocations.at, s->ends.at,      s->copies.at,         s->memsets.at,
+                      s->syncs.at,       s->ooms.at,      s->recovered_ooms.at, s->samples.at,
+                      s->reserved.at,    s->handles.at,   s->handle_ends.at,    s->marks.at,
+                      s->frames.at,      s->stacks.at,    s->modules.at,        s->thread_rows.at,
+                      s->apis.at,        s->devices.at,   s->numbers.at,        s->text.at,
+                      s->threads.at,     s->open_ooms.at, s->open_handles.at};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
     gs_live_free(&s->live);

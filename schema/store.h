@@ -59,13 +59,16 @@ struct gs_store *gs_store_resume(const char *path, struct gs_progress **progress
  * A record that makes no sense (a free of an unknown address, a number without a definition) is
  * kept as far as it means something and counted in `meta`. 0, or -1 with gs_store_error. */
 int gs_store_add(struct gs_store *s, uint32_t thread, const struct gs_rec *rec);
-/* Rows, and how far each thread was read, in one transaction. */
+/* Rows, and how far each thread was read, in one transaction. `r` NULL: nothing is read from a spool.
+ * On failure the database is as it was at the last commit, the rows wait on, and a later commit may
+ * succeed; the spool's chunks must not be released. */
 int gs_store_commit(struct gs_store *s, const struct gs_reader *r);
 /* Rows that wait for the next commit: the drain commits by size and by time. */
 uint64_t gs_store_pending(const struct gs_store *s);
 /* The end: unfinished lifetimes stay open (free_ns NULL), OOMs without a later success are fatal,
- * recovery tables go, indexes and statistics come, the journal is folded in. `complete` false: the
- * process died (it says so in `process`). */
+ * recovery tables go, the journal is folded in. No index is made: in bytes each would cost half a
+ * table again, and the analyzer reads in order of id. `complete` false: the process died (it says
+ * so in `process`). `end_ns` 0: the last event's time. */
 int gs_store_finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost,
                     uint64_t lost_first_ns, uint64_t damaged);
 const struct gs_summary *gs_store_summary(struct gs_store *s);

@@ -62,7 +62,8 @@ static void track_tensor(struct gs_store *s, const struct gs_live *live, int64_t
     struct gs_check *check = check_of(s, live->layer, live->device);
     if (!check)
         return;
-    check->running = (int64_t)((uint64_t)check->running + (uint64_t)bytes); /* may wrap, if damaged */
+    check->running =
+        (int64_t)((uint64_t)check->running + (uint64_t)bytes); /* may wrap, if damaged */
     uint64_t now = check->running > 0 ? (uint64_t)check->running : 0;
     if (live->layer == GS_LAYER_HOST) {
         raise_peak(&s->summary.host_peak, now);
@@ -150,13 +151,18 @@ static int add_alloc(struct gs_store *s, uint32_t thread, const struct gs_rec_al
 {
     if (!rec->address) /* cudaMalloc of 0 bytes */
         return 0;
-    struct gs_live live = {rec->address,  0,          (uint64_t)whole(rec->bytes),
-                           (uint64_t)whole(rec->rec.time_ns), rec->device, rec->layer & 3, rec->space & 7};
+    struct gs_live live = {rec->address,
+                           0,
+                           (uint64_t)whole(rec->bytes),
+                           (uint64_t)whole(rec->rec.time_ns),
+                           rec->device,
+                           rec->layer & 3,
+                           rec->space & 7};
     return begin_lifetime(s, thread, &rec->rec, &live, rec->stream, rec->api);
 }
 
-static int free_address(struct gs_store *s, uint32_t thread, const struct gs_rec *rec, uint8_t layer,
-                        uint64_t address, uint64_t bytes)
+static int free_address(struct gs_store *s, uint32_t thread, const struct gs_rec *rec,
+                        uint8_t layer, uint64_t address, uint64_t bytes)
 {
     struct gs_store_thread *t = gs_store_thread(s, thread);
     if (!t)
@@ -243,9 +249,13 @@ static int add_tensor(struct gs_store *s, uint32_t thread, const struct gs_rec_t
     int rc = 0;
     uint8_t layer = rec->layer == GS_LAYER_HOST ? GS_LAYER_HOST : GS_LAYER_TENSOR;
     if (rec->address && rec->bytes > 0) {
-        struct gs_live live = {
-            rec->address, 0, (uint64_t)rec->bytes, (uint64_t)whole(rec->rec.time_ns), rec->device,
-            layer,        layer == GS_LAYER_HOST ? GS_SPACE_HOST : GS_SPACE_DEVICE};
+        struct gs_live live = {rec->address,
+                               0,
+                               (uint64_t)rec->bytes,
+                               (uint64_t)whole(rec->rec.time_ns),
+                               rec->device,
+                               layer,
+                               layer == GS_LAYER_HOST ? GS_SPACE_HOST : GS_SPACE_DEVICE};
         rc = begin_lifetime(s, thread, &rec->rec, &live, 0, rec->api);
     } else if (rec->address && rec->bytes < 0) {
         uint64_t bytes = 0 - (uint64_t)rec->bytes;
@@ -428,8 +438,8 @@ static int add_handle(struct gs_store *s, uint32_t thread, const struct gs_rec_h
     struct gs_open_handle *open = GS_ARRAY_ADD(&s->open_handles);
     if (!open)
         return gs_store_no_memory(s);
-    *open = (struct gs_open_handle){
-        rec->handle, s->first_handle + (int64_t)s->handles.count - 1, rec->kind};
+    *open = (struct gs_open_handle){rec->handle, s->first_handle + (int64_t)s->handles.count - 1,
+                                    rec->kind};
     return 0;
 }
 

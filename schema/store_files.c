@@ -36,8 +36,8 @@ static void remember(int fd, int replaced)
     pthread_mutex_unlock(&lock);
 }
 
-/* SQLite's open(2) and close(2): a high number, so that the application's files get the numbers that
- * they would get without us. */
+/* SQLite's open(2) and close(2): a high number, so that the application's files get the numbers
+ * that they would get without us. */
 static int open_high(const char *path, int flags, int mode)
 {
     int fd = open(path, flags | O_CLOEXEC, mode);

@@ -1,5 +1,5 @@
-/* An unfinished database → the state that the store had in memory at its last commit. The database may
- * be damaged or not ours at all: whatever is used as an index is checked. */
+/* An unfinished database → the state that the store had in memory at its last commit. The database
+ * may be damaged or not ours at all: whatever is used as an index is checked. */
 #include "schema/store_state.h"
 
 #include <stdio.h>
@@ -68,7 +68,8 @@ static int load_frame(struct gs_store *s, sqlite3_stmt *row)
     const char *function = text_at(row, 2, &function_len), *file = text_at(row, 3, &file_len);
     struct gs_content key;
     if (sqlite3_column_int(row, 1) == GS_FRAME_PYTHON)
-        key = gs_store_python_key(function, function_len, file, file_len, sqlite3_column_int(row, 4));
+        key =
+            gs_store_python_key(function, function_len, file, file_len, sqlite3_column_int(row, 4));
     else
         key = gs_store_native_key(id_at(row, 5), (uint64_t)sqlite3_column_int64(row, 6));
     s->last_frame = id_at(row, 0);
@@ -154,8 +155,9 @@ static int load_thread(struct gs_store *s, sqlite3_stmt *row)
 static int load_last_frees(struct gs_store *s)
 {
     sqlite3_stmt *st = NULL;
-    if (sqlite3_prepare_v2(s->db, "SELECT id,kind,address,bytes,alloc_ns FROM allocation WHERE id=?",
-                           -1, &st, NULL) != SQLITE_OK)
+    if (sqlite3_prepare_v2(s->db,
+                           "SELECT id,kind,address,bytes,alloc_ns FROM allocation WHERE id=?", -1,
+                           &st, NULL) != SQLITE_OK)
         return gs_store_fail(s, "read");
     for (size_t i = 0; i < s->threads.count; i++) {
         struct gs_store_thread *t = &s->threads.at[i];
@@ -219,8 +221,8 @@ static int load_handle(struct gs_store *s, sqlite3_stmt *row)
         .handle = (uint64_t)sqlite3_column_int64(row, 2),
     };
     size_t i = 0; /* of a handle given out twice the last counts, as when recording */
-    while (i < s->open_handles.count && (s->open_handles.at[i].handle != open.handle ||
-                                         s->open_handles.at[i].kind != open.kind))
+    while (i < s->open_handles.count &&
+           (s->open_handles.at[i].handle != open.handle || s->open_handles.at[i].kind != open.kind))
         i++;
     struct gs_open_handle *to =
         i < s->open_handles.count ? &s->open_handles.at[i] : GS_ARRAY_ADD(&s->open_handles);
@@ -289,10 +291,13 @@ int gs_store_load(struct gs_store *s, struct gs_progress **progress, uint32_t *t
              "coalesce((SELECT max(id) FROM oom),0),coalesce((SELECT max(id) FROM handle),0)",
              load_last_ids) ||
         load_definitions(s) ||
-        each(s, "SELECT thread,seq,offset,time_ns,free_layer,free_address,free_id FROM recovery_thread",
-             load_thread) ||
+        each(
+            s,
+            "SELECT thread,seq,offset,time_ns,free_layer,free_address,free_id FROM recovery_thread",
+            load_thread) ||
         each(s,
-             "SELECT id,kind,address,bytes,alloc_ns FROM allocation WHERE life_ns IS NULL ORDER BY id",
+             "SELECT id,kind,address,bytes,alloc_ns FROM allocation WHERE life_ns IS NULL ORDER BY "
+             "id",
              load_live) ||
         load_last_frees(s))
         return -1;
@@ -302,7 +307,8 @@ int gs_store_load(struct gs_store *s, struct gs_progress **progress, uint32_t *t
              load_check) ||
         each(s, "SELECT device,bytes FROM reserved ORDER BY id", load_reserved) ||
         each(s,
-             "SELECT id,thread_id,device,layer,space,requested_bytes FROM oom WHERE fatal=1 ORDER BY id",
+             "SELECT id,thread_id,device,layer,space,requested_bytes FROM oom WHERE fatal=1 ORDER "
+             "BY id",
              load_oom) ||
         each(s, "SELECT id,kind,handle FROM handle WHERE destroy_ns IS NULL ORDER BY id",
              load_handle) ||

@@ -223,8 +223,9 @@ static int define_native(struct gs_store *s, uint32_t thread, const struct gs_re
 {
     const char *path = (const char *)(rec + 1);
     struct gs_row_frame row = {.kind = GS_FRAME_NATIVE, .offset = (int64_t)rec->offset};
-    if (rec->path_len && intern_module(s, path, rec->path_len, (const uint8_t *)path + rec->path_len,
-                                       rec->build_id_len, &row.module))
+    if (rec->path_len &&
+        intern_module(s, path, rec->path_len, (const uint8_t *)path + rec->path_len,
+                      rec->build_id_len, &row.module))
         return -1;
     if (intern_frame(s, gs_store_native_key(row.module, rec->offset), &row))
         return -1;

@@ -1,8 +1,8 @@
-/* Which failed allocations were fatal. A failure counts as fatal until the same thread gets at least
- * as much from the same kind of memory. PyTorch answers a failed cudaMalloc by giving its cache back
- * and trying again; if that fails too it reports the failure at its own level, and from then on only a
- * tensor of that size shows that the thread recovered: a later cudaMalloc (of a smaller batch, say)
- * doesn't. */
+/* Which failed allocations were fatal. A failure counts as fatal until the same thread gets at
+ * least as much from the same kind of memory. PyTorch answers a failed cudaMalloc by giving its
+ * cache back and trying again; if that fails too it reports the failure at its own level, and from
+ * then on only a tensor of that size shows that the thread recovered: a later cudaMalloc (of a
+ * smaller batch, say) doesn't. */
 #include "schema/store_state.h"
 
 #include <string.h>

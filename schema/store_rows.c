@@ -14,19 +14,23 @@ static const char *const sql[GS_SQL_COUNT] = {
                     " VALUES(?,?,?,?,?,?)",
     [GS_SQL_MEMSET] = "INSERT INTO memset(process_id,device,bytes,async,start_ns,blocked_ns,stream,"
                       "stack_id,thread_id,api) VALUES(" P "?,?,?,?,?,?,?,?,?)",
-    [GS_SQL_SYNC] = "INSERT INTO sync(process_id,device,kind,api,start_ns,blocked_ns,handle,stack_id,"
-                    "thread_id) VALUES(" P "?,?,?,?,?,?,?,?)",
-    [GS_SQL_OOM] = "INSERT INTO oom(id,process_id,device,layer,space,api,requested_bytes,free_bytes,"
-                   "total_bytes,tensor_allocated,tensor_reserved,time_ns,fatal,stack_id,thread_id)"
-                   " VALUES(?," P "?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    [GS_SQL_SYNC] =
+        "INSERT INTO sync(process_id,device,kind,api,start_ns,blocked_ns,handle,stack_id,"
+        "thread_id) VALUES(" P "?,?,?,?,?,?,?,?)",
+    [GS_SQL_OOM] =
+        "INSERT INTO oom(id,process_id,device,layer,space,api,requested_bytes,free_bytes,"
+        "total_bytes,tensor_allocated,tensor_reserved,time_ns,fatal,stack_id,thread_id)"
+        " VALUES(?," P "?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [GS_SQL_OOM_RECOVERED] = "UPDATE oom SET fatal=0 WHERE id=?",
     [GS_SQL_SAMPLE] = "INSERT INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source)"
                       " VALUES(" P "?,?,?,?,?)",
     [GS_SQL_RESERVED] = "INSERT INTO reserved(process_id,device,time_ns,bytes) VALUES(" P "?,?,?)",
-    [GS_SQL_CHECK] = "INSERT OR REPLACE INTO tensor_check(process_id,layer,device,events,mismatches,"
-                     "first_mismatch_ns,first_difference,last_difference) VALUES(" P "?,?,?,?,?,?,?)",
-    [GS_SQL_HANDLE] = "INSERT INTO handle(id,process_id,kind,handle,device,create_ns,destroy_ns,api,"
-                      "stack_id) VALUES(?," P "?,?,?,?,?,?,?)",
+    [GS_SQL_CHECK] =
+        "INSERT OR REPLACE INTO tensor_check(process_id,layer,device,events,mismatches,"
+        "first_mismatch_ns,first_difference,last_difference) VALUES(" P "?,?,?,?,?,?,?)",
+    [GS_SQL_HANDLE] =
+        "INSERT INTO handle(id,process_id,kind,handle,device,create_ns,destroy_ns,api,"
+        "stack_id) VALUES(?," P "?,?,?,?,?,?,?)",
     [GS_SQL_HANDLE_END] = "UPDATE handle SET destroy_ns=? WHERE id=?",
     [GS_SQL_MARK] = "INSERT INTO mark(process_id,time_ns,name,thread_id) VALUES(" P "?,?,?)",
     [GS_SQL_FRAME] = "INSERT INTO frame(id,kind,function,file,line,module_id,offset)"
@@ -65,8 +69,9 @@ const char *const gs_count_names[GS_COUNTS] = {
 /* Ready to be bound, or NULL. */
 static sqlite3_stmt *statement(struct gs_store *s, enum gs_statement which)
 {
-    if (!s->statements[which] && sqlite3_prepare_v3(s->db, sql[which], -1, SQLITE_PREPARE_PERSISTENT,
-                                                    &s->statements[which], NULL) != SQLITE_OK)
+    if (!s->statements[which] &&
+        sqlite3_prepare_v3(s->db, sql[which], -1, SQLITE_PREPARE_PERSISTENT, &s->statements[which],
+                           NULL) != SQLITE_OK)
         gs_store_fail(s, "prepare");
     return s->statements[which];
 }
@@ -108,17 +113,17 @@ static void bind_text_or_null(struct gs_store *s, sqlite3_stmt *st, int at, stru
 }
 
 /* for each row of an array: `body` binds *row to st, then the statement runs */
-#define WRITE(array, which, type, body)                                                            \
-    do {                                                                                           \
-        sqlite3_stmt *st = (array).count ? statement(s, which) : NULL;                             \
-        if ((array).count && !st)                                                                  \
-            return -1;                                                                             \
-        for (size_t i = 0; i < (array).count; i++) {                                               \
-            const type *row = &(array).at[i];                                                      \
-            body;                                                                                  \
-            if (run(s, st))                                                                        \
-                return -1;                                                                         \
-        }                                                                                          \
+#define WRITE(array, which, type, body)                                \
+    do {                                                               \
+        sqlite3_stmt *st = (array).count ? statement(s, which) : NULL; \
+        if ((array).count && !st)                                      \
+            return -1;                                                 \
+        for (size_t i = 0; i < (array).count; i++) {                   \
+            const type *row = &(array).at[i];                          \
+            body;                                                      \
+            if (run(s, st))                                            \
+                return -1;                                             \
+        }                                                              \
     } while (0)
 
 /* ---------------------------------------------------------------- definitions */
@@ -452,7 +457,8 @@ int gs_store_write_rows(struct gs_store *s, const struct gs_reader *r)
     if (write_definitions(s) || write_allocations(s) || write_ends(s) || write_transfers(s) ||
         write_ooms(s) || write_moments(s) || write_checks(s) || write_counts(s))
         return -1;
-    return write_values(s) || write_numbers(s) || write_progress(s, r) || write_last_frees(s) ? -1 : 0;
+    return write_values(s) || write_numbers(s) || write_progress(s, r) || write_last_frees(s) ? -1
+                                                                                              : 0;
 }
 
 void gs_store_forget_rows(struct gs_store *s, const struct gs_reader *r)

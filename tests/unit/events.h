@@ -1,5 +1,5 @@
-/* Records for the tests of spool and store: one function a kind of record, and a random stream of them
- * that behaves like a program would. */
+/* Records for the tests of spool and store: one function a kind of record, and a random stream of
+ * them that behaves like a program would. */
 #ifndef TEST_EVENTS_H
 #define TEST_EVENTS_H
 
@@ -42,11 +42,14 @@ static inline void ev_put(struct gs_writer *w, const void *rec, uint32_t size)
     gs_writer_commit(w, size);
 }
 
-#define EV_REC(what, s, t) {.type = (what), .stack = (s), .time_ns = (t)}
-#define EV_PUT(w, r)                                                                               \
-    do {                                                                                           \
-        (r).rec.size = sizeof(r);                                                                  \
-        ev_put(w, &(r), sizeof(r));                                                                \
+#define EV_REC(what, s, t)                           \
+    {                                                \
+        .type = (what), .stack = (s), .time_ns = (t) \
+    }
+#define EV_PUT(w, r)                \
+    do {                            \
+        (r).rec.size = sizeof(r);   \
+        ev_put(w, &(r), sizeof(r)); \
     } while (0)
 
 static inline void ev_named(struct gs_writer *w, uint8_t type, uint64_t time, uint32_t number,
@@ -161,32 +164,41 @@ static inline void ev_reset(struct gs_writer *w)
 static inline void ev_alloc(struct gs_writer *w, uint64_t time, uint64_t address, uint64_t bytes,
                             int device, uint8_t space, uint32_t stack)
 {
-    struct gs_rec_alloc r = {.rec = EV_REC(GS_REC_ALLOC, stack, time), .address = address,
-                             .bytes = bytes, .api = 7, .device = (int16_t)device, .space = space};
+    struct gs_rec_alloc r = {.rec = EV_REC(GS_REC_ALLOC, stack, time),
+                             .address = address,
+                             .bytes = bytes,
+                             .api = 7,
+                             .device = (int16_t)device,
+                             .space = space};
     EV_PUT(w, r);
 }
 
 static inline void ev_free(struct gs_writer *w, uint64_t time, uint64_t address, uint32_t stack)
 {
-    struct gs_rec_free r = {.rec = EV_REC(GS_REC_FREE, stack, time), .address = address, .api = 8,
-                            .device = -1};
+    struct gs_rec_free r = {
+        .rec = EV_REC(GS_REC_FREE, stack, time), .address = address, .api = 8, .device = -1};
     EV_PUT(w, r);
 }
 
 static inline void ev_free_failed(struct gs_writer *w, uint64_t time, uint64_t address)
 {
-    struct gs_rec_free r = {.rec = EV_REC(GS_REC_FREE_FAILED, 0, time), .address = address,
-                            .api = 8, .device = -1};
+    struct gs_rec_free r = {
+        .rec = EV_REC(GS_REC_FREE_FAILED, 0, time), .address = address, .api = 8, .device = -1};
     EV_PUT(w, r);
 }
 
 static inline void ev_tensor(struct gs_writer *w, uint64_t time, uint64_t address, int64_t bytes,
                              uint64_t total, uint64_t reserved, int device, uint32_t stack)
 {
-    struct gs_rec_tensor r = {
-        .rec = EV_REC(GS_REC_TENSOR, stack, time), .address = address, .bytes = bytes,
-        .total_allocated = total, .total_reserved = reserved, .api = 9, .device = (int16_t)device,
-        .layer = device < 0 ? GS_LAYER_HOST : GS_LAYER_TENSOR, .has_totals = 1};
+    struct gs_rec_tensor r = {.rec = EV_REC(GS_REC_TENSOR, stack, time),
+                              .address = address,
+                              .bytes = bytes,
+                              .total_allocated = total,
+                              .total_reserved = reserved,
+                              .api = 9,
+                              .device = (int16_t)device,
+                              .layer = device < 0 ? GS_LAYER_HOST : GS_LAYER_TENSOR,
+                              .has_totals = 1};
     EV_PUT(w, r);
 }
 
@@ -194,8 +206,12 @@ static inline void ev_copy(struct gs_writer *w, uint64_t time, uint64_t dst, uin
                            uint64_t bytes, uint64_t blocked, uint8_t direction, uint8_t flags,
                            uint32_t stack)
 {
-    struct gs_rec_copy r = {.rec = EV_REC(GS_REC_COPY, stack, time), .dst = dst, .src = src,
-                            .bytes = bytes, .blocked_ns = blocked, .api = 10,
+    struct gs_rec_copy r = {.rec = EV_REC(GS_REC_COPY, stack, time),
+                            .dst = dst,
+                            .src = src,
+                            .bytes = bytes,
+                            .blocked_ns = blocked,
+                            .api = 10,
                             .direction = direction};
     r.rec.flags = flags;
     EV_PUT(w, r);
@@ -204,32 +220,46 @@ static inline void ev_copy(struct gs_writer *w, uint64_t time, uint64_t dst, uin
 static inline void ev_set(struct gs_writer *w, uint64_t time, uint64_t dst, uint64_t bytes,
                           uint64_t blocked)
 {
-    struct gs_rec_copy r = {.rec = EV_REC(GS_REC_SET, 0, time), .dst = dst, .bytes = bytes,
-                            .blocked_ns = blocked, .api = 11, .direction = GS_DIR_UNKNOWN};
+    struct gs_rec_copy r = {.rec = EV_REC(GS_REC_SET, 0, time),
+                            .dst = dst,
+                            .bytes = bytes,
+                            .blocked_ns = blocked,
+                            .api = 11,
+                            .direction = GS_DIR_UNKNOWN};
     EV_PUT(w, r);
 }
 
 static inline void ev_sync(struct gs_writer *w, uint64_t time, uint64_t blocked, uint8_t kind,
                            uint32_t stack)
 {
-    struct gs_rec_sync r = {.rec = EV_REC(GS_REC_SYNC, stack, time), .blocked_ns = blocked,
-                            .api = 12, .kind = kind, .handle = 0x55};
+    struct gs_rec_sync r = {.rec = EV_REC(GS_REC_SYNC, stack, time),
+                            .blocked_ns = blocked,
+                            .api = 12,
+                            .kind = kind,
+                            .handle = 0x55};
     EV_PUT(w, r);
 }
 
 static inline void ev_oom(struct gs_writer *w, uint64_t time, uint64_t bytes, uint8_t layer,
                           uint8_t space, int device)
 {
-    struct gs_rec_oom r = {.rec = EV_REC(GS_REC_OOM, 0, time), .requested_bytes = bytes,
-                           .free_bytes = 1 << 20, .total_bytes = UINT64_MAX,
-                           .tensor_allocated = UINT64_MAX, .tensor_reserved = UINT64_MAX, .api = 7,
-                           .device = (int16_t)device, .layer = layer, .space = space};
+    struct gs_rec_oom r = {.rec = EV_REC(GS_REC_OOM, 0, time),
+                           .requested_bytes = bytes,
+                           .free_bytes = 1 << 20,
+                           .total_bytes = UINT64_MAX,
+                           .tensor_allocated = UINT64_MAX,
+                           .tensor_reserved = UINT64_MAX,
+                           .api = 7,
+                           .device = (int16_t)device,
+                           .layer = layer,
+                           .space = space};
     EV_PUT(w, r);
 }
 
 static inline void ev_sample(struct gs_writer *w, uint64_t time, uint64_t free_bytes)
 {
-    struct gs_rec_sample r = {.rec = EV_REC(GS_REC_SAMPLE, 0, time), .free_bytes = free_bytes,
+    struct gs_rec_sample r = {.rec = EV_REC(GS_REC_SAMPLE, 0, time),
+                              .free_bytes = free_bytes,
                               .total_bytes = 24ull << 30};
     EV_PUT(w, r);
 }
@@ -352,8 +382,8 @@ static inline void ev_step(struct ev_program *p)
     uint32_t h = ev_below(random, 8);
     switch (ev_below(random, 24)) {
     case 0:
-        ev_copy(w, p->time - before, a, b, 4096, before, (uint8_t)(ev_below(random, 2) ? 255 : h % 5),
-                h % 2, ev_capture(p, t));
+        ev_copy(w, p->time - before, a, b, 4096, before,
+                (uint8_t)(ev_below(random, 2) ? 255 : h % 5), h % 2, ev_capture(p, t));
         break;
     case 1:
         ev_set(w, p->time - before, a, 4096, before);
@@ -436,10 +466,10 @@ static inline void db_assert_same(const char *a, const char *b)
     sqlite3_stmt *tables, *rows[2];
     assert_int_equal(sqlite3_open_v2(a, &db[0], SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
     assert_int_equal(sqlite3_open_v2(b, &db[1], SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_prepare_v2(db[0],
-                                        "SELECT name FROM sqlite_master WHERE type='table' ORDER BY 1",
-                                        -1, &tables, NULL),
-                     SQLITE_OK);
+    assert_int_equal(
+        sqlite3_prepare_v2(db[0], "SELECT name FROM sqlite_master WHERE type='table' ORDER BY 1",
+                           -1, &tables, NULL),
+        SQLITE_OK);
     int count = 0;
     while (sqlite3_step(tables) == SQLITE_ROW) {
         char sql[256];
@@ -453,7 +483,8 @@ static inline void db_assert_same(const char *a, const char *b)
             if (sqlite3_prepare_v2(db[i], sql, -1, &rows[i], NULL) != SQLITE_OK)
                 fail_msg("%s: %s", sql, sqlite3_errmsg(db[i]));
         int rc;
-        for (int n = 0; (rc = sqlite3_step(rows[0])) == sqlite3_step(rows[1]) && rc == SQLITE_ROW; n++)
+        for (int n = 0; (rc = sqlite3_step(rows[0])) == sqlite3_step(rows[1]) && rc == SQLITE_ROW;
+             n++)
             for (int c = 0; c < sqlite3_column_count(rows[0]); c++) {
                 const char *x = (const char *)sqlite3_column_text(rows[0], c);
                 const char *y = (const char *)sqlite3_column_text(rows[1], c);
@@ -494,8 +525,12 @@ static inline void ev_remove_folder(const char *folder)
 static inline struct gs_store *ev_store(const char *path)
 {
     char error[256];
-    struct gs_store_info info = {.run_id = "run", .command = "python train.py", .host = "host",
-                                 .pid = (uint32_t)getpid(), .rank = -1, .start_real_ns = 5};
+    struct gs_store_info info = {.run_id = "run",
+                                 .command = "python train.py",
+                                 .host = "host",
+                                 .pid = (uint32_t)getpid(),
+                                 .rank = -1,
+                                 .start_real_ns = 5};
     struct gs_store *s = gs_store_create(path, &info, error, sizeof error);
     if (!s)
         fail_msg("%s: %s", path, error);

@@ -113,7 +113,8 @@ static void live_map(void **state)
             gs_live_remove(&m, live);
             count--;
         } else {
-            struct gs_live new = {.address = (uint64_t)slot << 21, .id = 1, .bytes = slot, .layer = layer};
+            struct gs_live new = {
+                .address = (uint64_t)slot << 21, .id = 1, .bytes = slot, .layer = layer};
             assert_true(gs_live_add(&m, &new));
             count++;
         }
@@ -122,7 +123,8 @@ static void live_map(void **state)
     }
     for (uint8_t layer = 0; layer < 3; layer++)
         for (uint32_t slot = 0; slot < 4096; slot++)
-            assert_int_equal(gs_live_find(&m, layer, (uint64_t)slot << 21) != NULL, there[layer][slot]);
+            assert_int_equal(gs_live_find(&m, layer, (uint64_t)slot << 21) != NULL,
+                             there[layer][slot]);
     gs_live_free(&m);
 }
 
@@ -151,7 +153,7 @@ static void contents(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_changes), cmocka_unit_test(many), cmocka_unit_test(the_edges),
+        cmocka_unit_test(random_changes), cmocka_unit_test(many),     cmocka_unit_test(the_edges),
         cmocka_unit_test(live_map),       cmocka_unit_test(contents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,7 +21,7 @@ static char db[300], spool_path[310];
 static struct shared {
     _Atomic uint64_t published[WRITERS + 1];
     _Atomic uint32_t ready;
-} *shared;
+} * shared;
 
 static uint64_t clock_ns(void)
 {
@@ -119,14 +119,19 @@ static void check_complete(void)
         int64_t count = db_number(db, sql);
         /* It may have died between publishing and telling us. */
         if (count != published && count != published + 1)
-            fail_msg("thread %d: %lld events, %lld published", t, (long long)count, (long long)published);
-        snprintf(sql, sizeof sql, "SELECT count(DISTINCT bytes)=count(*) AND coalesce(max(bytes),0)=count(*)"
-                                  " FROM copy WHERE thread_id=%d", t);
+            fail_msg("thread %d: %lld events, %lld published", t, (long long)count,
+                     (long long)published);
+        snprintf(sql, sizeof sql,
+                 "SELECT count(DISTINCT bytes)=count(*) AND coalesce(max(bytes),0)=count(*)"
+                 " FROM copy WHERE thread_id=%d",
+                 t);
         assert_int_equal(db_number(db, sql), 1);
         /* the innermost line tells which definitions were in force */
-        snprintf(sql, sizeof sql,
-                 "SELECT count(*) FROM copy c LEFT JOIN stack s ON s.id=c.stack_id LEFT JOIN frame f ON "
-                 "f.id=s.frame_id WHERE thread_id=%d AND line IS NOT (bytes-1)/50%%100+1", t);
+        snprintf(
+            sql, sizeof sql,
+            "SELECT count(*) FROM copy c LEFT JOIN stack s ON s.id=c.stack_id LEFT JOIN frame f ON "
+            "f.id=s.frame_id WHERE thread_id=%d AND line IS NOT (bytes-1)/50%%100+1",
+            t);
         assert_int_equal(db_number(db, sql), 0);
     }
     db_assert_text(db, "SELECT complete,lost_events,run_id FROM process", "0 0 run\n");
@@ -263,7 +268,8 @@ static void no_database(void **state)
     remains(false);
     assert_int_equal(recover(error), 1);
     db_assert_text(db, "SELECT alloc_ns,free_ns FROM allocation", "10 -\n20 -\n30 -\n");
-    db_assert_text(db, "SELECT complete,end_ns,command,start_real_ns FROM process", "0 30 python train.py 5\n");
+    db_assert_text(db, "SELECT complete,end_ns,command,start_real_ns FROM process",
+                   "0 30 python train.py 5\n");
     remains(false);
     close(open(db, O_CREAT | O_RDWR, 0666)); /* made, but empty */
     assert_int_equal(recover(error), 1);
@@ -363,8 +369,8 @@ static void read_only(void **state)
 
 /* ---------------------------------------------------------------- a disk that fills up */
 
-/* Records until the limit on file sizes stops the database (only it: the spool was made before), then
- * dies. What was committed must be whole, the rest still in the spool. */
+/* Records until the limit on file sizes stops the database (only it: the spool was made before),
+ * then dies. What was committed must be whole, the rest still in the spool. */
 static void fill_up(bool unused)
 {
     struct gs_writer w;
@@ -413,11 +419,12 @@ static void disk_full(void **state)
     if (rc != 1)
         fail_msg("%d: %s", rc, error);
     assert_int_equal(db_number(db, "SELECT count(*) FROM allocation"), shared->published[1]);
-    assert_int_equal(db_number(db, "SELECT count(DISTINCT bytes) FROM allocation"), shared->published[1]);
+    assert_int_equal(db_number(db, "SELECT count(DISTINCT bytes) FROM allocation"),
+                     shared->published[1]);
 }
 
-/* The application closes every descriptor that it doesn't know, ours included, and opens its own file
- * under the number: nothing may be written there. */
+/* The application closes every descriptor that it doesn't know, ours included, and opens its own
+ * file under the number: nothing may be written there. */
 static void closed_by_application(void **state)
 {
     clean();
@@ -433,7 +440,8 @@ static void closed_by_application(void **state)
             if (n < 0 || write(n, n == 3 ? text : "", n == 3 ? sizeof text : 0) < 0)
                 break;
         }
-        struct gs_rec_alloc a = {.rec = {.size = sizeof a, .type = GS_REC_ALLOC}, .address = 1, .bytes = 1};
+        struct gs_rec_alloc a = {
+            .rec = {.size = sizeof a, .type = GS_REC_ALLOC}, .address = 1, .bytes = 1};
         gs_store_add(s, 1, &a.rec);
         if (gs_store_commit(s, NULL) != -1 || !strstr(gs_store_error(s), "closed"))
             _exit(1);

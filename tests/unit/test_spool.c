@@ -338,7 +338,8 @@ static void together(uint32_t events, uint32_t bytes, const char *where)
     /* Threads that waited for room may come late (see spool_read.c); else none does. */
     if (events * bytes < GS_CHUNK_BYTES * 50)
         assert_int_equal(late, 0);
-    print_message("%u threads, %u records of %u bytes each: %u late\n", THREADS, events, bytes, late);
+    print_message("%u threads, %u records of %u bytes each: %u late\n", THREADS, events, bytes,
+                  late);
     gs_reader_close(r);
     gs_spool_close(&shared.spool);
     if (where)
@@ -577,7 +578,8 @@ static void read_damaged(uint64_t *random)
         return;
     struct gs_progress start[4] = {{0}};
     for (int i = 0; i < 4 && ev_below(random, 2); i++)
-        start[i] = (struct gs_progress){ev_below(random, 10), ev_below(random, 40000), ev_random(random)};
+        start[i] =
+            (struct gs_progress){ev_below(random, 10), ev_below(random, 40000), ev_random(random)};
     struct gs_reader *r = gs_reader_open(&s, start, 4);
     struct gs_store *store = ev_below(random, 4) ? NULL : ev_store(":memory:");
     for (int i = 0; i < 3; i++) {
@@ -623,7 +625,8 @@ static void damage(void **state)
                         : ev_below(&random, 2)
                             ? gs_spool_chunk_offset(chunk) + ev_below(&random, 64)
                             : gs_spool_chunk_offset(chunk) + ev_below(&random, GS_CHUNK_BYTES);
-            bad[at] = ev_below(&random, 2) ? (uint8_t)ev_random(&random) : bad[at] ^ 1 << ev_below(&random, 8);
+            bad[at] = ev_below(&random, 2) ? (uint8_t)ev_random(&random)
+                                           : bad[at] ^ 1 << ev_below(&random, 8);
         }
         FILE *f = fopen(path, "w");
         size_t n = ev_below(&random, 4) ? size : ev_below(&random, (uint32_t)size);
@@ -687,8 +690,8 @@ static void cost(void **state)
         read_ns += clock_ns() - middle;
     }
     assert_int_equal(n, 2000000);
-    print_message("a record of 56 bytes: %.1f ns to write, %.1f ns to read\n", (double)write_ns / (double)n,
-                  (double)read_ns / (double)n);
+    print_message("a record of 56 bytes: %.1f ns to write, %.1f ns to read\n",
+                  (double)write_ns / (double)n, (double)read_ns / (double)n);
     gs_reader_close(r);
     gs_spool_close(&s);
     unlink(path);

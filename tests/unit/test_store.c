@@ -1,6 +1,9 @@
 /* Events → rows: what each event becomes, and that interruptions leave no trace. */
 #include "tests/unit/events.h"
 
+#include <sys/stat.h>
+#include <time.h>
+
 static char *folder;
 static char db[300], other_db[320];
 
@@ -58,15 +61,17 @@ static void lifetimes(void **state)
     ev_free(&b.w, 400, 0, 0);                               /* NULL: nothing */
     ev_alloc(&b.w, 400, 0, 0, 0, GS_SPACE_DEVICE, 0);
     end(&b);
+    db_assert_text(
+        db,
+        "SELECT id,process_id,device,layer,space,api,address,bytes,alloc_ns,free_ns,stream,"
+        "alloc_stack_id,alloc_thread_id FROM allocation",
+        "1 1 0 0 0 7 4096 10 100 150 0 - 1\n"
+        "2 1 1 0 1 7 8192 20 160 200 0 - 1\n"
+        "3 1 -1 0 2 7 12288 30 170 - 0 - 1\n"
+        "4 1 0 0 0 7 4096 40 180 300 0 - 1\n"
+        "5 1 0 0 0 7 4096 50 300 - 0 - 1\n");
     db_assert_text(db,
-                   "SELECT id,process_id,device,layer,space,api,address,bytes,alloc_ns,free_ns,stream,"
-                   "alloc_stack_id,alloc_thread_id FROM allocation",
-                   "1 1 0 0 0 7 4096 10 100 150 0 - 1\n"
-                   "2 1 1 0 1 7 8192 20 160 200 0 - 1\n"
-                   "3 1 -1 0 2 7 12288 30 170 - 0 - 1\n"
-                   "4 1 0 0 0 7 4096 40 180 300 0 - 1\n"
-                   "5 1 0 0 0 7 4096 50 300 - 0 - 1\n");
-    db_assert_text(db, "SELECT key,value FROM meta WHERE key LIKE '%frees' AND value>0 ORDER BY key",
+                   "SELECT key,value FROM meta WHERE key LIKE '%frees' AND value>0 ORDER BY key",
                    "implied_frees 1\nunknown_frees 1\n");
 }
 
@@ -99,7 +104,8 @@ static void copies(void **state)
     struct bench b;
     begin(&b);
     enum { H2D, D2H, D2D, P2P, H2H, DEFAULT = 255 };
-    uint64_t gpu0 = 0x100000, gpu1 = 0x200000, pinned = 0x300000, managed = 0x400000, heap = 0x500000;
+    uint64_t gpu0 = 0x100000, gpu1 = 0x200000, pinned = 0x300000, managed = 0x400000,
+             heap = 0x500000;
     ev_alloc(&b.w, 1, gpu0, 4096, 0, GS_SPACE_DEVICE, 0);
     ev_alloc(&b.w, 1, gpu1, 4096, 1, GS_SPACE_POOL, 0);
     ev_alloc(&b.w, 1, pinned, 4096, -1, GS_SPACE_PINNED, 0);
@@ -108,12 +114,24 @@ static void copies(void **state)
         uint64_t dst, src;
         uint8_t direction;
     } c[] = {
-        {gpu0, heap, H2D},        {gpu0, pinned + 8, H2D},     {gpu0, managed, H2D},
-        {heap, gpu0, D2H},        {pinned, gpu0, D2H},         {gpu0, gpu0 + 64, D2D},
-        {gpu1, gpu0, D2D},        {gpu1, gpu0, P2P},           {heap, heap, H2H},
-        {gpu0, heap, DEFAULT},    {pinned + 4095, gpu1, DEFAULT}, {gpu1, gpu0, DEFAULT},
-        {heap, pinned, DEFAULT},  {pinned, pinned, DEFAULT},   {managed, gpu0, DEFAULT},
-        {managed, pinned, DEFAULT}, {managed, managed, DEFAULT}, {pinned + 4096, gpu0, DEFAULT},
+        {gpu0, heap, H2D},
+        {gpu0, pinned + 8, H2D},
+        {gpu0, managed, H2D},
+        {heap, gpu0, D2H},
+        {pinned, gpu0, D2H},
+        {gpu0, gpu0 + 64, D2D},
+        {gpu1, gpu0, D2D},
+        {gpu1, gpu0, P2P},
+        {heap, heap, H2H},
+        {gpu0, heap, DEFAULT},
+        {pinned + 4095, gpu1, DEFAULT},
+        {gpu1, gpu0, DEFAULT},
+        {heap, pinned, DEFAULT},
+        {pinned, pinned, DEFAULT},
+        {managed, gpu0, DEFAULT},
+        {managed, pinned, DEFAULT},
+        {managed, managed, DEFAULT},
+        {pinned + 4096, gpu0, DEFAULT},
     };
     for (size_t i = 0; i < sizeof c / sizeof *c; i++)
         ev_copy(&b.w, 10 + i, c[i].dst, c[i].src, 100 + i, 3, c[i].direction,
@@ -126,8 +144,11 @@ static void copies(void **state)
                    "p2p none\np2p none\nh2h pageable\nh2d pageable\nd2h pinned\np2p none\n"
                    "h2h pageable\nh2h pinned\nd2h managed\nh2d pinned\nd2d managed\nd2h pageable\n"
                    "h2d pageable\n");
-    db_assert_text(db, "SELECT id,process_id,device,bytes,async,api,start_ns,blocked_ns,thread_id FROM copy"
-                       " WHERE id<3", "1 1 0 100 0 10 10 3 1\n2 1 0 101 1 10 11 3 1\n");
+    db_assert_text(
+        db,
+        "SELECT id,process_id,device,bytes,async,api,start_ns,blocked_ns,thread_id FROM copy"
+        " WHERE id<3",
+        "1 1 0 100 0 10 10 3 1\n2 1 0 101 1 10 11 3 1\n");
 }
 
 static void ooms(void **state)
@@ -136,10 +157,11 @@ static void ooms(void **state)
     begin(&b);
     struct gs_writer second;
     gs_writer_open(&second, &b.spool);
-    ev_oom(&b.w, 10, 1000, GS_LAYER_DEVICE, GS_SPACE_DEVICE, 0);     /* 1: recovered by 60 */
-    ev_oom(&second, 11, 1000, GS_LAYER_DEVICE, GS_SPACE_DEVICE, 0);  /* 2: another thread's success */
-    ev_oom(&b.w, 12, 1000, GS_LAYER_DEVICE, GS_SPACE_DEVICE, 1);     /* 3: another device */
-    ev_oom(&b.w, 13, 1000, GS_LAYER_DEVICE, GS_SPACE_PINNED, -1);    /* 4: another kind */
+    ev_oom(&b.w, 10, 1000, GS_LAYER_DEVICE, GS_SPACE_DEVICE, 0); /* 1: recovered by 60 */
+    ev_oom(&second, 11, 1000, GS_LAYER_DEVICE, GS_SPACE_DEVICE,
+           0);                                                    /* 2: another thread's success */
+    ev_oom(&b.w, 12, 1000, GS_LAYER_DEVICE, GS_SPACE_DEVICE, 1);  /* 3: another device */
+    ev_oom(&b.w, 13, 1000, GS_LAYER_DEVICE, GS_SPACE_PINNED, -1); /* 4: another kind */
     commit(&b);
     ev_alloc(&b.w, 50, 0x1000, 999, 0, GS_SPACE_DEVICE, 0); /* too small */
     commit(&b);
@@ -157,8 +179,9 @@ static void ooms(void **state)
     ev_tensor(&b.w, 90, 0x3000, 1800, 1800, 0, 0, 0);
     end(&b);
     db_assert_text(db, "SELECT group_concat(id) FROM oom WHERE fatal=0", "1,5,6,7\n");
-    db_assert_text(db, "SELECT device,layer,space,api,requested_bytes,free_bytes,total_bytes,"
-                       "tensor_allocated,time_ns,thread_id FROM oom WHERE id=3",
+    db_assert_text(db,
+                   "SELECT device,layer,space,api,requested_bytes,free_bytes,total_bytes,"
+                   "tensor_allocated,time_ns,thread_id FROM oom WHERE id=3",
                    "1 0 0 7 1000 1048576 - - 12 1\n");
 }
 
@@ -172,8 +195,9 @@ static void tensor_totals(void **state)
     ev_tensor(&b.w, 40, 0x8000, 64, 1064, 0, -1, 0); /* CPU: 1000 bytes were there before us */
     ev_tensor(&b.w, 50, 0x8000, -64, 1000, 0, -1, 0);
     end(&b);
-    db_assert_text(db, "SELECT layer,device,events,mismatches,first_mismatch_ns,first_difference,"
-                       "last_difference FROM tensor_check ORDER BY layer",
+    db_assert_text(db,
+                   "SELECT layer,device,events,mismatches,first_mismatch_ns,first_difference,"
+                   "last_difference FROM tensor_check ORDER BY layer",
                    "1 0 3 0 - - 0\n2 -1 2 2 40 -1000 -1000\n");
     db_assert_text(db, "SELECT device,time_ns,bytes FROM reserved", "0 10 2097152\n0 30 4194304\n");
     db_assert_text(db, "SELECT layer,space,device,bytes,alloc_ns,free_ns FROM allocations",
@@ -238,8 +262,10 @@ static void the_rest(void **state)
     end(&b);
     db_assert_text(db, "SELECT id,tid,name FROM thread", "1 4242 main\n");
     db_assert_text(db, "SELECT id,name FROM api", "10 cudaMemcpy\n");
-    db_assert_text(db, "SELECT device,name,free_bytes,seen_ns FROM device", "1 H100 first 24696061952 3\n");
-    db_assert_text(db, "SELECT device,bytes,async,start_ns,blocked_ns,api FROM memset", "0 64 0 10 5 11\n");
+    db_assert_text(db, "SELECT device,name,free_bytes,seen_ns FROM device",
+                   "1 H100 first 24696061952 3\n");
+    db_assert_text(db, "SELECT device,bytes,async,start_ns,blocked_ns,api FROM memset",
+                   "0 64 0 10 5 11\n");
     db_assert_text(db, "SELECT kind,start_ns,blocked_ns,handle FROM syncs", "event 20 30 85\n");
     db_assert_text(db, "SELECT time_ns,free_bytes,source FROM sample", "60 1000 0\n");
     db_assert_text(db, "SELECT handle,create_ns,destroy_ns FROM handle", "170 70 80\n187 - 90\n");
@@ -298,12 +324,73 @@ static void creation(void **state)
     uint32_t threads;
     assert_null(gs_store_resume("/nonexistent/x.db", &progress, &threads, error, sizeof error));
     FILE *f = fopen(db, "w");
-    fputs("this is text and no database at all, but longer than a header of one hundred bytes, so that "
-          "SQLite looks at it", f);
+    fputs("this is text and no database at all, but longer than a header of one hundred bytes, so "
+          "that "
+          "SQLite looks at it",
+          f);
     fclose(f);
     assert_null(gs_store_resume(db, &progress, &threads, error, sizeof error));
     assert_non_null(strstr(error, "not a database"));
     unlink(db);
+}
+
+/* ---------------------------------------------------------------- size and speed */
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* PyTorch's micro training loop as the store sees it: CPU tensors of the sizes found there, most
+ * freed within 30 µs, an event every 2.75 µs, a few hundred stacks; three seconds after the start,
+ * so that times need six bytes. */
+static void size_and_speed(void **state)
+{
+    enum { LIFETIMES = 200000, SLOTS = 120, STACKS = 400 };
+    static int64_t bytes[SLOTS];
+    struct bench b;
+    begin(&b);
+    uint64_t random = 11, time = 3000000000, total = 0;
+    for (uint32_t i = 1; i <= STACKS; i++) {
+        uint32_t frames[] = {i, i > 5 ? i - 5 : 0, 0};
+        ev_python(&b.w, i, "forward", "/usr/lib/python3/dist-packages/torch/nn/modules/linear.py",
+                  (int)i);
+        ev_stack(&b.w, i, frames);
+    }
+    double start = 0, taken = 0;
+    for (uint32_t i = 0; i < 2 * LIFETIMES; i++) {
+        static const int64_t sizes[] = {4, 4, 4, 8, 8, 8, 512, 1024, 64};
+        uint32_t slot = ev_below(&random, ev_below(&random, 8) ? 4 : SLOTS);
+        uint32_t stack = 1 + ev_below(&random, STACKS);
+        uint64_t address = 0x5581c0de0000 + slot * 1024;
+        time += 2750;
+        bytes[slot] = bytes[slot] ? -bytes[slot] : sizes[ev_below(&random, 9)];
+        total += (uint64_t)bytes[slot];
+        ev_tensor(&b.w, time, address, bytes[slot], total, 0, -1, stack);
+        bytes[slot] = bytes[slot] < 0 ? 0 : bytes[slot];
+        if (i % 5000)
+            continue;
+        start = seconds();
+        gs_reader_poll(b.r, UINT64_MAX / 2, false);
+        ev_drain(b.r, b.s);
+        if (gs_store_pending(b.s) >= 50000) {
+            assert_int_equal(gs_store_commit(b.s, b.r), 0);
+            gs_reader_release(b.r);
+        }
+        taken += seconds() - start;
+    }
+    start = seconds();
+    end(&b);
+    taken += seconds() - start;
+    struct stat st;
+    assert_int_equal(stat(db, &st), 0);
+    double each = (double)st.st_size / (2 * LIFETIMES);
+    print_message("%.1f bytes an event; %.2f million events a second\n", each,
+                  2e-6 * LIFETIMES / taken);
+    assert_true(each <= 20);
+    assert_int_equal(db_number(db, "SELECT sum(mismatches) FROM tensor_check"), 0);
 }
 
 /* ---------------------------------------------------------------- interruptions */
@@ -332,8 +419,8 @@ static void record_whole(const char *path, uint64_t seed, struct gs_summary *sum
     gs_spool_close(&spool);
 }
 
-/* The same program, but read bit by bit, committed at random, and forgotten at random: whoever goes on
- * knows only the database and the spool. */
+/* The same program, but read bit by bit, committed at random, and forgotten at random: whoever goes
+ * on knows only the database and the spool. */
 static void record_interrupted(const char *path, uint64_t seed, struct gs_summary *summary)
 {
     struct gs_spool spool;
@@ -419,11 +506,17 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lifetimes),     cmocka_unit_test(failed_frees),
-        cmocka_unit_test(copies),        cmocka_unit_test(ooms),
-        cmocka_unit_test(tensor_totals), cmocka_unit_test(stacks),
-        cmocka_unit_test(the_rest),      cmocka_unit_test(summary),
-        cmocka_unit_test(creation),      cmocka_unit_test(interruptions_leave_no_trace),
+        cmocka_unit_test(lifetimes),
+        cmocka_unit_test(failed_frees),
+        cmocka_unit_test(copies),
+        cmocka_unit_test(ooms),
+        cmocka_unit_test(tensor_totals),
+        cmocka_unit_test(stacks),
+        cmocka_unit_test(the_rest),
+        cmocka_unit_test(summary),
+        cmocka_unit_test(creation),
+        cmocka_unit_test(size_and_speed),
+        cmocka_unit_test(interruptions_leave_no_trace),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
