@@ -82,15 +82,16 @@ static void print_json(const struct settings *s, const struct estimate *e)
     json_t *root = json_pack(
         "{s:i, s:I, s:s, s:s, s:b, s:{s:I, s:I, s:I, s:I, s:I}, s:I, s:f, s:s}", "schema", 1, "params",
         (json_int_t)e->params, "optimizer", s->model.optimizer, "precision", s->model.precision,
-        "master_weights", e->master != 0, "estimate", "weights", (json_int_t)e->weights, "gradients",
-        (json_int_t)e->gradients, "optimizer", (json_int_t)e->optimizer, "master",
-        (json_int_t)e->master, "total", (json_int_t)e->total, "autocast_copies",
+        "master_weights", e->master != 0, "estimate", "weights_bytes", (json_int_t)e->weights,
+        "gradients_bytes", (json_int_t)e->gradients, "optimizer_bytes", (json_int_t)e->optimizer,
+        "master_bytes", (json_int_t)e->master, "total_bytes", (json_int_t)e->total,
+        "autocast_copies_bytes",
         (json_int_t)e->cast_copies, "bytes_per_parameter", (double)e->total / (double)e->params,
         "note", ON_TOP);
 
     if (s->memory)
         json_object_set_new(root, "memory",
-                            json_pack("{s:I, s:b}", "bytes", (json_int_t)s->memory, "fits",
+                            json_pack("{s:I, s:b}", "memory_bytes", (json_int_t)s->memory, "fits",
                                       e->total <= s->memory));
     json_dumpf(root, stdout, JSON_INDENT(2));
     putchar('\n');

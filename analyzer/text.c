@@ -97,7 +97,7 @@ static const char *library_name(const char *path)
     return NULL;
 }
 
-/* The end of a path from a slash on, as long as it fits: ".../data/loader.py". */
+/* The end of a path from a slash on, as long as it fits: "…/data/loader.py"; at the least the file. */
 static bool elide_folders(char *out, size_t size, const char *path, int columns, const char *mark,
                           int mark_columns)
 {
@@ -107,7 +107,11 @@ static bool elide_folders(char *out, size_t size, const char *path, int columns,
             return true;
         }
     }
-    return false;
+    const char *file = strrchr(path, '/');
+    if (!file || term_columns(file + 1) > columns)
+        return false;
+    snprintf(out, size, "%s", file + 1);
+    return true;
 }
 
 char *text_path(char *out, size_t size, const char *path, const char *cwd, int columns, bool utf8)

@@ -160,10 +160,10 @@ void view_text_budget(const struct view_text *v)
 /* A command to type, and what for where there is room. */
 static void next(const struct view_text *v, const char *option, const char *path, const char *what)
 {
-    int at = fprintf(v->out, "  gpuspy report %s %s", option, path);
+    int at = fprintf(v->out, "  gpuspy report %s %s", option, path), pad = at < 36 ? 38 - at : 2;
 
-    if (at + 4 + term_columns(what) <= v->term.width)
-        fprintf(v->out, "%*s%s%s%s", at < 40 ? 42 - at : 2, "", term_style(&v->term, TERM_DIM), what,
+    if (at + pad + term_columns(what) <= v->term.width)
+        fprintf(v->out, "%*s%s%s%s", pad, "", term_style(&v->term, TERM_DIM), what,
                 term_style(&v->term, TERM_PLAIN));
     fputc('\n', v->out);
 }

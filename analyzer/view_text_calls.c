@@ -67,8 +67,8 @@ void view_text_waits(const struct view_text *v)
 static const char *direction_word(uint8_t direction)
 {
     static const char *const words[] = {
-        [GS_DIR_H2D] = "to the GPU", [GS_DIR_D2H] = "from the GPU",      [GS_DIR_D2D] = "on the GPU",
-        [GS_DIR_P2P] = "GPU to GPU", [GS_DIR_H2H] = "in the host's memory",
+        [GS_DIR_H2D] = "to GPU", [GS_DIR_D2H] = "from GPU",   [GS_DIR_D2D] = "within GPU",
+        [GS_DIR_P2P] = "GPU to GPU", [GS_DIR_H2H] = "host to host",
     };
 
     return direction < sizeof words / sizeof *words ? words[direction] : "?";

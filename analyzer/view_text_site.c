@@ -9,6 +9,7 @@
 
 #define FRAMES_SHOWN 16
 #define LINE_MAX_BYTES 1024
+#define PLACES_LEAST 28 /* columns for two places: "train.py:123" twice and some */
 #define WHOLE 400 /* columns: nothing is cut */
 
 /* Words from column `at` on; the lines after the first start at `hang`. */
@@ -113,7 +114,7 @@ static void place_and_function(const struct view_text *v, char *out, size_t size
 }
 
 /* With who called it. Where not all fits, the functions go first, the caller's before its own: the
- * lines say more. False: not even the two places fit. */
+ * lines say more; then the folders. False: there is no room for two places at all. */
 static bool site_and_caller(const struct view_text *v, char *out, size_t size, const struct gs_site *s,
                             int columns)
 {
@@ -130,7 +131,13 @@ static bool site_and_caller(const struct view_text *v, char *out, size_t size, c
             return true;
         }
     }
-    return false;
+    int room = columns - term_columns(arrow);
+    if (room < PLACES_LEAST)
+        return false;
+    place(v, own, sizeof own, s, room / 2);
+    place(v, caller, sizeof caller, &up, room - term_columns(own));
+    text_put(out, size, "%s%s%s", own, arrow, caller);
+    return true;
 }
 
 char *view_site(const struct view_text *v, char *out, size_t size, const struct gs_site *s, int columns)

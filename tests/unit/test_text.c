@@ -59,6 +59,7 @@ static void paths_are_shown_from_where_the_run_was(void **state)
                         "torch/nn/f.py");
     assert_string_equal(text_path(out, sizeof out, "/a/long/path/to/train.py", NULL, 14, true), "…/to/train.py");
     assert_string_equal(text_path(out, sizeof out, "/a/long/path/to/train.py", NULL, 15, false), ".../to/train.py");
+    assert_string_equal(text_path(out, sizeof out, "/a/long/path/to/train.py", NULL, 9, true), "train.py");
     assert_int_equal(term_columns(text_path(out, sizeof out, "averyveryverylongname.py", NULL, 10, true)), 10);
 }
 

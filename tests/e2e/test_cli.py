@@ -1,0 +1,513 @@
+"""The command line of gpuspy: exit codes, messages, `run` and its child, bad input, help."""
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from conftest import BUILD, ROOT, SECONDS
+
+GPUSPY = str(BUILD / "gpuspy")
+COMMANDS = ["run", "report", "estimate", "help"]
+
+
+def environment(**more):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_", "SIMCUDA_"))}
+    env.update({k: str(v) for k, v in more.items()})
+    return env
+
+
+def gpuspy(*arguments, env=None, cwd=None, **more):
+    more.setdefault("stdout", subprocess.PIPE)
+    more.setdefault("stderr", subprocess.PIPE)
+    return subprocess.run([GPUSPY, *map(str, arguments)], env=environment(**(env or {})), cwd=cwd, text=True,
+                          timeout=SECONDS, errors="replace", **more)
+
+
+def one_line(done, code):
+    assert done.returncode == code, done.stderr
+    assert re.fullmatch(r"gpuspy: [^\n]+\n", done.stderr), done.stderr
+    return done.stderr
+
+
+# ---------------------------------------------------------------- words
+
+def test_version():
+    done = gpuspy("--version")
+    assert done.returncode == 0 and re.fullmatch(r"gpuspy \d+\.\d+\.\d+\n", done.stdout) and not done.stderr
+
+
+def test_no_words_is_usage():
+    done = gpuspy()
+    assert done.returncode == 2 and not done.stdout and "Usage:" in done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_each_command_takes_help(command, option):
+    done = gpuspy(command, option)
+    assert done.returncode == 0 and not done.stderr
+    assert done.stdout.startswith(f"Usage: gpuspy {command} ") and "\nExamples:\n" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert gpuspy("help", command).stdout == done.stdout
+
+
+def test_the_overview_lists_the_commands():
+    overview = gpuspy("--help").stdout
+    listed = re.findall(r"^  (\w+) +\S", overview.split("Commands:\n")[1].split("\n\n")[0], re.M)
+    assert listed == COMMANDS  # which is what the parametrised tests here run over
+
+
+@pytest.mark.parametrize("words, hint", [
+    (["reprot"], "did you mean 'gpuspy report'?"), (["frobnicate"], "'gpuspy --help' lists them"),
+    (["report", "--jsno", "x"], "did you mean '--json'?"), (["report"], "which recording?"),
+    (["run"], "which program?"), (["estimate"], "how many parameters?"), (["estimate", "1e9"], "--params"),
+    (["help", "reprot"], "did you mean 'gpuspy report'?"), (["help", "run", "report"], "too many words"),
+    (["run", "--stacks=pyhton", "true"], "did you mean 'python'?"), (["report", "--top", "0", "x"], "from 1 to"),
+    (["report", "--top"], "needs a value"), (["report", "--json=1", "x"], "takes no value"),
+])
+def test_wrong_words_get_one_line_and_2(words, hint):
+    assert hint in one_line(gpuspy(*words), 2)
+
+
+def test_the_man_page_is_clean_roff_and_complete(tmp_path):
+    page = tmp_path / "gpuspy.1"
+    page.write_text(gpuspy("help", "--man").stdout)
+    if not shutil.which("man"):
+        pytest.skip("no man here")
+    done = subprocess.run(["man", "--warnings", "-l", str(page)], text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, env=environment(MANWIDTH="1000", LC_ALL="C.UTF-8"))
+    assert done.returncode == 0 and not done.stderr
+    text = re.sub(r".\x08", "", done.stdout)
+    for command in COMMANDS:
+        for option in re.findall(r"(?<= )--[a-z-]+", gpuspy(command, "--help").stdout.split("Options:")[1]
+                                 .split("Examples:")[0]):
+            assert option in text
+
+
+@pytest.mark.parametrize("line, wanted", [
+    ("gpuspy re", "report"), ("gpuspy report --js", "--json"), ("gpuspy run --stacks py", "python"),
+    ("gpuspy run --stacks = py", "python"), ("gpuspy estimate --optimizer adamw8", "adamw8bit"),
+    ("gpuspy estimate --precision = amp-b", "amp-bf16"), ("gpuspy help esti", "estimate"),
+    ("gpuspy report ru", "run.db"), ("gpuspy run -o ru", "run.db"),
+])
+def test_completion(tmp_path, line, wanted):
+    (tmp_path / "run.db").touch()
+    script = tmp_path / "completion"
+    script.write_text(gpuspy("help", "--completion=bash").stdout)
+    words = line.split()
+    bash = ("source completion; compopt() { :; }; COMP_WORDS=(%s); COMP_CWORD=%d; _gpuspy; "
+            'printf "%%s\\n" "${COMPREPLY[@]}"' % (" ".join(words), len(words) - 1))
+    done = subprocess.run(["bash", "-uc", bash], cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE)
+    assert done.stdout.split() == [wanted] and not done.stderr
+
+
+# ---------------------------------------------------------------- output that does not arrive
+
+@pytest.mark.parametrize("words", [["estimate", "--params", "1e9"], ["--help"], ["help", "--man"]])
+def test_a_full_disk_is_an_error(words):
+    with open("/dev/full", "w") as full:
+        assert "No space left" in one_line(gpuspy(*words, stdout=full), 3)
+
+
+def test_closed_output_is_an_error():
+    done = subprocess.run([GPUSPY, "estimate", "--params", "1e9"], env=environment(), stderr=subprocess.PIPE,
+                          text=True, preexec_fn=lambda: os.close(1))
+    one_line(done, 3)
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_reader_that_leaves_hears_nothing(ignored):
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([GPUSPY, "help", "--man"], env=environment(), stdout=write, stderr=subprocess.PIPE,
+                          restore_signals=False, preexec_fn=lambda: signal.signal(
+                              signal.SIGPIPE, signal.SIG_IGN if ignored else signal.SIG_DFL))
+    os.close(write)
+    assert not done.stderr and done.returncode == (3 if ignored else -signal.SIGPIPE)
+
+
+# ---------------------------------------------------------------- estimate
+
+@pytest.mark.parametrize("words, total", [
+    (["--params", "1e9"], "14.90 GiB"), (["--params", "1B", "--precision", "amp"], "14.90 GiB"),
+    (["--params=1e9", "--precision=bf16"], "7.45 GiB"),
+    (["--params=1e9", "--precision=bf16", "--master-weights"], "14.90 GiB"),
+    (["--params=1e9", "--optimizer=sgd"], "7.45 GiB"), (["--params=1e9", "--optimizer", "sgd-momentum"], "11.18 GiB"),
+    (["-p", "6738415616", "--optimizer", "adamw", "--precision", "bf16"], "50.21 GiB"),
+])
+def test_estimate(words, total):
+    done = gpuspy("estimate", *words)
+    assert done.returncode == 0 and not done.stderr
+    assert re.search(rf"^  total +{re.escape(total)} ", done.stdout, re.M), done.stdout
+    assert "Activations and temporary buffers come on top" in done.stdout
+
+
+def test_estimate_json_adds_up():
+    done = gpuspy("estimate", "--params", "1e9", "--precision", "fp16", "--master-weights", "--json")
+    answer = json.loads(done.stdout)
+    bytes_ = answer["estimate"]
+    assert bytes_ == {"weights_bytes": 2 * 10**9, "gradients_bytes": 2 * 10**9, "optimizer_bytes": 8 * 10**9,
+                      "master_bytes": 4 * 10**9, "total_bytes": 16 * 10**9}
+    assert answer["params"] == 10**9 and answer["bytes_per_parameter"] == 16
+
+
+def test_estimate_says_whether_it_fits():
+    assert gpuspy("estimate", "--params", "7B", "--memory", "24GiB").returncode == 1
+    assert gpuspy("estimate", "--params", "1B", "--memory", "24GiB").returncode == 0
+
+
+@pytest.mark.parametrize("params", ["0", "-1", "1e400", "abc", "1e30", "nan", "inf", "", "1e9x", "1.5", " 1", "1e",
+                                    "0x10", "1e16", "9" * 400, "\x1b[2J", "--json"])
+def test_bad_numbers_of_parameters(params):
+    message = one_line(gpuspy("estimate", "--params", params), 2)
+    assert "--params" in message and "\x1b" not in message
+
+
+@pytest.mark.parametrize("words", [
+    ["--optimizer", "adma"], ["--optimizer", ""], ["--optimizer", "soap"], ["--precision", "fp8"],
+    ["--master-weights"], ["--memory", "24XB"], ["--memory", "0"], ["surplus"],
+])
+def test_bad_settings_of_estimate(words):
+    one_line(gpuspy("estimate", "--params", "1e9", *words), 2)
+
+
+# ---------------------------------------------------------------- run: the program's own behaviour
+
+def run_sh(script, *options, **more):
+    return gpuspy("run", *options, "--", "sh", "-c", script, **more)
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 37, 125, 255])
+def test_run_ends_with_the_programs_code(tmp_path, code):
+    assert run_sh(f"exit {code}", cwd=tmp_path).returncode == code
+
+
+@pytest.mark.parametrize("name", ["SEGV", "KILL", "TERM", "INT", "ABRT"])
+def test_run_dies_by_the_programs_signal(tmp_path, name):
+    done = run_sh(f"kill -{name} $$", cwd=tmp_path)
+    assert done.returncode == -getattr(signal, "SIG" + name)
+    assert not list(tmp_path.glob("core*"))
+
+
+def test_run_of_what_cannot_be_run(tmp_path):
+    plain = tmp_path / "plain"
+    plain.write_text("echo hello\n")
+    assert "cannot run 'nonexistent-program'" in one_line(gpuspy("run", "nonexistent-program", cwd=tmp_path), 127)
+    one_line(gpuspy("run", "--", "/nonexistent/program", cwd=tmp_path), 127)
+    one_line(gpuspy("run", "--", plain, cwd=tmp_path), 126)
+    one_line(gpuspy("run", "--", tmp_path, cwd=tmp_path), 126)
+    assert "GPUSPY_LIB" in one_line(gpuspy("run", "true", cwd=tmp_path, env={"GPUSPY_LIB": "/nowhere.so"}), 125)
+
+
+def test_run_leaves_the_streams_to_the_program(tmp_path):
+    done = gpuspy("run", "-q", "--", "cat", input="through\n", cwd=tmp_path)
+    assert done.stdout == "through\n"
+    closed = subprocess.run([GPUSPY, "run", "-q", "--", "sh", "-c", "ls -l /proc/$$/fd"], env=environment(),
+                            cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            preexec_fn=lambda: os.close(0))
+    assert not re.search(r" 0 -> ", closed.stdout)
+
+
+def test_run_gives_the_program_its_words_and_environment(tmp_path):
+    done = gpuspy("run", "-q", "-o", "x.db", "--stacks", "python", "--native-depth", "7", "--torch-cpu", "env",
+                  "A=1", "env", cwd=tmp_path, env={"LD_PRELOAD": "libm.so.6"})
+    env = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    assert env["LD_PRELOAD"] == f"{BUILD / 'libgpuspy.so'}:libm.so.6"
+    assert env["GPUSPY_DB"] == str(tmp_path / "x.db") and env["A"] == "1"
+    assert env["GPUSPY_STACKS"] == "python" and env["GPUSPY_NATIVE_DEPTH"] == "7" and env["GPUSPY_TORCH_CPU"] == "1"
+    assert re.fullmatch(r"[0-9a-f]{32}", env["GPUSPY_RUN_ID"])
+    again = gpuspy("run", "-q", "env", cwd=tmp_path, env={"GPUSPY_RUN_ID": "outer"})
+    assert "GPUSPY_RUN_ID=outer\n" in again.stdout and f"GPUSPY_DB={tmp_path}/run.db\n" in again.stdout
+
+
+LISTENER = """
+import signal, sys
+def got(number, frame):
+    print("got", signal.Signals(number).name, flush=True)
+    count.append(number)
+count = []
+for name in sys.argv[1].split(","):
+    signal.signal(getattr(signal, name), got)
+print("ready", flush=True)
+while not count:
+    signal.pause()
+signal.sigtimedwait([], 0.3)
+sys.exit(100 + len(count))
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH"])
+def test_run_passes_signals_on(tmp_path, name):
+    with subprocess.Popen([GPUSPY, "run", "-q", "--", sys.executable, "-c", LISTENER, name], env=environment(),
+                          cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(getattr(signal, name))
+        assert child.stdout.read() == f"got {name}\n"
+        assert child.wait(SECONDS) == 101
+
+
+def test_ctrl_c_at_the_terminal_arrives_once(tmp_path):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.environ.pop("LD_PRELOAD", None)
+        os.execv(GPUSPY, [GPUSPY, "run", "-q", "--", sys.executable, "-c", LISTENER, "SIGINT"])
+    text = b""
+    while b"ready" not in text:
+        text += os.read(terminal, 1000)
+    os.write(terminal, b"\x03")
+    try:
+        while True:
+            text += os.read(terminal, 1000)
+    except OSError:
+        pass
+    _, status = os.waitpid(pid, 0)
+    assert text.count(b"got SIGINT") == 1 and os.waitstatus_to_exitcode(status) == 101
+
+
+def test_ignored_signals_stay_ignored(tmp_path):
+    done = subprocess.run([GPUSPY, "run", "-q", "--", "grep", "SigIgn", "/proc/self/status"], env=environment(),
+                          cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                          preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    assert int(done.stdout.split()[1], 16) & 1
+    mask = subprocess.run([GPUSPY, "run", "-q", "--", "grep", "SigBlk", "/proc/self/status"], env=environment(),
+                          cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert int(mask.stdout.split()[1], 16) == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not os.path.isdir("/proc"), reason="needs /proc")
+@pytest.mark.parametrize("output", ["/nonexistent/run.db", "/proc/run.db", "/dev/null/run.db", "folder"])
+def test_the_job_goes_on_where_nothing_can_be_recorded(tmp_path, output):
+    (tmp_path / "folder").mkdir()
+    done = gpuspy("run", "-o", output, "--", "sh", "-c", "echo result; exit 7", cwd=tmp_path)
+    assert done.stdout == "result\n"
+    if output != "/proc/run.db":  # root may "write" there, as far as access(2) knows
+        assert "runs unrecorded" in one_line(done, 7)
+    assert done.returncode == 7
+
+
+def test_run_that_records_nothing_says_why(tmp_path):
+    assert "made a CUDA call" in one_line(run_sh("exit 0", cwd=tmp_path), 0)
+    assert "--torch-cpu" not in one_line(run_sh("exit 0", "--torch-cpu", cwd=tmp_path), 0)
+    assert not run_sh("exit 0", "--no-summary", cwd=tmp_path).stderr
+    static = tmp_path / "static"
+    (tmp_path / "static.c").write_text("int main(void) { return 3; }\n")
+    if subprocess.run(["gcc", "-static", "-o", static, tmp_path / "static.c"], stderr=subprocess.DEVNULL).returncode == 0:
+        assert "statically" in one_line(gpuspy("run", static, cwd=tmp_path), 3)
+
+
+def test_an_installed_gpuspy_finds_its_library(tmp_path):
+    for name, folder in (("gpuspy", "bin"), ("libgpuspy.so", "lib")):
+        (tmp_path / folder).mkdir()
+        shutil.copy(BUILD / name, tmp_path / folder)
+    def preload(program):
+        return subprocess.run([program, "run", "-q", "sh", "-c", "echo $LD_PRELOAD"], env=environment(), cwd=tmp_path,
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert preload(tmp_path / "bin" / "gpuspy").stdout == f"{tmp_path}/lib/libgpuspy.so\n"
+    (tmp_path / "link").symlink_to(tmp_path / "bin" / "gpuspy")
+    assert preload(tmp_path / "link").stdout == f"{tmp_path}/lib/libgpuspy.so\n"
+    shutil.rmtree(tmp_path / "lib")
+    assert preload(tmp_path / "bin" / "gpuspy").returncode == 125
+
+
+# ---------------------------------------------------------------- run: what is recorded
+
+def simulated(**more):
+    return dict(LD_LIBRARY_PATH=BUILD / "sim", PYTHONPATH=ROOT / "fixtures" / "python", **more)
+
+
+def leak(tmp_path, *options, steps=30, **more):
+    return gpuspy("run", *options, "--", sys.executable, ROOT / "fixtures" / "python" / "train_leak.py", steps,
+                  cwd=tmp_path, env=simulated(**more))
+
+
+def test_run_summarises_and_names_the_next_command(tmp_path):
+    done = leak(tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert all(line.startswith("gpuspy: ") for line in lines)
+    assert re.match(r"gpuspy: GPU 0: peak \S+ MiB of ", lines[0]), done.stderr
+    assert lines[-1] == "gpuspy: next: gpuspy report run.db"
+    assert not (tmp_path / "run.db.spool").exists()
+    assert gpuspy("report", "run.db", cwd=tmp_path).returncode == 0
+    again = leak(tmp_path)  # never overwrites
+    name = again.stderr.splitlines()[-1].split()[-1]
+    assert name != "run.db" and (tmp_path / name).exists()
+    assert not leak(tmp_path, "-q", "-o", "quiet.db").stderr and (tmp_path / "quiet.db").exists()
+    assert not leak(tmp_path, "--no-summary", "-o", "silent.db").stderr
+
+
+def test_run_out_of_memory(tmp_path):
+    done = leak(tmp_path, steps=1000, SIMCUDA_MEMORY="2GiB")
+    assert done.returncode == 1
+    assert "\ngpuspy: out of memory: " in done.stderr
+    text = gpuspy("report", "run.db", cwd=tmp_path).stdout
+    assert text.index("OUT OF MEMORY on GPU 0") < text.index("Live at the peak") < text.index("Waiting for")
+    assert "train_leak.py:18" in text.split("What to do")[0]
+
+
+def test_run_completes_what_was_killed(tmp_path):
+    script = ("import os, signal, train_leak\n"
+              "train_leak.train(20)\n"
+              "os.kill(os.getpid(), signal.SIGKILL)\n")
+    done = gpuspy("run", "--", sys.executable, "-c", script, cwd=tmp_path, env=simulated())
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not (tmp_path / "run.db.spool").exists()
+    with sqlite3.connect(tmp_path / "run.db") as db:
+        assert db.execute("SELECT complete FROM process").fetchone() == (0,)
+    text = gpuspy("report", "run.db", cwd=tmp_path).stdout
+    assert text.startswith("! the program was killed or crashed at ")
+
+
+# ---------------------------------------------------------------- report
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recorded")
+    done = leak(folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+@pytest.mark.parametrize("options", [[], ["--native"], ["--top", "1"], ["--params", "10M"]])
+def test_report_fits_and_is_plain_in_a_pipe(recorded, width, locale, options):
+    done = gpuspy("report", *options, "run.db", cwd=recorded, env={"COLUMNS": width, "LC_ALL": locale})
+    assert done.returncode == 0 and (not done.stderr or "--native" in options)
+    assert "\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= width
+    assert locale != "C" or done.stdout.isascii()
+    assert "train_leak.py:14" in done.stdout
+
+
+def test_report_has_colour_on_a_terminal_only_if_wanted(recorded):
+    def on_terminal(**more):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            env = environment(**{"TERM": "xterm", "LC_ALL": "C.UTF-8", **more})
+            if "NO_COLOR" not in more:
+                env.pop("NO_COLOR", None)
+            os.chdir(recorded)
+            os.execve(GPUSPY, [GPUSPY, "report", "run.db"], env)
+        text = b""
+        try:
+            while True:
+                text += os.read(terminal, 10000)
+        except OSError:
+            pass
+        assert os.waitpid(pid, 0)[1] == 0
+        return text
+    assert b"\x1b[1m" in on_terminal()
+    assert b"\x1b" not in on_terminal(NO_COLOR="1") and b"\x1b" not in on_terminal(TERM="dumb")
+
+
+def test_report_with_a_budget(recorded):
+    text = gpuspy("report", "--params", "10M", "--optimizer", "sgd", "run.db", cwd=recorded).stdout
+    assert "Budget: what the model needs at least" in text and "76.29 MiB  the least that it needs" in text
+    budget = json.loads(gpuspy("report", "--json", "--params", "10M", "run.db", cwd=recorded).stdout)["budget"]
+    assert budget["estimate"]["total_bytes"] == 16e7
+
+
+def test_report_of_a_folder_and_of_several_files(recorded):
+    assert gpuspy("report", recorded).returncode == 0
+    assert gpuspy("report", "--json", recorded / "run.db", recorded / "run.db").returncode in (0, 3)
+
+
+def header(path, offset, value):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(value)
+
+
+def bad_missing(path, good):
+    pass
+
+
+def bad_empty(path, good):
+    path.touch()
+
+
+def bad_text(path, good):
+    path.write_text("step,loss\n1,2.5\n" * 1000)
+
+
+def bad_foreign(path, good):
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE t (a)")
+
+
+def bad_truncated(path, good):
+    path.write_bytes(good.read_bytes()[:good.stat().st_size // 2 // 4096 * 4096 + 100])
+
+
+def bad_header_only(path, good):
+    path.write_bytes(good.read_bytes()[:100])
+
+
+def bad_newer(path, good):
+    shutil.copy(good, path)
+    header(path, 60, (9999).to_bytes(4, "big"))
+
+
+def bad_folder(path, good):
+    path.mkdir()
+
+
+def bad_garbage_inside(path, good):
+    shutil.copy(good, path)
+    header(path, 4096, b"\xff" * (path.stat().st_size - 8192))
+
+
+def bad_fifo(path, good):
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("make", [bad_missing, bad_empty, bad_text, bad_foreign, bad_truncated, bad_header_only, bad_newer,
+                                  bad_folder, bad_garbage_inside, bad_fifo], ids=lambda f: f.__name__[4:])
+@pytest.mark.parametrize("json_", [False, True])
+def test_bad_databases(recorded, tmp_path, make, json_):
+    path = tmp_path / "bad.db"
+    make(path, recorded / "run.db")
+    done = gpuspy("report", *(["--json"] if json_ else []), path)
+    message = one_line(done, 3)
+    assert "bad.db" in message and not done.stdout
+    if make is bad_newer:
+        assert "newer" in message
+
+
+def test_a_read_only_database_is_read(recorded, tmp_path):
+    shutil.copy(recorded / "run.db", tmp_path / "run.db")
+    os.chmod(tmp_path / "run.db", 0o444)
+    os.chmod(tmp_path, 0o555)
+    try:
+        user = dict(user=65534, group=65534) if os.geteuid() == 0 else {}
+        for folder in [p for p in tmp_path.parents if user and p.stat().st_uid == 0 and p.stat().st_mode & 5 != 5]:
+            folder.chmod(folder.stat().st_mode | 0o055)  # pytest's own are for their owner only
+        done = gpuspy("report", tmp_path / "run.db", **user)
+        assert done.returncode == 0, done.stderr
+        assert "Live at the peak" in done.stdout
+    finally:
+        os.chmod(tmp_path, 0o755)
+
+
+def test_a_database_that_may_not_be_read(recorded, tmp_path):
+    if os.geteuid() == 0:
+        pytest.skip("root may read everything")
+    shutil.copy(recorded / "run.db", tmp_path / "run.db")
+    os.chmod(tmp_path / "run.db", 0)
+    assert "ermission" in one_line(gpuspy("report", tmp_path / "run.db"), 3)
+
+
+def test_a_report_into_a_full_disk(recorded):
+    with open("/dev/full", "w") as full:
+        assert "No space left" in one_line(gpuspy("report", "run.db", cwd=recorded, stdout=full), 3)
+        assert gpuspy("report", "--json", "run.db", cwd=recorded, stdout=full).returncode == 3
