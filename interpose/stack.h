@@ -5,10 +5,10 @@
  * for what this thread has not written since its last GS_REC_RESET. No lock, no malloc, no dladdr,
  * no dlsym on that path.
  *
- *   stack_python.c  the interpreter: finding it, its layout by version, walking, lines, reuse of
- *                   code objects
- *   stack_native.c  libunwind opened privately; modules and build ids
- *   stack_id.c      merging both, the caches, the definitions
+ *   stack_python*.c  the interpreter: finding and verifying it, its layout by version, walking,
+ * lines stack_code.c     the identity of code objects, whose memory is used again stack_native.c
+ * libunwind opened privately; stack_module.c: modules and build ids stack_id.c       merging both
+ * into a hash and a number; stack_cache.c: the caches
  */
 #ifndef GPUSPY_STACK_H
 #define GPUSPY_STACK_H
@@ -18,8 +18,9 @@
 #include "schema/spool.h"
 
 enum { GS_STACK_PYTHON = 1, GS_STACK_NATIVE = 2 };
-#define GS_STACK_MAX_FRAMES 512 /* deeper stacks keep the innermost frames and end in one named
-                                   "(deeper frames cut)" */
+#define GS_STACK_MAX_FRAMES                                             \
+    512 /* deeper stacks keep the innermost frames and end in one named \
+           "(deeper frames cut)" */
 
 /* Once per session, in the application's thread that starts it. `what`: the kinds that the user
  * wants (GPUSPY_STACKS), `native_depth`: GPUSPY_NATIVE_DEPTH, 0 the default (64). Opens libunwind.

@@ -9,8 +9,10 @@
 #include "interpose/stack_native.h"
 #include "schema/spool.h"
 
-#define GS_CACHE_STACKS 16384u /* of 8 bytes; a thread with more distinct stacks writes some anew */
-#define GS_CACHE_WAYS 8u       /* one cache line */
+#define GS_CACHE_STACKS                                                                     \
+    16384u               /* of 8 bytes; a thread with more distinct stacks writes some anew \
+                          */
+#define GS_CACHE_WAYS 8u /* one cache line */
 #define GS_CACHE_FRAMES 16384u
 #define GS_CACHE_FRAMES_USED 12288u /* beyond it: RESET, and start anew */
 

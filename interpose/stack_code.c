@@ -8,7 +8,9 @@
 #include <pthread.h>
 #include "interpose/stack_python.h"
 
-#define SLOTS 32768u /* living code objects that were seen in a stack; beyond 3/4 all start anew */
+#define SLOTS                                                                          \
+    32768u /* living code objects that were seen in a stack; beyond 3/4 all start anew \
+            */
 #define BUCKETS 16384u
 
 _Atomic uint32_t gs_stack_epoch;

@@ -24,7 +24,7 @@ struct gs_elf_range gs_elf_range(const struct dl_phdr_info *info)
 /* --- dynamic symbols -------------------------------------------------------------------------- */
 
 struct tables {
-    const ElfW(Sym) *symbols;
+    const ElfW(Sym) * symbols;
     const char *strings;
     const uint32_t *gnu_hash;
     const uint32_t *hash;
@@ -58,7 +58,7 @@ static bool find_tables(const struct dl_phdr_info *info, struct tables *t)
     return t->symbols && t->strings && (t->gnu_hash || t->hash);
 }
 
-static const ElfW(Sym) *defined(const struct tables *t, uint32_t index, const char *name)
+static const ElfW(Sym) * defined(const struct tables *t, uint32_t index, const char *name)
 {
     const ElfW(Sym) *s = &t->symbols[index];
     if (s->st_shndx == SHN_UNDEF || !s->st_value || strcmp(t->strings + s->st_name, name))
@@ -66,7 +66,7 @@ static const ElfW(Sym) *defined(const struct tables *t, uint32_t index, const ch
     return s;
 }
 
-static const ElfW(Sym) *by_gnu_hash(const struct tables *t, const char *name)
+static const ElfW(Sym) * by_gnu_hash(const struct tables *t, const char *name)
 {
     uint32_t h = 5381;
     for (const char *c = name; *c; c++)
@@ -94,7 +94,7 @@ static const ElfW(Sym) *by_gnu_hash(const struct tables *t, const char *name)
     }
 }
 
-static const ElfW(Sym) *by_hash(const struct tables *t, const char *name)
+static const ElfW(Sym) * by_hash(const struct tables *t, const char *name)
 {
     uint32_t h = 0;
     for (const char *c = name; *c; c++) {

@@ -43,7 +43,13 @@ const char *gs_stack_missing(void)
 void gs_stack_init(unsigned what, unsigned depth)
 {
     enabled = what;
-    native_depth = !depth ? GS_NATIVE_DEPTH : depth > GS_NATIVE_DEPTH_MAX ? GS_NATIVE_DEPTH_MAX : depth;
+    native_depth = depth ? depth : GS_NATIVE_DEPTH;
+    if (native_depth > GS_NATIVE_DEPTH_MAX)
+        native_depth = GS_NATIVE_DEPTH_MAX;
+    static bool again;
+    if (again) /* only a forked child begins a session anew */
+        gs_python_forked();
+    again = true;
     if (what & GS_STACK_NATIVE) {
         gs_modules_open();
         gs_native_open();
@@ -108,7 +114,8 @@ static inline __attribute__((always_inline)) struct native
 unwind(struct gs_stacks *s, const struct gs_elf_range *stop, const void *caller)
 {
     const uint32_t most = GS_NATIVE_OWN + native_depth + 1;
-    struct gs_reach *reach = &s->reach[((uintptr_t)caller >> 2 ^ (uintptr_t)caller >> 7) % GS_REACHES];
+    struct gs_reach *reach =
+        &s->reach[((uintptr_t)caller >> 2 ^ (uintptr_t)caller >> 7) % GS_REACHES];
     uint32_t size = !stop || reach->size > most ? most : reach->size ? reach->size : 32;
     struct native w;
     for (;; size = most) {
@@ -157,8 +164,8 @@ static uint64_t native_key(const void *address)
 static uint32_t define_python(struct gs_stacks *s, uint64_t key, uint32_t function_len,
                               uint32_t file_len, int line)
 {
-    struct gs_rec_frame_python *r = gs_cache_reserve(s, GS_REC_FRAME_PYTHON,
-                                                     (uint32_t)sizeof *r + function_len + file_len);
+    struct gs_rec_frame_python *r =
+        gs_cache_reserve(s, GS_REC_FRAME_PYTHON, (uint32_t)sizeof *r + function_len + file_len);
     if (!r)
         return 0;
     r->frame = gs_cache_next_frame(s);
@@ -223,8 +230,6 @@ static uint32_t native_frame(struct gs_stacks *s, const void *address)
     return s->frames_used;
 }
 
-/* Takes up to one frame less than fit, so that the marker finds room. False: no room in the spool.
- */
 struct merged {
     uint32_t depth;
     bool cut;
@@ -236,6 +241,8 @@ static bool put(struct gs_stacks *s, struct merged *m, uint32_t frame)
     return frame != 0;
 }
 
+/* Native frames, then Python's, at most one less than fit, so that the marker finds room. False: no
+ * room in the spool. */
 static bool merge(struct gs_stacks *s, const struct gs_python *p, struct native w, uint32_t python,
                   struct merged *m)
 {
@@ -275,6 +282,13 @@ static __attribute__((noinline)) uint32_t define(struct gs_stacks *s, const stru
     return number;
 }
 
+/* A Python that came after this thread was first seen: looked for whenever a stack is new. */
+static __attribute__((noinline)) bool python_appeared(void)
+{
+    gs_stack_find_python();
+    return atomic_load_explicit(&gs_python_now, memory_order_acquire) != NULL;
+}
+
 /* --- capture ---------------------------------------------------------------------------------- */
 
 uint32_t gs_stack_capture(struct gs_stacks *s, unsigned what, const void *caller)
@@ -306,7 +320,7 @@ uint32_t gs_stack_capture(struct gs_stacks *s, unsigned what, const void *caller
     uint32_t known = gs_cache_stack(s, hash);
     if (known)
         return known;
-    if (!p)
-        gs_stack_find_python(); /* what this call saw is still right */
+    if (!p && what & GS_STACK_PYTHON && python_appeared())
+        return gs_stack_capture(s, what, caller);
     return define(s, p, w, python, cut, hash);
 }

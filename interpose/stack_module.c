@@ -25,7 +25,7 @@ struct entry {
 _Atomic uint32_t gs_module_generation;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
-static struct entry entries[MODULES]; /* zero pages until used */
+static struct entry entries[MODULES];                    /* zero pages until used */
 static uint32_t count;
 static char paths[PATH_BYTES];
 static uint32_t paths_used;
@@ -67,7 +67,7 @@ static int add(struct dl_phdr_info *info, size_t size, void *unused)
         return 0;
     char path[PATH_MAX];
     uint32_t n = path_of(info, path);
-    if (n > sizeof ((struct gs_module *)0)->path || n > PATH_BYTES - paths_used)
+    if (n > sizeof((struct gs_module *)0)->path || n > PATH_BYTES - paths_used)
         n = 0;
     struct entry *e = &entries[count++];
     *e = (struct entry){.lo = r.lo, .hi = r.hi, .bias = info->dlpi_addr};
@@ -168,16 +168,6 @@ bool gs_module_find(uintptr_t address, struct gs_module *m)
     pthread_mutex_unlock(&lock);
     errno = saved;
     return e != NULL;
-}
-
-void gs_modules_unloaded(void)
-{
-    int saved = errno;
-    pthread_mutex_lock(&lock);
-    if (count)
-        refresh();
-    pthread_mutex_unlock(&lock);
-    errno = saved;
 }
 
 static void before_fork(void)

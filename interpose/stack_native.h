@@ -23,15 +23,13 @@ struct gs_module {
     uint8_t build_id[64];
 };
 
-/* Once: makes the table right in a forked child as well. */
+/* At a session's start: from now on the table survives a fork. */
 void gs_modules_open(void);
 
 /* The loaded object in which the address lies; false for none (generated code). May take a lock
  * and ask the kernel: only for an address that is new. */
 bool gs_module_find(uintptr_t address, struct gs_module *m);
-/* A module may have gone, so that its addresses may mean something else from now on. */
-void gs_modules_unloaded(void);
-/* Grows with every such moment. */
+/* Grows when a module was seen to have gone, so that its addresses may mean something else now. */
 extern _Atomic uint32_t gs_module_generation;
 
 #endif

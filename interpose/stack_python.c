@@ -12,33 +12,33 @@ struct gs_python *_Atomic gs_python_now;
 #define LNOTAB GS_LINES_LNOTAB
 #define LINETABLE GS_LINES_LINETABLE
 #define LOCATIONS GS_LINES_LOCATIONS
-#define GS_PYTHON(minor_, ft, lines_, ts, cf, prev, code_, ip_, own, tlbc, file_, name_, qual,     \
-                  first, table, base, trace, ctlbc, shift, ascii, compact, words_)                 \
-    {.minor = minor_,                                                                              \
-     .free_threaded = ft,                                                                          \
-     .lines = lines_,                                                                              \
-     .thread_frame = ts,                                                                           \
-     .cframe_frame = cf,                                                                           \
-     .previous = prev,                                                                             \
-     .code = code_,                                                                                \
-     .ip = ip_,                                                                                    \
-     .owner = own,                                                                                 \
-     .tlbc_index = tlbc,                                                                           \
-     .filename = file_,                                                                            \
-     .name = name_,                                                                                \
-     .qualname = qual,                                                                             \
-     .first_line = first,                                                                          \
-     .line_table = table,                                                                          \
-     .bytecode = base,                                                                             \
-     .first_traceable = trace,                                                                     \
-     .code_tlbc = ctlbc,                                                                           \
-     .text_state_shift = shift,                                                                    \
-     .text_ascii = ascii,                                                                          \
-     .text_compact = compact,                                                                      \
-     .words = words_,                                                                              \
-     .type = (ft) ? 24 : 8,                                                                        \
-     .size = (ft) ? 32 : 16,                                                                       \
-     .type_name = (ft) ? 40 : 24,                                                                  \
+#define GS_PYTHON(minor_, ft, lines_, ts, cf, prev, code_, ip_, own, tlbc, file_, name_, qual, \
+                  first, table, base, trace, ctlbc, shift, ascii, compact, words_)             \
+    {.minor = minor_,                                                                          \
+     .free_threaded = ft,                                                                      \
+     .lines = lines_,                                                                          \
+     .thread_frame = ts,                                                                       \
+     .cframe_frame = cf,                                                                       \
+     .previous = prev,                                                                         \
+     .code = code_,                                                                            \
+     .ip = ip_,                                                                                \
+     .owner = own,                                                                             \
+     .tlbc_index = tlbc,                                                                       \
+     .filename = file_,                                                                        \
+     .name = name_,                                                                            \
+     .qualname = qual,                                                                         \
+     .first_line = first,                                                                      \
+     .line_table = table,                                                                      \
+     .bytecode = base,                                                                         \
+     .first_traceable = trace,                                                                 \
+     .code_tlbc = ctlbc,                                                                       \
+     .text_state_shift = shift,                                                                \
+     .text_ascii = ascii,                                                                      \
+     .text_compact = compact,                                                                  \
+     .words = words_,                                                                          \
+     .type = (ft) ? 24 : 8,                                                                    \
+     .size = (ft) ? 32 : 16,                                                                   \
+     .type_name = (ft) ? 40 : 24,                                                              \
      .type_dealloc = (ft) ? 64 : 48},
 static const struct gs_python_layout layouts[] = {
 #include "interpose/stack_python_layout.def"
@@ -86,7 +86,7 @@ static uint32_t walk_objects(const struct gs_python *p, const char *f, const cha
     uint32_t n = 0;
     for (; f && n < max; f = load(f, previous)) {
         frames[n++] = f;
-        h = gs_stack_mix(h, (uintptr_t)load(f, code), (uint64_t)*(const int *)(f + ip));
+        h = gs_stack_mix(h, (uintptr_t)load(f, code), (uint64_t) * (const int *)(f + ip));
     }
     *cut = f != NULL;
     *hash = h;
@@ -156,11 +156,11 @@ const char *gs_python_frame(const struct gs_python *p, const char *frame, int64_
         return NULL;
     if (p->at.owner < 0) {
         int units = p->at.lines == GS_LINES_LINETABLE ? 2 : 1;
-        *offset = (int64_t)*(const int *)(frame + p->at.ip) * units;
+        *offset = (int64_t) * (const int *)(frame + p->at.ip) * units;
         return code;
     }
     *offset = load(frame, p->at.ip) - bytecode_of(p, frame, code);
-    int64_t begins = 2 * (int64_t)*(const int *)(code + p->at.first_traceable);
+    int64_t begins = 2 * (int64_t) * (const int *)(code + p->at.first_traceable);
     /* A frame that still sets up its cells does not exist for Python either; a destructor that runs
      * meanwhile sees its caller as the one above. */
     if (*(const uint8_t *)(frame + p->at.owner) != OWNER_GENERATOR && *offset < begins)

@@ -36,11 +36,6 @@ struct gs_python {
 
 extern struct gs_python *_Atomic gs_python_now;
 
-struct gs_python_code {
-    const char *function, *file, *line_table; /* the str and bytes objects */
-    int first_line;
-};
-
 /* The layout of a version ("3.13.0 …"), or false. Fills `at`. */
 bool gs_python_layout_of(const char *version, struct gs_python_layout *at);
 
@@ -60,6 +55,8 @@ int gs_python_line(const struct gs_python *p, const char *code, int64_t offset);
 /* Looks for an interpreter that nobody has looked at yet and, where the calling thread has frames,
  * verifies it. Takes no loader lock. */
 void gs_python_find(void);
+/* In a forked child: who was looking is not there any more. */
+void gs_python_forked(void);
 
 /* stack_python_line.c: a line table alone. */
 int gs_python_line_at(enum gs_python_lines format, const uint8_t *table, int64_t bytes,

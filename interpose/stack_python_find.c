@@ -15,7 +15,7 @@
 enum state { NOT_FOUND, LOOKING, UNVERIFIED, SETTLED };
 static _Atomic unsigned state;
 static _Atomic unsigned long long seen_loads;
-static struct gs_python python; /* the one that was found; a process has one */
+static struct gs_python python;  /* the one that was found; a process has one */
 static unsigned startup_objects; /* the first so many objects are never unloaded */
 
 static int count_objects(struct dl_phdr_info *info, size_t size, void *to)
@@ -257,6 +257,12 @@ void gs_python_find(void)
         atomic_store_explicit(&seen_loads, loads, memory_order_relaxed);
     atomic_store_explicit(&state, next, memory_order_release);
     errno = saved;
+}
+
+void gs_python_forked(void)
+{
+    unsigned looking = LOOKING;
+    atomic_compare_exchange_strong(&state, &looking, NOT_FOUND);
 }
 
 const char *gs_stack_python_version(void)

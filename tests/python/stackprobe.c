@@ -209,7 +209,8 @@ EXPORT double probe_bench(unsigned what, unsigned batches)
     return median;
 }
 
-/* --- threads of C that call into Python or not at all ------------------------------------------ */
+/* --- threads of C that call into Python or not at all ------------------------------------------
+ */
 
 #include <pthread.h>
 

@@ -201,7 +201,8 @@ static void an_unloaded_module_voids_addresses(void **state)
     assert_int_equal(seen.frames, 4);
 }
 
-/* More distinct stacks than places: numbers are defined again, and always mean what was captured. */
+/* More distinct stacks than places: numbers are defined again, and always mean what was captured.
+ */
 static void slots_are_defined_again(void **state)
 {
     enum { A = 200, B = 200 };
@@ -297,7 +298,8 @@ static void depth_of_native(void **state)
     n = capture();
     assert_int_equal(stack_frames[n][0], GS_NATIVE_DEPTH + 1);
     assert_string_equal(last_text, "(deeper frames cut)");
-    assert_int_equal(frame_offset[stack_frames[n][GS_NATIVE_DEPTH]], frames[GS_NATIVE_DEPTH - 2] - 1);
+    assert_int_equal(frame_offset[stack_frames[n][GS_NATIVE_DEPTH]],
+                     frames[GS_NATIVE_DEPTH - 2] - 1);
 
     gs_stack_init(GS_STACK_NATIVE, 5);
     stack_of(4, frames);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
+#include <pthread.h>
 #include "interpose/stack_python.h"
 
 /* --- line tables ------------------------------------------------------------------------------ */
@@ -18,7 +19,8 @@ static void lines_lnotab(void **state)
     const struct {
         int64_t offset;
         int line;
-    } want[] = {{-1, 10}, {0, 10}, {1, 10}, {2, 11}, {7, 11}, {8, 8}, {307, 8}, {308, 9}, {9999, 9}};
+    } want[] = {{-1, 10}, {0, 10},  {1, 10},  {2, 11},  {7, 11},
+                {8, 8},   {307, 8}, {308, 9}, {9999, 9}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
         assert_int_equal(gs_python_line_at(GS_LINES_LNOTAB, t, sizeof t, 10, want[i].offset),
                          want[i].line);
@@ -46,20 +48,21 @@ static uint8_t head(unsigned code, unsigned units)
 static void lines_locations(void **state)
 {
     const uint8_t t[] = {
-        head(0, 1), 0x11,              /* 0–1: 10 */
-        head(11, 2), 1, 2,             /* 2–5: 11 */
-        head(12, 1), 1, 2,             /* 6–7: 13 */
-        head(13, 1), 0x43, 0x01,       /* 8–9: svarint 67 → -33 → -20 */
+        head(0, 1),  0x11,                           /* 0–1: 10 */
+        head(11, 2), 1,           2,                 /* 2–5: 11 */
+        head(12, 1), 1,           2,                 /* 6–7: 13 */
+        head(13, 1), 0x43,        0x01,              /* 8–9: svarint 67 → -33 → -20 */
         head(13, 1), 0x40 | 0x38, 0x40 | 0x0f, 0x03, /* 0x3 0x0f 0x38 → 13304/2 = +6652 */
-        head(15, 8),                   /* 12–27: none */
-        head(14, 1), 2, 0x41, 1, 3, 4, /* 28–29: +1, three varints, the first of two bytes */
-        head(10, 1), 0, 0,             /* 30–31: the same */
+        head(15, 8),                                 /* 12–27: none */
+        head(14, 1), 2,           0x41,        1,
+        3,           4,              /* 28–29: +1, three varints, the first of two bytes */
+        head(10, 1), 0,           0, /* 30–31: the same */
     };
     const struct {
         int64_t offset;
         int line;
-    } want[] = {{-1, 10}, {0, 10}, {2, 11}, {5, 11}, {6, 13}, {8, -20}, {10, 6632},
-                {12, 0}, {27, 0}, {28, 6633}, {30, 6633}, {32, 0}};
+    } want[] = {{-1, 10},   {0, 10}, {2, 11}, {5, 11},    {6, 13},    {8, -20},
+                {10, 6632}, {12, 0}, {27, 0}, {28, 6633}, {30, 6633}, {32, 0}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
         assert_int_equal(gs_python_line_at(GS_LINES_LOCATIONS, t, sizeof t, 10, want[i].offset),
                          want[i].line);
@@ -134,7 +137,8 @@ static const char *make_str(const struct gs_python_layout *at, const char *text)
 static const char *make_line_table(const struct gs_python_layout *at)
 {
     /* one line more from the second instruction on, in each format */
-    static const uint8_t tables[][6] = {{2, 1, 100, 0}, {2, 0, 100, 1}, {0x80 | 10 << 3, 0, 0, 0x87 | 11 << 3, 0, 0}};
+    static const uint8_t tables[][6] = {
+        {2, 1, 100, 0}, {2, 0, 100, 1}, {0x80 | 10 << 3, 0, 0, 0x87 | 11 << 3, 0, 0}};
     char *b = make(256);
     set(b, at->type, bytes_type);
     int64_t length = at->lines == GS_LINES_LOCATIONS ? 6 : 4;
@@ -212,8 +216,11 @@ static void enter_frame(const struct gs_python_layout *at, const char *frame)
 
 static struct gs_python interpreter_of(const char *version)
 {
-    struct gs_python p = {.code_type = code_type, .str_type = str_type, .bytes_type = bytes_type,
-                          .is_initialized = is_initialized, .this_thread = this_thread};
+    struct gs_python p = {.code_type = code_type,
+                          .str_type = str_type,
+                          .bytes_type = bytes_type,
+                          .is_initialized = is_initialized,
+                          .this_thread = this_thread};
     assert_true(gs_python_layout_of(version, &p.at));
     memset(arena, 0, sizeof arena);
     used = 0;
@@ -221,7 +228,8 @@ static struct gs_python interpreter_of(const char *version)
     return p;
 }
 
-static void assert_frame(const struct gs_python *p, const char *frame, const char *function, int line)
+static void assert_frame(const struct gs_python *p, const char *frame, const char *function,
+                         int line)
 {
     int64_t offset;
     char text[64];
@@ -273,18 +281,25 @@ static void one_version(const char *version)
 
 static void layouts(void **state)
 {
-    static const char *const versions[] = {
-        "3.8.18 (default, …)", "3.9.1", "3.10.13", "3.11.7", "3.12.1", "3.13.0rc1", "3.14.0", "3.15.2",
-        "3.13.0 experimental free-threading build (main, …)", "3.14.0 free-threading build (main, …)",
-        "3.15.0 free-threading build (main, …)"};
+    static const char *const versions[] = {"3.8.18 (default, …)",
+                                           "3.9.1",
+                                           "3.10.13",
+                                           "3.11.7",
+                                           "3.12.1",
+                                           "3.13.0rc1",
+                                           "3.14.0",
+                                           "3.15.2",
+                                           "3.13.0 experimental free-threading build (main, …)",
+                                           "3.14.0 free-threading build (main, …)",
+                                           "3.15.0 free-threading build (main, …)"};
     for (size_t i = 0; i < sizeof versions / sizeof *versions; i++)
         one_version(versions[i]);
 }
 
 static void unknown_versions(void **state)
 {
-    static const char *const versions[] = {"2.7.18", "3.7.16", "3.16.0", "3.12.0 free-threading build",
-                                           "4.8.0", "", "3", "3.", "x.y"};
+    static const char *const versions[] = {
+        "2.7.18", "3.7.16", "3.16.0", "3.12.0 free-threading build", "4.8.0", "", "3", "3.", "x.y"};
     struct gs_python_layout at;
     for (size_t i = 0; i < sizeof versions / sizeof *versions; i++)
         assert_false(gs_python_layout_of(versions[i], &at));
@@ -294,8 +309,10 @@ static void hash_tells_frames_apart(void **state)
 {
     struct gs_python p = interpreter_of("3.12.1");
     struct function f = make_code(&p.at, "f", 5), g = make_code(&p.at, "g", 5);
-    char *stacks[] = {make_frame(&p.at, NULL, f, 2, 0), make_frame(&p.at, NULL, f, 4, 0),
-                      make_frame(&p.at, NULL, g, 2, 0), make_frame(&p.at, NULL, f, 2, 1),
+    char *stacks[] = {make_frame(&p.at, NULL, f, 2, 0),
+                      make_frame(&p.at, NULL, f, 4, 0),
+                      make_frame(&p.at, NULL, g, 2, 0),
+                      make_frame(&p.at, NULL, f, 2, 1),
                       make_frame(&p.at, make_frame(&p.at, NULL, f, 2, 0), g, 2, 0),
                       make_frame(&p.at, make_frame(&p.at, NULL, g, 2, 0), f, 2, 0)};
     uint64_t hashes[6];
@@ -329,19 +346,22 @@ static void strange_objects(void **state)
 
 /* --- identity --------------------------------------------------------------------------------- */
 
-static int deaths;
+static _Atomic int deaths;
 
 static void count_death(void *code)
 {
     deaths++;
 }
 
+static void (*watched)(void *) = count_death; /* the type's slot */
+
 static void identity_of_code(void **state)
 {
     static char code[40000][16] __attribute__((aligned(16)));
-    void (*slot)(void *) = count_death;
-    gs_code_watch(&slot);
-    assert_ptr_not_equal(slot, count_death);
+    gs_code_watch(&watched); /* once is enough, twice does no harm */
+    assert_ptr_not_equal(watched, count_death);
+    void (*slot)(void *) = watched;
+    deaths = 0;
 
     uint32_t epoch = gs_stack_epoch;
     uint32_t a = gs_code_identity(code[0]), b = gs_code_identity(code[1]);
@@ -383,13 +403,55 @@ static void identity_of_code(void **state)
     assert_true(gs_code_identity(code[0]) > highest);
 }
 
+/* Threads record and code dies at the same time; each thread owns its code objects, as the
+ * reference that a frame holds makes sure. */
+static char owned[4][64][16] __attribute__((aligned(16)));
+
+static void *live_and_die(void *arg)
+{
+    char(*code)[16] = arg;
+    uint32_t last = 0;
+    for (int round = 0; round < 300; round++) {
+        for (int i = 0; i < 64; i++) {
+            uint32_t n = gs_code_identity(code[i]);
+            if (n <= last || gs_code_identity(code[i]) != n)
+                return arg;
+            last = n;
+        }
+        uint32_t epoch = gs_stack_epoch;
+        for (int i = 0; i < 64; i++)
+            watched(code[i]);
+        if (gs_stack_epoch - epoch < 64)
+            return arg;
+    }
+    return NULL;
+}
+
+static void identity_in_threads(void **state)
+{
+    gs_code_watch(&watched);
+    pthread_t t[4];
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&t[i], NULL, live_and_die, owned[i]), 0);
+    for (int i = 0; i < 4; i++) {
+        void *failed;
+        pthread_join(t[i], &failed);
+        assert_null(failed);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_lnotab),     cmocka_unit_test(lines_linetable),
-        cmocka_unit_test(lines_locations),  cmocka_unit_test(texts),
-        cmocka_unit_test(layouts),          cmocka_unit_test(unknown_versions),
-        cmocka_unit_test(hash_tells_frames_apart), cmocka_unit_test(strange_objects),
+        cmocka_unit_test(lines_lnotab),
+        cmocka_unit_test(lines_linetable),
+        cmocka_unit_test(lines_locations),
+        cmocka_unit_test(texts),
+        cmocka_unit_test(layouts),
+        cmocka_unit_test(unknown_versions),
+        cmocka_unit_test(hash_tells_frames_apart),
+        cmocka_unit_test(strange_objects),
+        cmocka_unit_test(identity_in_threads),
         cmocka_unit_test(identity_of_code),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

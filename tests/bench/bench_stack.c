@@ -1,0 +1,85 @@
+/* ns a native capture, by depth, in a plain C program: unwinding and looking the stack up, nothing
+ * written, as for every stack but the first. Beside it the unwinding alone. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include "interpose/stack.h"
+#include "interpose/stack_native.h"
+
+enum { BATCH = 200, BATCHES = 300 };
+
+static struct gs_stacks *stacks;
+static void *addresses[256];
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static __attribute__((noinline)) void capture(void)
+{
+    gs_stack_capture(stacks, GS_STACK_NATIVE, __builtin_return_address(0));
+    __asm__ volatile("");
+}
+
+static __attribute__((noinline)) void unwind(void)
+{
+    gs_unwind(addresses, 256);
+    __asm__ volatile("");
+}
+
+static double median(void (*what)(void))
+{
+    static double each[BATCHES];
+    for (int i = 0; i < BATCHES; i++) {
+        double start = now();
+        for (int k = 0; k < BATCH; k++)
+            what();
+        each[i] = (now() - start) / BATCH;
+    }
+    qsort(each, BATCHES, sizeof *each, by_value);
+    return each[BATCHES / 2];
+}
+
+static double at_depth(int n, void (*what)(void));
+static double (*volatile again)(int, void (*)(void)) = at_depth;
+
+static double at_depth(int n, void (*what)(void))
+{
+    double r = n ? again(n - 1, what) : median(what);
+    __asm__ volatile("");
+    return r;
+}
+
+int main(void)
+{
+    struct gs_spool spool;
+    struct gs_writer writer = {0};
+    if (gs_spool_create(&spool, NULL, "bench", "bench_stack", 0, 0))
+        return 1;
+    gs_writer_open(&writer, &spool);
+    gs_stack_init(GS_STACK_NATIVE, 64);
+    stacks = gs_stacks_open(&writer);
+    if (!gs_unwind || !stacks) {
+        fprintf(stderr, "bench_stack: %s\n", gs_stack_missing());
+        return 1;
+    }
+    printf("%-24s %8s %8s\n", "C, ns a capture", "capture", "unwound");
+    const int depths[] = {5, 20, 50};
+    for (int i = 0; i < 3; i++) {
+        int n = depths[i] -
+                6; /* main, its two callers in libc, _start, median and the first at_depth */
+        n = n < 0 ? 0 : n;
+        double c = at_depth(n, capture), u = at_depth(n, unwind);
+        printf("  depth %-16d %8.0f %8.0f\n", depths[i], c, u);
+    }
+    return 0;
+}
