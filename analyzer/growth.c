@@ -28,6 +28,8 @@ struct site_growth { /* by location; what every event needs comes first */
     int64_t live, least;
     uint64_t stayed;
     int64_t stayed_bytes, first_ns, last_ns;
+    uint64_t never; /* of those that stayed, what was not freed by the tear-down either */
+    int64_t never_bytes;
     uint32_t samples, rises, falls;
     double x, y, xx, xy, yy;
     int64_t first_least, last_least, quarter_least;
@@ -108,6 +110,10 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
         s->last_ns = life->alloc_ns;
         s->stayed++;
         s->stayed_bytes += life->bytes;
+        if (life->free_ns == GS_NEVER) {
+            s->never++;
+            s->never_bytes += life->bytes;
+        }
     }
 }
 
@@ -205,14 +211,19 @@ static void judge(struct gs_growths *g, uint32_t location)
     if (!grows(s, g->end_bytes[l->series], &slope, &fit) || is_loading(run, l->stack)) {
         return;
     }
+    /* What lives a moment beyond the end, as temporaries of the last step do, is not part of a leak that
+     * the tear-down left alone. */
+    bool never = s->never >= MIN_STAYED;
+    uint64_t steps = never ? s->never : s->stayed;
+    int64_t bytes = never ? s->never_bytes : s->stayed_bytes;
     *GS_REACH(g->b->growing, location, g->b->growing_n) = 1;
     *GS_PUSH(g->list, g->n, g->cap) = (struct gs_growth){
         .process = series->process,
         .device = series->device,
         .layer = series->layer,
-        .bytes = s->stayed_bytes,
-        .bytes_per_step = (double)s->stayed_bytes / (double)s->stayed,
-        .steps = s->stayed,
+        .bytes = bytes,
+        .bytes_per_step = (double)bytes / (double)steps,
+        .steps = steps,
         .bytes_per_s = slope / ((double)g->piece_ns / 1e9),
         .fit = fit,
         .first_s = gs_seconds(s->first_ns),

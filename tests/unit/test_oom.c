@@ -131,6 +131,31 @@ static void test_loading_is_no_leak(void **state)
     finish(&s, report_of(&s, GS_CAUSE_CAPACITY));
 }
 
+static void forward_passes(struct syn *s, int64_t temporary)
+{
+    syn_start(s);
+    syn_process(s, "r", 7, 300 * SYN_MS, 0);
+    int64_t main = syn_python(s, 0, "<module>", "/home/u/train.py", 50);
+    int64_t call = syn_python(s, main, "Module._call_impl", "/x/site-packages/torch/nn/modules/module.py", 900);
+    int64_t forward = syn_python(s, call, "Block.forward", "/home/u/model.py", 9);
+    for (int i = 0; i < 290; i++) {
+        syn_alloc(s, (struct syn_alloc){.bytes = 50 * SYN_MIB, .at = i * SYN_MS, .life = SYN_LIVE, .stack = forward});
+        syn_alloc(s, (struct syn_alloc){.bytes = temporary, .at = i * SYN_MS + 5, .life = 9, .stack = call});
+    }
+    syn_oom(s, (struct syn_oom){.requested = 50 * SYN_MIB, .free = SYN_MIB, .total = 15 * SYN_GIB, .fatal = 1,
+                                .at = 291 * SYN_MS});
+}
+
+static void test_one_forward_pass_is_no_leak(void **state)
+{
+    (void)state;
+    struct syn s;
+    forward_passes(&s, 20 * SYN_MIB);
+    finish(&s, report_of(&s, GS_CAUSE_CAPACITY));
+    forward_passes(&s, 200 * SYN_MIB); /* steps that end, and something stays in each */
+    finish(&s, report_of(&s, GS_CAUSE_LEAK));
+}
+
 static void test_oversized_request(void **state)
 {
     (void)state;
@@ -275,6 +300,7 @@ int main(void)
         cmocka_unit_test(test_a_list_emptied_by_the_tear_down_leaked_all_the_same),
         cmocka_unit_test(test_capacity),
         cmocka_unit_test(test_loading_is_no_leak),
+        cmocka_unit_test(test_one_forward_pass_is_no_leak),
         cmocka_unit_test(test_oversized_request),
         cmocka_unit_test(test_driver_fragmentation),
         cmocka_unit_test(test_other_process_holds_it),

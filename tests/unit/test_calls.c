@@ -1,0 +1,187 @@
+/* Waits and transfers by line: patterns, thresholds, and what is left alone. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include "tests/unit/synthetic.h"
+
+enum { STEPS = 100 };
+
+static int64_t begin(struct syn *s)
+{
+    syn_start(s);
+    syn_process(s, "r", 1, SYN_S, 1);
+    return syn_python(s, 0, "train", "/home/u/train.py", 10);
+}
+
+static const struct gs_sync_site *wait_at(const struct gs_report *r, int line, const char *pattern)
+{
+    for (size_t i = 0; i < r->syncs_n; i++) {
+        const char *p = r->syncs[i].pattern;
+        if (r->syncs[i].site.line == line && (p == pattern || (p && pattern && strcmp(p, pattern) == 0))) {
+            return &r->syncs[i];
+        }
+    }
+    fail_msg("no wait at line %d that looks like %s", line, pattern ? pattern : "nothing special");
+    return NULL;
+}
+
+static const struct gs_transfer *transfer_at(const struct gs_report *r, int line)
+{
+    for (size_t i = 0; i < r->transfers_n; i++) {
+        if (r->transfers[i].site.line == line) {
+            return &r->transfers[i];
+        }
+    }
+    fail_msg("no transfer at line %d", line);
+    return NULL;
+}
+
+static void test_item_and_cpu(void **state)
+{
+    (void)state;
+    struct syn s;
+    int64_t train = begin(&s);
+    int64_t item = syn_python(&s, train, "Tensor.item", "/x/site-packages/torch/_tensor.py", 1);
+    int64_t log = syn_python(&s, train, "log", "/home/u/train.py", 20);
+    for (int i = 0; i < STEPS; i++) {
+        int64_t at = i * 10 * SYN_MS;
+        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_D2H, .host_memory = GS_HOSTMEM_PINNED, .async = 1,
+                                       .bytes = 4, .at = at, .blocked = 1000, .stream = 7, .stack = item});
+        syn_sync(&s, GS_SYNC_STREAM, at + SYN_MS, 3 * SYN_MS, 7, item);
+        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_D2H, .host_memory = GS_HOSTMEM_PAGEABLE, .async = 1,
+                                       .bytes = 4 * SYN_MIB, .at = at + 5 * SYN_MS, .blocked = SYN_MS, .stream = 7,
+                                       .stack = log});
+        syn_sync(&s, GS_SYNC_STREAM, at + 7 * SYN_MS, 1000, 7, log);
+    }
+    struct gs_report *r = syn_report(&s, NULL);
+    const struct gs_sync_site *w = wait_at(r, 10, ".item()"); /* the user's line, not torch's */
+    assert_int_equal(w->count, STEPS);
+    assert_int_equal(w->kind, GS_SYNC_STREAM);
+    assert_true(fabs(w->blocked_s - 0.3001) < 1e-9 && fabs(w->share - 0.3001) < 1e-9);
+    assert_true(w->matters && strstr(w->advice, "every N steps"));
+    assert_string_equal(w->site.via->function, "Tensor.item");
+    assert_string_equal(w->api, "cudaStreamSynchronize");
+    w = wait_at(r, 20, ".cpu()");
+    assert_true(fabs(w->blocked_s - 0.1001) < 1e-9);
+    assert_int_equal(r->syncs_n, 2); /* the copies are part of them */
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_a_copy_that_nothing_waits_for(void **state)
+{
+    (void)state;
+    struct syn s;
+    int64_t train = begin(&s);
+    syn_copy(&s, (struct syn_copy){.direction = GS_DIR_D2H, .host_memory = GS_HOSTMEM_PINNED, .async = 1,
+                                   .bytes = 8, .at = 1, .blocked = 10, .stream = 7, .stack = train});
+    syn_sync(&s, GS_SYNC_STREAM, 100, SYN_MS, 8, train); /* another stream */
+    syn_copy(&s, (struct syn_copy){.direction = GS_DIR_D2H, .host_memory = GS_HOSTMEM_PINNED, .async = 1, .thread = 2,
+                                   .bytes = 8, .at = 200, .blocked = 10, .stream = 7, .stack = train});
+    syn_sync(&s, GS_SYNC_STREAM, 300, SYN_MS, 7, train); /* another thread's copy */
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(r->syncs_n, 1);
+    assert_int_equal(wait_at(r, 10, NULL)->count, 2);
+    assert_false(r->syncs[0].matters);
+    assert_null(r->syncs[0].advice);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_copies_that_wait(void **state)
+{
+    (void)state;
+    struct syn s;
+    int64_t train = begin(&s);
+    int64_t upload = syn_python(&s, train, "up", "/home/u/train.py", 30);
+    int64_t async = syn_python(&s, train, "as", "/home/u/train.py", 40);
+    int64_t tiny = syn_python(&s, train, "tiny", "/home/u/train.py", 50);
+    for (int i = 0; i < STEPS; i++) {
+        int64_t at = i * 10 * SYN_MS;
+        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D, .host_memory = GS_HOSTMEM_PAGEABLE, .bytes = 4 * SYN_MIB,
+                                       .at = at, .blocked = 2 * SYN_MS, .stack = upload});
+        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D, .host_memory = GS_HOSTMEM_PAGEABLE, .bytes = SYN_MIB,
+                                       .async = 1, .at = at + 3 * SYN_MS, .blocked = SYN_MS / 2, .stack = async});
+        for (int j = 0; j < 2; j++) {
+            syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D, .host_memory = GS_HOSTMEM_PAGEABLE, .bytes = 512,
+                                           .at = at + (4 + j) * SYN_MS, .blocked = 1000, .stack = tiny});
+        }
+    }
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(wait_at(r, 30, "blocking copy to the GPU")->kind, GS_SYNC_IMPLICIT);
+    assert_true(wait_at(r, 40, "asynchronous copy of pageable memory")->matters);
+    assert_int_equal(r->syncs_n, 2); /* copies up to 64 KiB are staged, and the call returns */
+    const struct gs_transfer *t = transfer_at(r, 30);
+    assert_int_equal(t->pinned, 0);
+    assert_int_equal(t->bytes, STEPS * 4 * SYN_MIB);
+    assert_true(fabs(t->bytes_per_s - 4.0 * SYN_MIB / 0.002) < 1);
+    assert_non_null(strstr(t->advice, "pinned"));
+    assert_non_null(strstr(transfer_at(r, 50)->advice, "tiny"));
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_what_is_left_alone(void **state)
+{
+    (void)state;
+    struct syn s;
+    int64_t train = begin(&s);
+    int64_t load = syn_python(&s, train, "load", "/home/u/train.py", 60);
+    int64_t pinned = syn_python(&s, train, "pinned", "/home/u/train.py", 70);
+    int64_t inside = syn_python(&s, train, "inside", "/home/u/train.py", 80);
+    for (int i = 0; i < 50; i++) { /* weights, in the first tenth */
+        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D, .host_memory = GS_HOSTMEM_PAGEABLE,
+                                       .bytes = 16 * SYN_MIB, .at = i * SYN_MS, .blocked = SYN_MS * 9 / 10, .stack = load});
+    }
+    for (int i = 0; i < STEPS; i++) {
+        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D, .host_memory = GS_HOSTMEM_PINNED, .bytes = 4 * SYN_MIB,
+                                       .async = 1, .at = i * 10 * SYN_MS, .blocked = 5000, .stack = pinned});
+        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_D2D, .bytes = 4096, .async = 1, .at = i * 10 * SYN_MS,
+                                       .blocked = 5000, .stack = inside});
+    }
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_null(transfer_at(r, 60)->advice);
+    assert_null(transfer_at(r, 70)->advice);
+    assert_int_equal(transfer_at(r, 70)->pinned, 1);
+    assert_true(isnan(transfer_at(r, 70)->bytes_per_s));
+    assert_null(transfer_at(r, 80)->advice);
+    assert_int_equal(transfer_at(r, 80)->pinned, -1);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_kinds(void **state)
+{
+    (void)state;
+    struct syn s;
+    int64_t train = begin(&s);
+    for (int kind = 0; kind <= GS_SYNC_IMPLICIT; kind++) {
+        syn_sync(&s, kind, kind * 100 * SYN_MS, 90 * SYN_MS + kind, 0, train);
+    }
+    syn_sync(&s, GS_SYNC_STREAM, 900 * SYN_MS, 10, 0, 0); /* without a stack */
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(r->syncs_n, 6);
+    for (size_t i = 0; i < 5; i++) {
+        assert_true(r->syncs[i].matters && r->syncs[i].advice);
+        assert_true(i == 0 || r->syncs[i].blocked_s <= r->syncs[i - 1].blocked_s);
+    }
+    assert_false(r->syncs[5].site.known);
+    assert_true(r->sync_share > 0.45 && r->sync_share < 0.46);
+    syn_close(r);
+    syn_end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_item_and_cpu),
+        cmocka_unit_test(test_a_copy_that_nothing_waits_for),
+        cmocka_unit_test(test_copies_that_wait),
+        cmocka_unit_test(test_what_is_left_alone),
+        cmocka_unit_test(test_kinds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

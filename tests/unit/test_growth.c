@@ -1,0 +1,172 @@
+/* What grows, and what only looks like it; churn; what was never freed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include "tests/unit/synthetic.h"
+
+enum { STEPS = 640 };
+
+static int64_t begin(struct syn *s)
+{
+    syn_start(s);
+    syn_process(s, "r", 1, STEPS * 10 * SYN_MS, 1);
+    return syn_python(s, 0, "train", "/home/u/train.py", 10);
+}
+
+static struct gs_report *grown(struct syn *s, size_t n)
+{
+    struct gs_report *r = syn_report(s, NULL);
+    if (r->growth_n != n) {
+        fail_msg("%zu call paths grow instead of %zu", r->growth_n, n);
+    }
+    return r;
+}
+
+static void keep(struct syn *s, int64_t stack, int step, int64_t bytes, int64_t life)
+{
+    syn_alloc(s, (struct syn_alloc){.bytes = bytes, .at = (int64_t)step * 10 * SYN_MS + SYN_MS, .life = life,
+                                    .stack = stack});
+}
+
+static void test_a_steady_leak(void **state)
+{
+    (void)state;
+    struct syn s;
+    int64_t train = begin(&s), work = syn_python(&s, train, "work", "/home/u/train.py", 11);
+    for (int i = 0; i < STEPS; i++) {
+        keep(&s, train, i, 1000, SYN_LIVE);
+        keep(&s, train, i, 50000, 5 * SYN_MS); /* comes and goes on the same line */
+        keep(&s, work, i, 90000, 15 * SYN_MS); /* always there, never more */
+    }
+    struct gs_report *r = grown(&s, 1);
+    assert_int_equal(r->growth[0].steps, STEPS);
+    assert_true(r->growth[0].bytes_per_step == 1000);
+    assert_true(fabs(r->growth[0].bytes_per_s - 100000) < 2000);
+    assert_int_equal(r->leaks_n, 1);
+    assert_true(r->leaks[0].growing && r->leaks_at_end);
+    assert_int_equal(r->leaks[0].bytes, 1000 * STEPS);
+    assert_string_equal(r->advice[0].topic, "leak");
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_a_leak_that_begins_late_and_one_in_epochs(void **state)
+{
+    (void)state;
+    struct syn s;
+    int64_t late = begin(&s), epoch = syn_python(&s, 0, "epoch", "/home/u/train.py", 12);
+    for (int i = 0; i < STEPS; i++) {
+        if (i > STEPS / 2) {
+            keep(&s, late, i, 1000, SYN_LIVE);
+        }
+        if (i % 80 == 40) {
+            keep(&s, epoch, i, 100000, SYN_LIVE);
+        }
+    }
+    keep(&s, epoch, STEPS - 1, 1, 1);
+    struct gs_report *r = grown(&s, 2);
+    assert_int_equal(r->growth[0].steps, 8);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_what_does_not_grow(void **state)
+{
+    (void)state;
+    struct syn s;
+    int64_t load = begin(&s);
+    int64_t ramp = syn_python(&s, 0, "ramp", "/home/u/train.py", 21);
+    int64_t jump = syn_python(&s, 0, "jump", "/home/u/train.py", 22);
+    int64_t saw = syn_python(&s, 0, "saw", "/home/u/train.py", 23);
+    int64_t cache = syn_python(&s, 0, "cache", "/home/u/train.py", 24);
+    for (int i = 0; i < 60; i++) {
+        keep(&s, load, i, 100000, SYN_LIVE); /* weights: in the first tenth, then flat */
+    }
+    for (int i = 0; i < STEPS / 2; i++) {
+        keep(&s, ramp, i, 1000, SYN_LIVE); /* loads for half of the run, then flat */
+    }
+    for (int i = 0; i < 20; i++) {
+        keep(&s, jump, STEPS / 2, 100000, SYN_LIVE); /* at once, in the middle */
+    }
+    for (int i = 0; i < STEPS; i++) {
+        int64_t next_clear = 160 - i % 160;
+        keep(&s, saw, i, 10000, next_clear * 10 * SYN_MS); /* a cache that is emptied now and then */
+        keep(&s, cache, i, 10000, 640 * SYN_MS);           /* a window that moves */
+    }
+    syn_sql(&s, "CREATE TEMP TABLE t AS SELECT kind, address, bytes, alloc_ns, life_ns, alloc_stack_id FROM "
+                "allocation ORDER BY alloc_ns; DELETE FROM allocation; INSERT INTO "
+                "allocation(kind, address, bytes, alloc_ns, life_ns, alloc_stack_id) SELECT * FROM t");
+    struct gs_report *r = grown(&s, 0);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_tiny_and_few_are_not_told(void **state)
+{
+    (void)state;
+    struct syn s;
+    int64_t base = begin(&s), tiny = syn_python(&s, 0, "tiny", "/home/u/train.py", 31);
+    int64_t few = syn_python(&s, 0, "few", "/home/u/train.py", 32);
+    keep(&s, base, 0, SYN_GIB, SYN_LIVE);
+    for (int i = 1; i < STEPS; i++) {
+        keep(&s, tiny, i, 8, SYN_LIVE);
+        if (i % 220 == 0) {
+            keep(&s, few, i, 100 * SYN_MIB, SYN_LIVE);
+        }
+    }
+    struct gs_report *r = grown(&s, 0);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_churn(void **state)
+{
+    (void)state;
+    struct syn s;
+    int64_t train = begin(&s), pool = syn_python(&s, 0, "pool", "/home/u/train.py", 41);
+    for (int i = 0; i < STEPS; i++) {
+        keep(&s, train, i, 4096, 2 * SYN_MS);
+        syn_alloc(&s, (struct syn_alloc){.space = GS_SPACE_POOL, .bytes = 1, .at = i * 10 * SYN_MS + 2 * SYN_MS,
+                                         .life = 5, .stack = pool});
+        syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = 1, .at = i * 10 * SYN_MS + 2 * SYN_MS,
+                                         .life = 5, .stack = pool});
+    }
+    struct gs_report *r = grown(&s, 0);
+    assert_int_equal(r->churn_n, 1);
+    assert_in_range(r->churn[0].count, 570, 580); /* without the warm-up */
+    assert_true(fabs(r->churn[0].per_s - 100) < 1 && fabs(r->churn[0].mean_life_s - 0.002) < 1e-9);
+    assert_int_equal(r->leaks_n, 0);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_segments_are_no_leak_under_pytorch(void **state)
+{
+    (void)state;
+    struct syn s;
+    int64_t train = begin(&s);
+    syn_alloc(&s, (struct syn_alloc){.bytes = 20 * SYN_MIB, .at = 1, .life = SYN_LIVE, .stack = train});
+    syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = SYN_MIB, .at = 2, .life = SYN_LIVE,
+                                     .stack = train});
+    struct gs_report *r = grown(&s, 0);
+    assert_int_equal(r->leaks_n, 1);
+    assert_int_equal(r->leaks[0].layer, GS_SERIES_TENSOR);
+    syn_close(r);
+    syn_end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_steady_leak),
+        cmocka_unit_test(test_a_leak_that_begins_late_and_one_in_epochs),
+        cmocka_unit_test(test_what_does_not_grow),
+        cmocka_unit_test(test_tiny_and_few_are_not_told),
+        cmocka_unit_test(test_churn),
+        cmocka_unit_test(test_segments_are_no_leak_under_pytorch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

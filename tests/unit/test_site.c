@@ -1,0 +1,162 @@
+/* From a stack to the one line that the person can change; and the holes between blocks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "tests/unit/synthetic.h"
+#include "analyzer/question.h"
+#include "analyzer/site.h"
+
+static void test_library_files(void **state)
+{
+    (void)state;
+    static const char *const libraries[] = {
+        "/home/u/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py",
+        "/usr/lib/python3/dist-packages/torch/cuda/__init__.py",
+        "/usr/lib/python3.11/threading.py",
+        "/opt/conda/lib/python3.9/contextlib.py",
+        "/usr/lib64/python3.12/json/decoder.py",
+        "/home/u/pytorch/torch/nn/functional.py",
+        "<frozen importlib._bootstrap>",
+    };
+    static const char *const own[] = {
+        "/home/u/train.py", "train.py", "<stdin>", "<string>", "/home/u/torch/train.py", "/home/u/lib/python_tools/a.py",
+        "/tmp/ipykernel_12/3456.py",
+    };
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
+        assert_true(gs_site_library_file(libraries[i]));
+    }
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        assert_false(gs_site_library_file(own[i]));
+    }
+    assert_int_equal(gs_site_module_rank("/usr/lib/libcudart.so.13"), 2);
+    assert_int_equal(gs_site_module_rank("/work/build/libgpuspy.so"), 2);
+    assert_int_equal(gs_site_module_rank("/x/site-packages/torch/lib/libtorch_cuda.so"), 1);
+    assert_int_equal(gs_site_module_rank("/home/u/build/solver"), 0);
+}
+
+static struct gs_site site_of(struct syn *s, struct gs_report **r, int64_t stack)
+{
+    syn_alloc(s, (struct syn_alloc){.bytes = 1, .at = 1, .life = SYN_LIVE, .stack = stack});
+    *r = syn_report(s, NULL);
+    return (*r)->peaks[0].by_stack[0].stack.site;
+}
+
+static void test_the_users_line(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct gs_report *r;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    int64_t at = syn_python(&s, 0, "<module>", "/home/u/train.py", 9);
+    at = syn_python(&s, at, "step", "/home/u/train.py", 5);
+    at = syn_python(&s, at, "Linear.forward", "/x/site-packages/torch/nn/modules/linear.py", 116);
+    at = syn_python(&s, at, "linear", "/x/site-packages/torch/nn/functional.py", 7);
+    at = syn_native(&s, at, "/x/site-packages/torch/lib/libtorch_cuda.so", 77);
+    struct gs_site site = site_of(&s, &r, at);
+    assert_true(site.known && !site.library);
+    assert_int_equal(site.line, 5);
+    assert_string_equal(site.function, "step");
+    assert_string_equal(site.via->function, "linear");
+    assert_int_equal(site.caller->line, 9);
+    char text[128];
+    assert_string_equal(gs_site_text(&site, text, sizeof text), "train.py:5 in step");
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_only_a_library(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct gs_report *r;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    int64_t at = syn_python(&s, 0, "run", "/usr/lib/python3.11/threading.py", 9);
+    at = syn_python(&s, at, "pin", "/x/site-packages/torch/utils/data/pin.py", 5);
+    struct gs_site site = site_of(&s, &r, at);
+    assert_true(site.library);
+    assert_int_equal(site.line, 5);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_native_only(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct gs_report *r;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    int64_t at = syn_native(&s, 0, "/usr/lib/libc.so.6", 1);
+    at = syn_native(&s, at, "/home/u/solver", 0x1234);
+    at = syn_native(&s, at, "/usr/lib/libcublas.so.13", 5);
+    at = syn_native(&s, at, "/usr/lib/libcudart.so.13", 6);
+    struct gs_site site = site_of(&s, &r, at);
+    char text[128];
+    assert_int_equal(site.kind, GS_FRAME_NATIVE);
+    assert_string_equal(gs_site_text(&site, text, sizeof text), "solver+0x1234");
+    assert_false(site.library);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_callers_of_a_helper_are_told_apart(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    for (int line = 1; line <= 3; line++) {
+        for (int twice = 0; twice < 2; twice++) { /* two call paths that differ further out */
+            int64_t at = syn_python(&s, 0, "main", "/home/u/train.py", 90 + twice);
+            at = syn_python(&s, at, "model", "/home/u/model.py", line);
+            at = syn_python(&s, at, "buffer", "/home/u/helper.py", 7);
+            syn_alloc(&s, (struct syn_alloc){.bytes = 10 * line, .at = line, .life = SYN_LIVE, .stack = at});
+        }
+    }
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(r->peaks[0].by_stack_n, 6);
+    assert_int_equal(r->peaks[0].by_site_n, 3);
+    assert_int_equal(r->peaks[0].by_site[0].bytes, 60);
+    assert_int_equal(r->peaks[0].by_site[0].stacks, 2);
+    assert_int_equal(r->peaks[0].by_site[0].site.line, 7);
+    assert_int_equal(r->peaks[0].by_site[0].site.caller->line, 3);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_holes(void **state)
+{
+    (void)state;
+    enum { M = 1 << 20 };
+    struct gs_range segments[] = {{0x40000000, 20 * M}, {0x10000000, 20 * M}, {0x70000000, 4 * M}, {0x90000000, 3 * M}};
+    struct gs_range blocks[] = {{0x10000000 + 5 * M, 5 * M}, {0x10000000, 2 * M}, {0x40000000, 20 * M}, {0x1000, M}};
+    struct gs_heap_map m = gs_heap_map_of(segments, 4, blocks, 4, 44 * M);
+    assert_int_equal(m.segments, 3);
+    assert_int_equal(m.segment_bytes, 44 * M); /* with the empty one of 4 MiB: the total has room for it */
+    assert_int_equal(m.block_bytes, 27 * M);
+    assert_int_equal(m.free_bytes, 17 * M);
+    assert_int_equal(m.largest_free_bytes, 10 * M);
+    assert_int_equal(m.blocks, 3);
+    assert_int_equal(m.strays, 1);
+    m = gs_heap_map_of(segments, 4, blocks, 4, GS_UNKNOWN);
+    assert_int_equal(m.segments, 2);
+    m = gs_heap_map_of(NULL, 0, NULL, 0, GS_UNKNOWN);
+    assert_int_equal(m.segments, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_library_files),
+        cmocka_unit_test(test_the_users_line),
+        cmocka_unit_test(test_only_a_library),
+        cmocka_unit_test(test_native_only),
+        cmocka_unit_test(test_callers_of_a_helper_are_told_apart),
+        cmocka_unit_test(test_holes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
