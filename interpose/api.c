@@ -46,8 +46,6 @@ static uint16_t find_slowly(const char *name)
 
 uint16_t gs_api_find(const char *name)
 {
-    /* nearly every look-up in a process is for something else and ends here */
-    if (name[0] != 'c' || name[1] != 'u') return GS_API_NONE;
     if (atomic_load_explicit(&table_state, memory_order_acquire) != READY) {
         int expected = EMPTY;
         /* Another thread, or the code that a signal interrupted, is filling: don't wait for it. */

@@ -64,6 +64,8 @@ gs_dlsym_filter(void *handle, const char *name, const char *version)
     if (!gs_dlsym_at || !gs_dlvsym_at) gs_real_find();
     /* RTLD_NEXT is asked by other interposers, who want what is behind them */
     if (handle == RTLD_NEXT || !name) return (struct gs_dl_answer){NULL, handle};
+    /* nearly every look-up ends here, those of a sanitizer that is just starting up among them */
+    if (name[0] != 'c' || name[1] != 'u') return (struct gs_dl_answer){NULL, handle};
     const uint16_t api = gs_api_find(name);
     if (api == GS_API_NONE || !gs_session_wanted()) return (struct gs_dl_answer){NULL, handle};
     return answer_cuda(api, handle, version);
