@@ -58,7 +58,8 @@ static void print_text(const struct settings *s, const struct estimate *e)
     char text[UNITS_TEXT];
 
     printf("%s parameters, %s, %s%s\n\n", format_count(text, e->params), s->model.optimizer,
-           estimate_precision(s->model.precision)->meaning, e->master ? " with master weights" : "");
+           estimate_precision(s->model.precision)->meaning,
+           e->master ? " with master weights" : "");
     row("weights", e->weights, e->params);
     row("gradients", e->gradients, e->params);
     row("optimizer states", e->optimizer, e->params);
@@ -72,22 +73,21 @@ static void print_text(const struct settings *s, const struct estimate *e)
     if (s->memory) {
         char total[UNITS_TEXT];
         printf("\n%s: %s are needed before them, %s are there.\n",
-               e->total <= s->memory ? "It may fit" : "It does not fit", format_bytes(total, e->total),
-               format_bytes(text, s->memory));
+               e->total <= s->memory ? "It may fit" : "It does not fit",
+               format_bytes(total, e->total), format_bytes(text, s->memory));
     }
 }
 
 static void print_json(const struct settings *s, const struct estimate *e)
 {
     json_t *root = json_pack(
-        "{s:i, s:I, s:s, s:s, s:b, s:{s:I, s:I, s:I, s:I, s:I}, s:I, s:f, s:s}", "schema", 1, "params",
-        (json_int_t)e->params, "optimizer", s->model.optimizer, "precision", s->model.precision,
-        "master_weights", e->master != 0, "estimate", "weights_bytes", (json_int_t)e->weights,
-        "gradients_bytes", (json_int_t)e->gradients, "optimizer_bytes", (json_int_t)e->optimizer,
-        "master_bytes", (json_int_t)e->master, "total_bytes", (json_int_t)e->total,
-        "autocast_copies_bytes",
-        (json_int_t)e->cast_copies, "bytes_per_parameter", (double)e->total / (double)e->params,
-        "note", ON_TOP);
+        "{s:i, s:I, s:s, s:s, s:b, s:{s:I, s:I, s:I, s:I, s:I}, s:I, s:f, s:s}", "schema", 1,
+        "params", (json_int_t)e->params, "optimizer", s->model.optimizer, "precision",
+        s->model.precision, "master_weights", e->master != 0, "estimate", "weights_bytes",
+        (json_int_t)e->weights, "gradients_bytes", (json_int_t)e->gradients, "optimizer_bytes",
+        (json_int_t)e->optimizer, "master_bytes", (json_int_t)e->master, "total_bytes",
+        (json_int_t)e->total, "autocast_copies_bytes", (json_int_t)e->cast_copies,
+        "bytes_per_parameter", (double)e->total / (double)e->params, "note", ON_TOP);
 
     if (s->memory)
         json_object_set_new(root, "memory",
@@ -107,8 +107,9 @@ int cmd_estimate(int argc, char **argv)
     if (operands < 0)
         return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands > 0) {
-        complain("estimate: '%s' is one word too many; the number of parameters goes behind --params",
-                 argv[0]);
+        complain(
+            "estimate: '%s' is one word too many; the number of parameters goes behind --params",
+            argv[0]);
         return EXIT_USAGE;
     }
     if (!s.model.params) {

@@ -9,7 +9,7 @@
 #include "analyzer/term.h"
 #include "analyzer/view_text.h"
 
-#define TOP_TEXT 8  /* rows of each list on a terminal */
+#define TOP_TEXT 8 /* rows of each list on a terminal */
 #define TOP_JSON 50
 
 struct settings {
@@ -82,20 +82,21 @@ static bool openable(char **paths, size_t n)
     for (size_t i = 0; i < n; i++) {
         if (stat(paths[i], &st) != 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
             continue; /* what is missing is said where it is opened */
-        complain("report: cannot read '%s': it is no file; give a database that gpuspy recorded", paths[i]);
+        complain("report: cannot read '%s': it is no file; give a database that gpuspy recorded",
+                 paths[i]);
         return false;
     }
     return true;
 }
 
-static int report(const struct settings *s, const struct gs_options *options_, char **paths, size_t n)
+static int report(const struct settings *s, const struct gs_options *options_, char **paths,
+                  size_t n)
 {
     if (!openable(paths, n))
         return EXIT_INPUT;
     char error[1024] = "";
     int code = EXIT_INPUT;
-    struct gs_run *run =
-        gs_run_open((const char *const *)paths, n, options_, error, sizeof error);
+    struct gs_run *run = gs_run_open((const char *const *)paths, n, options_, error, sizeof error);
     struct gs_report *built = run ? gs_report_build(run, options_, error, sizeof error) : NULL;
 
     if (!built)

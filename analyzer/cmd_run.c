@@ -74,8 +74,8 @@ static bool absolute(const char *path, char *out, size_t size)
     return n > 0 && (size_t)n < size;
 }
 
-/* Where recordings cannot be written, the job still runs, without the recorder: it is more important
- * than its recording. */
+/* Where recordings cannot be written, the job still runs, without the recorder: it is more
+ * important than its recording. */
 static bool can_record(const char *db)
 {
     char folder[PATH_MAX];
@@ -168,8 +168,9 @@ int cmd_run(int argc, char **argv)
     if (!output || !*output)
         output = "run.db";
     if (!absolute(output, db, sizeof db)) {
-        complain("run: cannot make a path of '%s': it is too long, or there is no working directory",
-                 output);
+        complain(
+            "run: cannot make a path of '%s': it is too long, or there is no working directory",
+            output);
         return LAUNCH_FAILED;
     }
     if (can_record(db))

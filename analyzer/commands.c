@@ -3,8 +3,8 @@
 #include <string.h>
 #include "analyzer/term.h"
 
-#define COMMAND(name, operands, synopsis, summary)                                                 \
-    const struct command command_##name = {#name,          synopsis, summary, OPERAND_##operands,  \
+#define COMMAND(name, operands, synopsis, summary)                                               \
+    const struct command command_##name = {#name,        synopsis,  summary, OPERAND_##operands, \
                                            &text_##name, cmd_##name};
 #include "analyzer/commands.def"
 #undef COMMAND

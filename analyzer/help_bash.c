@@ -73,20 +73,21 @@ void help_completion_bash(FILE *f)
     each(f, name);
     /* "--option=value" reaches the function as three words, because = breaks words: the value's
      * option is then two words back. */
-    fputs("'\n"
-          "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options=\n"
-          "    if [[ $cur == '=' ]]; then\n"
-          "        cur=\n"
-          "    elif [[ $prev == '=' && $COMP_CWORD -gt 2 ]]; then\n"
-          "        prev=${COMP_WORDS[COMP_CWORD-2]}\n"
-          "    fi\n"
-          "    if [[ $COMP_CWORD -eq 1 ]]; then\n"
-          "        mapfile -t COMPREPLY < <(compgen -W \"$commands --help --version\" -- \"$cur\")\n"
-          "        return\n"
-          "    fi\n"
-          "    local command=${COMP_WORDS[1]}\n"
-          "    case $command:$prev in\n",
-          f);
+    fputs(
+        "'\n"
+        "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options=\n"
+        "    if [[ $cur == '=' ]]; then\n"
+        "        cur=\n"
+        "    elif [[ $prev == '=' && $COMP_CWORD -gt 2 ]]; then\n"
+        "        prev=${COMP_WORDS[COMP_CWORD-2]}\n"
+        "    fi\n"
+        "    if [[ $COMP_CWORD -eq 1 ]]; then\n"
+        "        mapfile -t COMPREPLY < <(compgen -W \"$commands --help --version\" -- \"$cur\")\n"
+        "        return\n"
+        "    fi\n"
+        "    local command=${COMP_WORDS[1]}\n"
+        "    case $command:$prev in\n",
+        f);
     each(f, values);
     fputs("    esac\n"
           "    if [[ $cur == -* ]]; then\n"

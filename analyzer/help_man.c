@@ -93,16 +93,17 @@ void help_man(FILE *f)
         roff(f, (*c)->synopsis);
         fputs("\n.br\n", f);
     }
-    fputs(".B gpuspy \\-\\-version\n"
-          ".SH DESCRIPTION\n"
-          "gpuspy records every CUDA allocation, copy and synchronisation of a program together with "
-          "the Python and native call stack, without a change to the program, into an SQLite "
-          "database, and analyses it afterwards.\n"
-          ".PP\n"
-          "The recorder is a library, libgpuspy.so; \\fBgpuspy run\\fR loads it into a program, and so "
-          "does LD_PRELOAD=libgpuspy.so in its environment.\n"
-          ".SH COMMANDS\n",
-          f);
+    fputs(
+        ".B gpuspy \\-\\-version\n"
+        ".SH DESCRIPTION\n"
+        "gpuspy records every CUDA allocation, copy and synchronisation of a program together with "
+        "the Python and native call stack, without a change to the program, into an SQLite "
+        "database, and analyses it afterwards.\n"
+        ".PP\n"
+        "The recorder is a library, libgpuspy.so; \\fBgpuspy run\\fR loads it into a program, and so "
+        "does LD_PRELOAD=libgpuspy.so in its environment.\n"
+        ".SH COMMANDS\n",
+        f);
     for (const struct command *const *c = commands; *c; c++)
         command(f, *c);
     fputs(".SH \"EXIT STATUS\"\n", f);
@@ -110,15 +111,18 @@ void help_man(FILE *f)
     term(f, "1", "It worked, and the answer is no: a check failed.");
     term(f, "2", "The command line is wrong.");
     term(f, "3", "A file cannot be read as a recording, or the output cannot be written.");
-    fputs(".PP\n\\fBgpuspy run\\fR ends as the program that it ran: with its exit status, or by the "
-          "same signal. It ends with 127 where the program does not exist, 126 where it cannot be "
-          "executed, and 125 where gpuspy itself could not start it.\n",
-          f);
+    fputs(
+        ".PP\n\\fBgpuspy run\\fR ends as the program that it ran: with its exit status, or by the "
+        "same signal. It ends with 127 where the program does not exist, 126 where it cannot be "
+        "executed, and 125 where gpuspy itself could not start it.\n",
+        f);
     environment(f);
     fputs(".SH FILES\n", f);
-    term(f, "run.db", "The recording: an SQLite database. Each further process of the run writes one "
-                      "of its own beside it.");
-    term(f, "run.db.spool", "What is not in the database yet. It is left where the program was killed; "
-                            "gpuspy report completes the database from it.");
+    term(f, "run.db",
+         "The recording: an SQLite database. Each further process of the run writes one "
+         "of its own beside it.");
+    term(f, "run.db.spool",
+         "What is not in the database yet. It is left where the program was killed; "
+         "gpuspy report completes the database from it.");
     examples(f);
 }

@@ -12,8 +12,8 @@
 #include "analyzer/term.h"
 
 /* Signals that mean something to the program, not to us. */
-static const int forwarded[] = {SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT, SIGUSR1, SIGUSR2,
-                                SIGALRM, SIGWINCH, SIGCONT};
+static const int forwarded[] = {SIGINT,  SIGTERM, SIGHUP,   SIGQUIT, SIGUSR1,
+                                SIGUSR2, SIGALRM, SIGWINCH, SIGCONT};
 
 /* ---------------------------------------------------------------- the library */
 
@@ -56,8 +56,9 @@ bool launch_find_library(struct launch *l)
             return preloadable(l->library);
     }
     l->library[0] = 0;
-    complain("run: cannot find libgpuspy.so beside '%s' or in its ../lib; set GPUSPY_LIB to its path",
-             exe);
+    complain(
+        "run: cannot find libgpuspy.so beside '%s' or in its ../lib; set GPUSPY_LIB to its path",
+        exe);
     return false;
 }
 
@@ -114,8 +115,8 @@ static int not_started(const char *program, int error)
 
 /* ---------------------------------------------------------------- waiting */
 
-/* A key typed at the terminal (^C) goes to the whole foreground group, the program included, and the
- * kernel is its sender: passing it on would deliver it twice. */
+/* A key typed at the terminal (^C) goes to the whole foreground group, the program included, and
+ * the kernel is its sender: passing it on would deliver it twice. */
 static bool program_has_it(const siginfo_t *info)
 {
     return info->si_code == SI_KERNEL;
@@ -186,8 +187,8 @@ int launch_end(const struct launch *l)
 {
     if (WIFEXITED(l->status))
         return WEXITSTATUS(l->status);
-    /* Dying by the same signal lets a shell see what it would have seen: "Segmentation fault", a loop
-     * that ^C ends. The core is the program's, not ours. */
+    /* Dying by the same signal lets a shell see what it would have seen: "Segmentation fault", a
+     * loop that ^C ends. The core is the program's, not ours. */
     int signal_number = WTERMSIG(l->status);
     struct rlimit no_core = {0};
     sigset_t one;

@@ -11,8 +11,8 @@
 #include "analyzer/term.h"
 
 /* A standard stream that was closed would be the next file that is opened, and a line printed would
- * land in it. Descriptors are put there that cannot be used (reading for output, writing for input);
- * close-on-exec, so that a program run by us finds them closed as we did. */
+ * land in it. Descriptors are put there that cannot be used (reading for output, writing for
+ * input); close-on-exec, so that a program run by us finds them closed as we did. */
 static void guard_standard_streams(void)
 {
     for (int fd = 0; fd <= 2; fd++)

@@ -43,7 +43,8 @@ void options_list(const char *words, char *out, size_t size)
     for (; *words && at < size; words += *words == '|') {
         size_t length = strcspn(words, "|");
         if (length)
-            at += (size_t)snprintf(out + at, size - at, "%s%.*s", at ? ", " : "", (int)length, words);
+            at +=
+                (size_t)snprintf(out + at, size - at, "%s%.*s", at ? ", " : "", (int)length, words);
         words += length;
     }
 }
@@ -165,8 +166,8 @@ static bool out_of_range(const struct value *v)
 {
     char range[96], min[32], max[32];
 
-    snprintf(range, sizeof range, "give a number from %s to %s", plain(min, sizeof min, v->row->min),
-             plain(max, sizeof max, v->row->max));
+    snprintf(range, sizeof range, "give a number from %s to %s",
+             plain(min, sizeof min, v->row->min), plain(max, sizeof max, v->row->max));
     return bad(v, "is out of range", range);
 }
 
@@ -266,8 +267,8 @@ static int store(struct line *l, const struct option_row *row, const char *text)
     }
     if (!v.text) {
         if (l->at + 1 >= l->argc) {
-            complain("%s: --%s needs a value; write --%s=%s", l->command->name, row->name, row->name,
-                     row->argument);
+            complain("%s: --%s needs a value; write --%s=%s", l->command->name, row->name,
+                     row->name, row->argument);
             return OPTIONS_BAD;
         }
         v.text = l->argv[++l->at];

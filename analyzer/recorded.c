@@ -150,15 +150,18 @@ static void say_nothing_recorded(const struct recorded *r)
     bool found = find_program(r->program, path, sizeof path) && stat(path, &st) == 0;
 
     if (found && is_static(path))
-        complain("nothing was recorded: '%s' is linked statically, so no library can be loaded into it",
-                 r->program);
+        complain(
+            "nothing was recorded: '%s' is linked statically, so no library can be loaded into it",
+            r->program);
     else if (found && (st.st_mode & (S_ISUID | S_ISGID)) && geteuid() != 0)
-        complain("nothing was recorded: '%s' is set-user-ID, so the system loads no other library into it",
-                 r->program);
+        complain(
+            "nothing was recorded: '%s' is set-user-ID, so the system loads no other library into it",
+            r->program);
     else
-        complain("nothing was recorded: no process of '%s' made a CUDA call that could be seen: it ran "
-                 "on the CPU, or has the CUDA runtime linked in statically%s",
-                 r->program, r->torch_cpu ? "" : "; --torch-cpu records PyTorch's CPU tensors");
+        complain(
+            "nothing was recorded: no process of '%s' made a CUDA call that could be seen: it ran "
+            "on the CPU, or has the CUDA runtime linked in statically%s",
+            r->program, r->torch_cpu ? "" : "; --torch-cpu records PyTorch's CPU tensors");
 }
 
 /* ---------------------------------------------------------------- the summary */
@@ -224,7 +227,8 @@ static void say_run(const struct recorded *r, const struct list *l)
 {
     char error[1024], shown[PATH_MAX];
     struct gs_options options = {.top = 1, .alone = true};
-    struct gs_run *run = gs_run_open((const char *const *)l->path, l->n, &options, error, sizeof error);
+    struct gs_run *run =
+        gs_run_open((const char *const *)l->path, l->n, &options, error, sizeof error);
     struct gs_report *report = run ? gs_report_build(run, &options, error, sizeof error) : NULL;
 
     if (!report)

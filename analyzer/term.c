@@ -49,8 +49,8 @@ struct term term_of(FILE *f)
 const char *term_style(const struct term *t, enum term_style style)
 {
     static const char *const sequence[] = {
-        [TERM_PLAIN] = "\033[0m",   [TERM_BOLD] = "\033[1m",   [TERM_DIM] = "\033[2m",
-        [TERM_RED] = "\033[1;31m",  [TERM_YELLOW] = "\033[33m", [TERM_GREEN] = "\033[32m",
+        [TERM_PLAIN] = "\033[0m",  [TERM_BOLD] = "\033[1m",    [TERM_DIM] = "\033[2m",
+        [TERM_RED] = "\033[1;31m", [TERM_YELLOW] = "\033[33m", [TERM_GREEN] = "\033[32m",
         [TERM_CYAN] = "\033[36m",
     };
 
@@ -61,8 +61,12 @@ const char *term_style(const struct term *t, enum term_style style)
 static size_t decode(const unsigned char *p, uint32_t *code)
 {
     static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t length = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3
-                    : p[0] < 0xf5 ? 4 : 0;
+    size_t length = p[0] < 0x80   ? 1
+                    : p[0] < 0xc2 ? 0
+                    : p[0] < 0xe0 ? 2
+                    : p[0] < 0xf0 ? 3
+                    : p[0] < 0xf5 ? 4
+                                  : 0;
 
     if (length < 2) {
         *code = p[0];
@@ -84,8 +88,8 @@ static size_t decode(const unsigned char *p, uint32_t *code)
 static bool harmful(uint32_t c)
 {
     static const uint32_t range[][2] = {
-        {0, 0x1f}, {0x7f, 0x9f}, {0x200b, 0x200f}, {0x2028, 0x202e}, {0x2060, 0x206f},
-        {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe007f},
+        {0, 0x1f},        {0x7f, 0x9f},     {0x200b, 0x200f}, {0x2028, 0x202e},
+        {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe007f},
     };
 
     for (size_t i = 0; i < sizeof range / sizeof *range; i++)

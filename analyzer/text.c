@@ -32,7 +32,8 @@ void text_put(char *out, size_t size, const char *format, ...)
 
 static bool needs_quotes(const char *text)
 {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+=:,@%";
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+=:,@%";
 
     return !*text || text[strspn(text, plain)] || *text == '-';
 }
@@ -97,7 +98,8 @@ static const char *library_name(const char *path)
     return NULL;
 }
 
-/* The end of a path from a slash on, as long as it fits: "…/data/loader.py"; at the least the file. */
+/* The end of a path from a slash on, as long as it fits: "…/data/loader.py"; at the least the file.
+ */
 static bool elide_folders(char *out, size_t size, const char *path, int columns, const char *mark,
                           int mark_columns)
 {
@@ -126,10 +128,12 @@ char *text_path(char *out, size_t size, const char *path, const char *cwd, int c
     return out;
 }
 
-/* How much of `p` is to be kept as it stands, though it has brackets: names that consist of them. */
+/* How much of `p` is to be kept as it stands, though it has brackets: names that consist of them.
+ */
 static size_t literal(const char *p)
 {
-    static const char anonymous[] = "(anonymous namespace)", call[] = "operator()", op[] = "operator";
+    static const char anonymous[] = "(anonymous namespace)", call[] = "operator()",
+                      op[] = "operator";
 
     if (strncmp(p, anonymous, sizeof anonymous - 1) == 0)
         return sizeof anonymous - 1;

@@ -8,7 +8,8 @@
 #define COLUMNS_MAX 160
 #define LABEL 12 /* columns of the axis' labels: "1023.99 MiB " */
 
-/* The most in each of `columns` equal stretches of [0, end]; what holds at a stretch's start counts. */
+/* The most in each of `columns` equal stretches of [0, end]; what holds at a stretch's start
+ * counts. */
 static void sample(const struct gs_timeline *t, double end, int columns, int64_t *most)
 {
     size_t i = 0;

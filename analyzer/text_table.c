@@ -72,8 +72,8 @@ static size_t line_of(const char *text, int room)
     return at ? at : fits;
 }
 
-static void print_last(const struct table *t, const struct table_row *row, int n, int room, int start,
-                       FILE *out)
+static void print_last(const struct table *t, const struct table_row *row, int n, int room,
+                       int start, FILE *out)
 {
     char text[1024];
 

@@ -25,8 +25,11 @@ char *format_bytes_signed(char out[UNITS_TEXT], int64_t bytes)
     uint64_t magnitude = bytes < 0 ? -(uint64_t)bytes : (uint64_t)bytes;
 
     format_bytes(size, magnitude);
-    snprintf(out, UNITS_TEXT, "%s%.*s", bytes < 0 ? "-" : bytes > 0 ? "+" : "", UNITS_TEXT - 2,
-             size);
+    snprintf(out, UNITS_TEXT, "%s%.*s",
+             bytes < 0   ? "-"
+             : bytes > 0 ? "+"
+                         : "",
+             UNITS_TEXT - 2, size);
     return out;
 }
 
@@ -198,10 +201,17 @@ static const struct suffix count_suffixes[] = {
     {"", 0, 0}, {"k", 3, 0}, {"K", 3, 0}, {"M", 6, 0}, {"G", 9, 0}, {"B", 9, 0}, {"T", 12, 0}, {0},
 };
 static const struct suffix byte_suffixes[] = {
-    {"", 0, 0},     {"B", 0, 0},    {"k", 0, 10},   {"K", 0, 10},   {"M", 0, 20},  {"G", 0, 30},
-    {"T", 0, 40},   {"KiB", 0, 10}, {"kiB", 0, 10}, {"MiB", 0, 20}, {"GiB", 0, 30}, {"TiB", 0, 40},
-    {"Ki", 0, 10},  {"Mi", 0, 20},  {"Gi", 0, 30},  {"Ti", 0, 40},  {"kB", 3, 0},  {"KB", 3, 0},
-    {"MB", 6, 0},   {"GB", 9, 0},   {"TB", 12, 0},  {0},
+    {"", 0, 0},     {"B", 0, 0},
+    {"k", 0, 10},   {"K", 0, 10},
+    {"M", 0, 20},   {"G", 0, 30},
+    {"T", 0, 40},   {"KiB", 0, 10},
+    {"kiB", 0, 10}, {"MiB", 0, 20},
+    {"GiB", 0, 30}, {"TiB", 0, 40},
+    {"Ki", 0, 10},  {"Mi", 0, 20},
+    {"Gi", 0, 30},  {"Ti", 0, 40},
+    {"kB", 3, 0},   {"KB", 3, 0},
+    {"MB", 6, 0},   {"GB", 9, 0},
+    {"TB", 12, 0},  {0},
 };
 
 /* digits · 10^exponent · 2^two as a 64-bit number. */

@@ -37,14 +37,16 @@ static void lost(const struct view_text *v)
 
     format_count(count, v->report->lost_events);
     if (isnan(v->report->lost_first_s))
-        snprintf(line, sizeof line,
-                 "%s events were lost: totals and peaks can be wrong, and memory can seem never freed",
-                 count);
+        snprintf(
+            line, sizeof line,
+            "%s events were lost: totals and peaks can be wrong, and memory can seem never freed",
+            count);
     else
-        snprintf(line, sizeof line,
-                 "%s events were lost, from %s on: after that totals and peaks can be wrong, and memory "
-                 "can seem never freed",
-                 count, format_seconds(at, v->report->lost_first_s));
+        snprintf(
+            line, sizeof line,
+            "%s events were lost, from %s on: after that totals and peaks can be wrong, and memory "
+            "can seem never freed",
+            count, format_seconds(at, v->report->lost_first_s));
     warn(v, line);
 }
 
@@ -64,15 +66,17 @@ static void killed(const struct view_text *v)
         return;
     format_seconds(at, (double)r->processes[first].end_ns / 1e9);
     if (died == 1 && r->processes_n == 1)
-        snprintf(line, sizeof line,
-                 "the program was killed or crashed at %s: the recording is complete up to its last "
-                 "call",
-                 at);
+        snprintf(
+            line, sizeof line,
+            "the program was killed or crashed at %s: the recording is complete up to its last "
+            "call",
+            at);
     else
-        snprintf(line, sizeof line,
-                 "%zu of %zu processes were killed or crashed, process %u first (%s): their recordings "
-                 "are complete up to their last calls",
-                 died, r->processes_n, r->processes[first].pid, at);
+        snprintf(
+            line, sizeof line,
+            "%zu of %zu processes were killed or crashed, process %u first (%s): their recordings "
+            "are complete up to their last calls",
+            died, r->processes_n, r->processes[first].pid, at);
     warn(v, line);
 }
 
@@ -147,11 +151,15 @@ void view_text_budget(const struct view_text *v)
     format_bytes_signed(size, (int64_t)b->difference_bytes);
     format_share(share, fabs(b->difference_share));
     if (b->difference_bytes >= 0)
-        snprintf(line, sizeof line, "%s (%s) on top: activations, temporary buffers, and what is kept "
-                 "too long", size, share);
+        snprintf(line, sizeof line,
+                 "%s (%s) on top: activations, temporary buffers, and what is kept "
+                 "too long",
+                 size, share);
     else
-        snprintf(line, sizeof line, "%s (%s less): the model is smaller than said, its states were not "
-                 "there yet, or it is spread over several GPUs", size, share);
+        snprintf(line, sizeof line,
+                 "%s (%s less): the model is smaller than said, its states were not "
+                 "there yet, or it is spread over several GPUs",
+                 size, share);
     view_wrap(v, INDENT, "", line);
 }
 

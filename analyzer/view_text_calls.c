@@ -24,19 +24,32 @@ static const char *sync_word(const struct gs_sync_site *s)
 #define NARROW 100
 #define KIND_COLUMNS 18
 
+/* Words are cut at the end, unlike places. */
+static void shorten(const struct view_text *v, char *out, size_t size, const char *text,
+                    int columns)
+{
+    const char *mark = v->term.utf8 ? "…" : "...";
+    bool fits = term_columns(text) <= columns;
+
+    text_put(out, size, "%.*s%s",
+             (int)term_fit(text, fits ? columns : columns - term_columns(mark)), text,
+             fits ? "" : mark);
+}
+
 static void wait_rows(const struct view_text *v, size_t shown)
 {
     bool narrow = v->term.width < NARROW;
     struct table t = {SITES(v),
-                      .head = {"waited", "share", "times", narrow ? "for" : "each", narrow ? "line" : "for",
-                               narrow ? NULL : "line"},
+                      .head = {"waited", "share", "times", narrow ? "for" : "each",
+                               narrow ? "line" : "for", narrow ? NULL : "line"},
                       .left = {false, false, false, narrow, true, true}};
 
     for (size_t i = 0; i < shown; i++) {
         const struct gs_sync_site *s = &v->report->syncs[i];
-        char waited[UNITS_TEXT], share[UNITS_TEXT], count[UNITS_TEXT], each[UNITS_TEXT], clean[96], kind[96];
+        char waited[UNITS_TEXT], share[UNITS_TEXT], count[UNITS_TEXT], each[UNITS_TEXT], clean[96],
+            kind[96];
         term_clean(clean, sizeof clean, sync_word(s), v->term.utf8);
-        text_elide(kind, sizeof kind, clean, narrow ? KIND_COLUMNS : 2 * KIND_COLUMNS, v->term.utf8);
+        shorten(v, kind, sizeof kind, clean, narrow ? KIND_COLUMNS : 2 * KIND_COLUMNS);
         format_seconds(each, s->count ? s->blocked_s / (double)s->count : NAN);
         const char *cells[] = {format_seconds(waited, s->blocked_s), format_share(share, s->share),
                                format_count(count, s->count), narrow ? kind : each, kind};
@@ -67,7 +80,7 @@ void view_text_waits(const struct view_text *v)
 static const char *direction_word(uint8_t direction)
 {
     static const char *const words[] = {
-        [GS_DIR_H2D] = "to GPU", [GS_DIR_D2H] = "from GPU",   [GS_DIR_D2D] = "within GPU",
+        [GS_DIR_H2D] = "to GPU",     [GS_DIR_D2H] = "from GPU",     [GS_DIR_D2D] = "within GPU",
         [GS_DIR_P2P] = "GPU to GPU", [GS_DIR_H2H] = "host to host",
     };
 

@@ -18,9 +18,10 @@ static void growing(const struct view_text *v)
     for (size_t i = 0; i < shown; i++) {
         const struct gs_growth *g = &r->growth[i];
         char bytes[UNITS_TEXT], step[UNITS_TEXT], steps[UNITS_TEXT];
-        const char *cells[] = {view_bytes(bytes, g->bytes),
-                               format_bytes(step, g->bytes_per_step > 0 ? (uint64_t)g->bytes_per_step : 0),
-                               format_count(steps, g->steps), view_layer(g->layer)};
+        const char *cells[] = {
+            view_bytes(bytes, g->bytes),
+            format_bytes(step, g->bytes_per_step > 0 ? (uint64_t)g->bytes_per_step : 0),
+            format_count(steps, g->steps), view_layer(g->layer)};
         struct table_row *row = table_add(&t, cells, &g->stack.site);
         if (row && v->native)
             row->below = view_trace(v, &g->stack, 20);
@@ -91,7 +92,8 @@ static void retrying(const struct view_text *v)
     for (size_t i = 0; i < shown; i++) {
         const struct gs_retry *x = &r->retries[i];
         char at[UNITS_TEXT], bytes[UNITS_TEXT];
-        const char *cells[] = {format_seconds(at, x->time_s), view_bytes(bytes, x->requested_bytes)};
+        const char *cells[] = {format_seconds(at, x->time_s),
+                               view_bytes(bytes, x->requested_bytes)};
         table_add(&t, cells, &x->stack.site);
     }
     table_print(&t, &v->term, INDENT, v->out);
@@ -106,12 +108,14 @@ static void fragmented(const struct view_text *v)
         /* Below 90 % of what is held in use is where it begins to matter (STAlloc's threshold). */
         if (isnan(f->utilisation) || f->utilisation >= 0.9 || f->reserved_bytes == GS_UNKNOWN)
             continue;
-        view_heading(v, TERM_BOLD, "Fragmentation", " on %s: %s in use of %s that the allocator holds (%s)%s%s",
+        view_heading(v, TERM_BOLD, "Fragmentation",
+                     " on %s: %s in use of %s that the allocator holds (%s)%s%s",
                      view_place(v, place, sizeof place, f->process, f->device, GS_SERIES_DEVICE),
                      view_bytes(used, f->active_bytes), view_bytes(held, f->reserved_bytes),
                      format_share(share, f->utilisation),
                      f->largest_free_bytes == GS_UNKNOWN ? "" : "; largest hole ",
-                     f->largest_free_bytes == GS_UNKNOWN ? "" : view_bytes(hole, f->largest_free_bytes));
+                     f->largest_free_bytes == GS_UNKNOWN ? ""
+                                                         : view_bytes(hole, f->largest_free_bytes));
     }
 }
 

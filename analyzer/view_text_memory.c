@@ -36,8 +36,8 @@ static double end_of(const struct gs_report *r, uint32_t process)
 
 /* ---------------------------------------------------------------- by line */
 
-static void add_live(const struct view_text *v, struct table *t, const struct gs_peak *p, int64_t bytes,
-                     uint64_t count, const struct gs_site *site, char *below)
+static void add_live(const struct view_text *v, struct table *t, const struct gs_peak *p,
+                     int64_t bytes, uint64_t count, const struct gs_site *site, char *below)
 {
     char size[UNITS_TEXT], share[UNITS_TEXT], number[UNITS_TEXT];
     const char *cells[] = {view_bytes(size, bytes),
@@ -64,8 +64,8 @@ static void by_line(const struct view_text *v, const struct gs_peak *p, const ch
             term_style(&v->term, TERM_PLAIN));
     for (size_t i = 0; i < shown; i++) {
         if (v->native)
-            add_live(v, &t, p, p->by_stack[i].bytes, p->by_stack[i].count, &p->by_stack[i].stack.site,
-                     view_trace(v, &p->by_stack[i].stack, 20));
+            add_live(v, &t, p, p->by_stack[i].bytes, p->by_stack[i].count,
+                     &p->by_stack[i].stack.site, view_trace(v, &p->by_stack[i].stack, 20));
         else
             add_live(v, &t, p, p->by_site[i].bytes, p->by_site[i].count, &p->by_site[i].site, NULL);
     }
@@ -73,7 +73,8 @@ static void by_line(const struct view_text *v, const struct gs_peak *p, const ch
     view_more(v, total, shown);
 }
 
-/* ---------------------------------------------------------------- the difference between the levels */
+/* ---------------------------------------------------------------- the difference between the
+ * levels */
 
 static void part(struct table *t, int64_t bytes, int64_t whole, const char *what)
 {
@@ -119,8 +120,9 @@ static void peak_line(const struct view_text *v, const struct gs_peak *p, const 
     char bytes[UNITS_TEXT], at[UNITS_TEXT], end[UNITS_TEXT], count[UNITS_TEXT], line[256];
 
     snprintf(line, sizeof line, "peak %s at %s in %s allocation%s; %s at the end",
-             view_bytes(bytes, p->bytes), format_seconds(at, p->time_s), format_count(count, p->count),
-             p->count == 1 ? "" : "s", p->end_bytes ? view_bytes(end, p->end_bytes) : "nothing left");
+             view_bytes(bytes, p->bytes), format_seconds(at, p->time_s),
+             format_count(count, p->count), p->count == 1 ? "" : "s",
+             p->end_bytes ? view_bytes(end, p->end_bytes) : "nothing left");
     view_wrap(v, INDENT, what, line);
 }
 
@@ -156,8 +158,9 @@ static void device(const struct view_text *v, const struct gs_peak *p)
     if (t)
         by_line(v, t, "Live at the peak, by line: tensors");
     if (d)
-        by_line(v, d, t ? "Live at the peak, by line: GPU memory taken from CUDA"
-                        : "Live at the peak, by line");
+        by_line(v, d,
+                t ? "Live at the peak, by line: GPU memory taken from CUDA"
+                  : "Live at the peak, by line");
 }
 
 static void host(const struct view_text *v, const struct gs_peak *p)
@@ -168,7 +171,8 @@ static void host(const struct view_text *v, const struct gs_peak *p)
     place[0] = (char)toupper((unsigned char)place[0]);
     view_title(v, TERM_BOLD, place);
     peak_line(v, p, p->layer == GS_SERIES_PINNED ? "pinned   " : "tensors  ");
-    chart_print(timeline_of(v->report, p), NULL, end_of(v->report, p->process), &v->term, INDENT, v->out);
+    chart_print(timeline_of(v->report, p), NULL, end_of(v->report, p->process), &v->term, INDENT,
+                v->out);
     by_line(v, p, "Live at the peak, by line");
 }
 
@@ -204,7 +208,8 @@ static void overview(const struct view_text *v)
 
 static int by_bytes(const void *a, const void *b)
 {
-    const struct gs_peak *x = *(const struct gs_peak *const *)a, *y = *(const struct gs_peak *const *)b;
+    const struct gs_peak *x = *(const struct gs_peak *const *)a,
+                         *y = *(const struct gs_peak *const *)b;
 
     return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (x > y) - (x < y);
 }

@@ -7,10 +7,9 @@
 #include "analyzer/units.h"
 #include "analyzer/view_text_parts.h"
 
-#define FRAMES_SHOWN 16
 #define LINE_MAX_BYTES 1024
 #define PLACES_LEAST 28 /* columns for two places: "train.py:123" twice and some */
-#define WHOLE 400 /* columns: nothing is cut */
+#define WHOLE 400       /* columns: nothing is cut */
 
 /* Words from column `at` on; the lines after the first start at `hang`. */
 static void wrap(const struct view_text *v, int hang, int at, const char *text)
@@ -98,7 +97,8 @@ static struct gs_site site_of(const struct gs_frame *f)
                             .offset = f->offset};
 }
 
-/* "train.py:34  step" in at most `columns`. A place that fits is not cut for the function's sake. */
+/* "train.py:34  step" in at most `columns`. A place that fits is not cut for the function's sake.
+ */
 static void place_and_function(const struct view_text *v, char *out, size_t size,
                                const struct gs_site *s, int columns)
 {
@@ -115,8 +115,8 @@ static void place_and_function(const struct view_text *v, char *out, size_t size
 
 /* With who called it. Where not all fits, the functions go first, the caller's before its own: the
  * lines say more; then the folders. False: there is no room for two places at all. */
-static bool site_and_caller(const struct view_text *v, char *out, size_t size, const struct gs_site *s,
-                            int columns)
+static bool site_and_caller(const struct view_text *v, char *out, size_t size,
+                            const struct gs_site *s, int columns)
 {
     static const bool with[][2] = {{true, true}, {true, false}, {false, false}};
     const char *arrow = v->term.utf8 ? "  ← " : "  <- ";
@@ -140,7 +140,8 @@ static bool site_and_caller(const struct view_text *v, char *out, size_t size, c
     return true;
 }
 
-char *view_site(const struct view_text *v, char *out, size_t size, const struct gs_site *s, int columns)
+char *view_site(const struct view_text *v, char *out, size_t size, const struct gs_site *s,
+                int columns)
 {
     if (!s->known)
         text_put(out, size, "(no stack recorded)");
@@ -154,33 +155,61 @@ void view_site_cell(const void *view, const void *site, char *out, size_t size, 
     view_site(view, out, size, site, columns);
 }
 
-char *view_trace(const struct view_text *v, const struct gs_trace *trace, int indent)
+static bool has_python(const struct gs_trace *trace)
 {
-    bool python = false;
-    char *text = NULL;
-    size_t size = 0, shown = 0, left = 0;
-
     for (size_t i = 0; i < trace->n; i++)
-        python = python || trace->frames[i]->kind == GS_FRAME_PYTHON;
-    FILE *f = open_memstream(&text, &size);
-    if (!f)
-        return NULL;
+        if (trace->frames[i]->kind == GS_FRAME_PYTHON)
+            return true;
+    return false;
+}
+
+static void left_out(const struct view_text *v, FILE *f, int indent, size_t n, const char *what)
+{
+    if (n)
+        fprintf(f, "%*s%sand %zu %s%s\n", indent, "", term_style(&v->term, TERM_DIM), n, what,
+                term_style(&v->term, TERM_PLAIN));
+}
+
+/* A library's inner life is long, and the Python lines stand below it: each kind has its own limit,
+ * so that neither hides the other. */
+static void trace_lines(const struct view_text *v, const struct gs_trace *trace, int indent,
+                        FILE *f)
+{
+    static const size_t most[] = {[GS_FRAME_PYTHON] = 16, [GS_FRAME_NATIVE] = 10};
+    size_t shown[2] = {0}, left[2] = {0};
+    bool native = v->native || !has_python(trace);
+
     for (size_t i = 0; i < trace->n; i++) {
-        char line[LINE_MAX_BYTES];
         struct gs_site s = site_of(trace->frames[i]);
-        if (!v->native && python && s.kind == GS_FRAME_NATIVE)
+        size_t kind = s.kind == GS_FRAME_NATIVE;
+        char line[LINE_MAX_BYTES];
+        if (kind && !native)
             continue;
-        if (shown == FRAMES_SHOWN) {
-            left++;
+        if (shown[kind]++ >= most[s.kind]) {
+            left[kind]++;
             continue;
         }
-        shown++;
+        if (!kind) {
+            left_out(v, f, indent, left[1], "native calls");
+            left[1] = 0;
+        }
         fprintf(f, "%*s%s%s%s\n", indent, "", term_style(&v->term, TERM_DIM),
                 view_site(v, line, sizeof line, &s, v->term.width - indent),
                 term_style(&v->term, TERM_PLAIN));
     }
-    if (left)
-        fprintf(f, "%*sand %zu callers\n", indent, "", left);
+    left_out(v, f, indent, left[1], "native calls");
+    left_out(v, f, indent, left[0], "callers");
+}
+
+char *view_trace(const struct view_text *v, const struct gs_trace *trace, int indent)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+
+    if (!f)
+        return NULL;
+    trace_lines(v, trace, indent, f);
     fclose(f);
     if (!size) {
         free(text);
@@ -213,7 +242,8 @@ char *view_place(const struct view_text *v, char *out, size_t size, uint32_t pro
                  enum gs_series_layer layer)
 {
     char who[64] = "";
-    const struct gs_process *p = process < v->report->processes_n ? &v->report->processes[process] : NULL;
+    const struct gs_process *p =
+        process < v->report->processes_n ? &v->report->processes[process] : NULL;
 
     if (p && v->report->processes_n > 1 && p->rank >= 0)
         snprintf(who, sizeof who, "rank %lld, ", (long long)p->rank);

@@ -95,7 +95,8 @@ static void asked(const struct view_text *v, const struct gs_oom_verdict *o)
 {
     char want[UNITS_TEXT], free_[UNITS_TEXT], total[UNITS_TEXT], site[1024], line[1024];
 
-    snprintf(line, sizeof line, "%s of %s asked for; %s of %s were free", view_bytes(want, o->requested_bytes),
+    snprintf(line, sizeof line, "%s of %s asked for; %s of %s were free",
+             view_bytes(want, o->requested_bytes),
              o->space == GS_SPACE_PINNED ? "pinned host memory" : "GPU memory",
              view_bytes(free_, o->free_bytes), view_bytes(total, o->total_bytes));
     if (o->free_bytes == GS_UNKNOWN)
@@ -156,7 +157,8 @@ static const struct gs_peak *fullest(const struct gs_report *r, int64_t *total)
             if (r->devices[d].device == p->device)
                 size = r->devices[d].total_bytes;
         double share = size > 0 ? (double)p->bytes / (double)size : 0;
-        /* Rounding up to pages makes the device level the larger one; it comes first in the list. */
+        /* Rounding up to pages makes the device level the larger one; it comes first in the list.
+         */
         if (share > best_share) {
             best = p;
             best_share = share;
@@ -196,8 +198,8 @@ void view_text_verdict(const struct view_text *v)
         fatal += r->ooms[i].fatal;
     if (!fatal)
         no_oom(v);
-    /* One in full: the fatal one, or else the first that was survived; the others are its repetitions
-     * (ranks that fail together, an allocator that retries). */
+    /* One in full: the fatal one, or else the first that was survived; the others are its
+     * repetitions (ranks that fail together, an allocator that retries). */
     for (size_t i = 0; i < r->ooms_n && shown < 1; i++, shown++)
         one(v, &r->ooms[i]);
     if (r->ooms_total > shown)

@@ -9,7 +9,7 @@ static const struct optimizer optimizers[] = {
 };
 
 static const struct precision precisions[] = {
-#define PRECISION(name, weights, gradients, cast_copy, meaning)                                    \
+#define PRECISION(name, weights, gradients, cast_copy, meaning) \
     {name, weights, gradients, cast_copy, meaning},
 #include "analyzer/estimate/precisions.def"
 #undef PRECISION
@@ -68,7 +68,8 @@ struct estimate estimate_training(uint64_t params, const struct optimizer *optim
         .params = params,
         .weights = params * precision->weights,
         .gradients = params * precision->gradients,
-        .optimizer = params * optimizer->copies * element + (params * optimizer->fixed_32nds + 31) / 32,
+        .optimizer =
+            params * optimizer->copies * element + (params * optimizer->fixed_32nds + 31) / 32,
         .master = master ? params * 4 : 0,
         .cast_copies = params * precision->cast_copy,
     };

@@ -32,9 +32,10 @@ bool estimate_from_settings(const char *command, const struct estimate_settings 
     if (!o || !p)
         return false;
     if (s->master_weights && p->weights >= 4) {
-        complain("%s: --master-weights: with --precision %s the weights are float32 already; use it "
-                 "with bf16 or fp16",
-                 command, p->name);
+        complain(
+            "%s: --master-weights: with --precision %s the weights are float32 already; use it "
+            "with bf16 or fp16",
+            command, p->name);
         return false;
     }
     *e = estimate_training(s->params, o, p, s->master_weights);

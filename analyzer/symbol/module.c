@@ -166,8 +166,8 @@ static const char *symbol_at(struct module *m, uint64_t address)
     if (low == 0)
         return NULL;
     const struct symbol *s = &m->symbols[low - 1];
-    /* Without a size (assembler) it reaches to the next one; with a size, an address behind it is in
-     * a function that has no name here. */
+    /* Without a size (assembler) it reaches to the next one; with a size, an address behind it is
+     * in a function that has no name here. */
     return !s->size || address - s->address < s->size ? s->name : NULL;
 }
 

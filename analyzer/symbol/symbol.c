@@ -124,8 +124,8 @@ static struct answer *answer(struct loaded *m, uint64_t offset)
     return a;
 }
 
-bool symbolizer_name(void *symbolizer, const char *module_path, const char *build_id, uint64_t offset,
-                     const char **function, const char **file, int *line)
+bool symbolizer_name(void *symbolizer, const char *module_path, const char *build_id,
+                     uint64_t offset, const char **function, const char **file, int *line)
 {
     struct loaded *m = module_path ? load(symbolizer, module_path, build_id) : NULL;
     struct answer *a = m && m->module ? answer(m, offset) : NULL;
