@@ -8,7 +8,7 @@
 #include "analyzer/units.h"
 #include "analyzer/view_text_parts.h"
 
-#define PLACES_MAX 4 /* devices shown in full; more are one line each */
+#define PLACES_MAX 4 /* devices shown in full; of more, each is a line and the fullest shown in full */
 
 static const struct gs_peak *peak_of(const struct gs_report *r, uint32_t process, int device,
                                      enum gs_series_layer layer)
@@ -223,11 +223,13 @@ void view_text_memory(const struct view_text *v)
     for (size_t i = 0; lead && i < r->peaks_n; i++)
         if (leads(r, &r->peaks[i]))
             lead[n++] = &r->peaks[i];
+    size_t shown = n;
     if (n > PLACES_MAX) {
         overview(v);
         qsort(lead, n, sizeof *lead, by_bytes);
+        shown = 1;
     }
-    for (size_t i = 0; i < n && i < PLACES_MAX; i++)
+    for (size_t i = 0; i < shown; i++)
         (lead[i]->device >= 0 ? device : host)(v, lead[i]);
     free(lead);
 }
