@@ -1,5 +1,5 @@
-/* One list of things to do, by impact: what an OOM needs first, then the share of the peak or of the wall
- * time that each is about. */
+/* One list of things to do, by impact: what an OOM needs first, then the share of the peak or of
+ * the wall time that each is about. */
 #include "analyzer/question.h"
 
 #include <stdio.h>
@@ -19,7 +19,8 @@ static void add(struct advices *a, const char *topic, double impact, const char 
             return;
         }
     }
-    *GS_PUSH(a->list, a->n, a->cap) = (struct gs_advice){.impact = impact, .topic = topic, .text = text};
+    *GS_PUSH(a->list, a->n, a->cap) =
+        (struct gs_advice){.impact = impact, .topic = topic, .text = text};
 }
 
 static const char *at(struct advices *a, const struct gs_site *site, const char *text)
@@ -57,7 +58,8 @@ static void of_growth(struct advices *a)
         int64_t peak = peak_of(r, g);
         double share = peak > 0 ? (double)g->bytes / (double)peak : 0;
         const char *text = gs_arena_printf(
-            a->b->arena, "keeps %s more each time (%llu times, %s in all): drop the reference, or keep a number",
+            a->b->arena,
+            "keeps %s more each time (%llu times, %s in all): drop the reference, or keep a number",
             gs_bytes_text(a->b, g->bytes_per_step), (unsigned long long)g->steps,
             gs_bytes_text(a->b, (double)g->bytes));
         if (share >= 0.01) {
@@ -77,7 +79,8 @@ static void of_time(struct advices *a)
     }
     for (size_t i = 0; i < r->transfers_n && i < 10; i++) {
         if (r->transfers[i].advice) {
-            add(a, "transfer", r->transfers[i].blocked_s / wall, at(a, &r->transfers[i].site, r->transfers[i].advice));
+            add(a, "transfer", r->transfers[i].blocked_s / wall,
+                at(a, &r->transfers[i].site, r->transfers[i].advice));
         }
     }
     for (size_t i = 0; i < r->churn_n && i < 3; i++) {
@@ -93,11 +96,12 @@ static void of_fragmentation(struct advices *a)
         enum { WORTH = 256 << 20 };
         if (f->utilisation < 0.9 && f->free_bytes != GS_UNKNOWN && f->free_bytes >= WORTH) {
             add(a, "fragmentation", 1 - f->utilisation,
-                gs_arena_printf(a->b->arena,
-                                "device %d: PyTorch used %.0f %% of what it reserved at its peaks; "
-                                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True returns most of the rest, "
-                                "unless it is set already",
-                                f->device, 100 * f->utilisation));
+                gs_arena_printf(
+                    a->b->arena,
+                    "device %d: PyTorch used %.0f %% of what it reserved at its peaks; "
+                    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True returns most of the rest, "
+                    "unless it is set already",
+                    f->device, 100 * f->utilisation));
         }
     }
 }
@@ -108,7 +112,8 @@ static void of_recording(struct advices *a)
     if (r->lost_events) {
         add(a, "recording", 30,
             gs_arena_printf(a->b->arena,
-                            "%llu events were lost for want of space: sums are too low from %.3f s on; record on "
+                            "%llu events were lost for want of space: sums are too low from %.3f s "
+                            "on; record on "
                             "a faster or emptier disk (GPUSPY_DB)",
                             (unsigned long long)r->lost_events, r->lost_first_s));
     }
@@ -132,6 +137,7 @@ void gs_advice_build(struct gs_builder *b)
     of_growth(&a);
     of_time(&a);
     of_fragmentation(&a);
-    b->report->advice = gs_list(b, a.list, a.n, sizeof *a.list, weightier, &b->report->advice_n, &total);
+    b->report->advice =
+        gs_list(b, a.list, a.n, sizeof *a.list, weightier, &b->report->advice_n, &total);
     free(a.list);
 }

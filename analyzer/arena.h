@@ -27,7 +27,8 @@ struct gs_map {
     struct gs_map_slot *slots;
     size_t mask, n;
 };
-/* The value's place, added with GS_MAP_NEW where the key was not there. Valid until the next call. */
+/* The value's place, added with GS_MAP_NEW where the key was not there. Valid until the next call.
+ */
 #define GS_MAP_NEW UINT32_MAX
 uint32_t *gs_map_at(struct gs_map *map, uint64_t key);
 uint32_t gs_map_get(const struct gs_map *map, uint64_t key); /* GS_MAP_NEW: not there */

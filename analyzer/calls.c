@@ -50,8 +50,9 @@ static void read_copy(sqlite3_context *context, int n, sqlite3_value **v)
 }
 
 enum { S_DEVICE, S_KIND, S_API, S_START, S_BLOCKED, S_HANDLE, S_STACK, S_THREAD };
-static const char syncs[] = "SELECT gs_sync(device, kind, api, start_ns, blocked_ns, handle, stack_id, thread_id) "
-                            "FROM sync ORDER BY id";
+static const char syncs[] =
+    "SELECT gs_sync(device, kind, api, start_ns, blocked_ns, handle, stack_id, thread_id) "
+    "FROM sync ORDER BY id";
 
 static void read_sync(sqlite3_context *context, int n, sqlite3_value **v)
 {
@@ -72,12 +73,13 @@ static void read_sync(sqlite3_context *context, int n, sqlite3_value **v)
     };
 }
 
-static void open_cursor(struct cursor *c, struct gs_database *db, uint32_t process, const char *name,
-                        void (*read)(sqlite3_context *, int, sqlite3_value **), const char *sql)
+static void open_cursor(struct cursor *c, struct gs_database *db, uint32_t process,
+                        const char *name, void (*read)(sqlite3_context *, int, sqlite3_value **),
+                        const char *sql)
 {
     *c = (struct cursor){.db = db, .process = process};
-    if (sqlite3_create_function(db->db, name, -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, c, read, NULL, NULL) ==
-        SQLITE_OK) {
+    if (sqlite3_create_function(db->db, name, -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, c, read, NULL,
+                                NULL) == SQLITE_OK) {
         c->st = gs_prepare(db, sql);
     }
 }
@@ -114,7 +116,8 @@ static bool calls_of(struct gs_run *run, uint32_t process, gs_call_fn each, void
             sync = next(&s);
         }
     }
-    bool ok = (c.rc == SQLITE_DONE && s.rc == SQLITE_DONE) || gs_database_bad(db, error, error_size);
+    bool ok =
+        (c.rc == SQLITE_DONE && s.rc == SQLITE_DONE) || gs_database_bad(db, error, error_size);
     sqlite3_finalize(c.st);
     sqlite3_finalize(s.st);
     return ok;

@@ -2,8 +2,8 @@
  * synchronisation and tens of microseconds, which an allocator or one buffer kept would save. Pools
  * (cudaMallocAsync) exist for this and are left out, and so are PyTorch's tensors.
  *
- * A location churns when, after the first tenth of the run, it was freed at least 20 times and its memory
- * lived less than a twentieth of the run on average.
+ * A location churns when, after the first tenth of the run, it was freed at least 20 times and its
+ * memory lived less than a twentieth of the run on average.
  */
 #include "analyzer/question.h"
 
@@ -33,7 +33,8 @@ static void on_process_start(void *self, uint32_t process)
 static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
     struct gs_churns *c = self;
-    if (life->layer != GS_LAYER_DEVICE || life->space == GS_SPACE_POOL || life->alloc_ns < c->warm_ns) {
+    if (life->layer != GS_LAYER_DEVICE || life->space == GS_SPACE_POOL ||
+        life->alloc_ns < c->warm_ns) {
         return;
     }
     struct place *p = GS_REACH(c->places, life->location, c->cap);
@@ -84,13 +85,15 @@ void gs_churns_finish(struct gs_churns *c)
             .per_s = span > 0 ? (double)p->frees / span : __builtin_nan(""),
             .mean_life_s = mean / 1e9,
             .stack = {.n = l->stack},
-            .advice = s->layer == GS_SERIES_PINNED
-                          ? "allocate the pinned buffer once and keep it: pinning costs a system call each time"
-                          : "allocate once before the loop and reuse, or use cudaMallocAsync: each cudaFree "
-                            "waits for the device",
+            .advice = s->layer == GS_SERIES_PINNED ? "allocate the pinned buffer once and keep it: "
+                                                     "pinning costs a system call each time"
+                                                   : "allocate once before the loop and reuse, or "
+                                                     "use cudaMallocAsync: each cudaFree "
+                                                     "waits for the device",
         };
     }
-    report->churn = gs_list(c->b, work, n, sizeof *work, busier, &report->churn_n, &report->churn_total);
+    report->churn =
+        gs_list(c->b, work, n, sizeof *work, busier, &report->churn_n, &report->churn_total);
     for (size_t i = 0; i < report->churn_n; i++) {
         report->churn[i].stack = gs_trace_of(c->b, (uint32_t)report->churn[i].stack.n);
     }

@@ -1,4 +1,5 @@
-/* One database file: what it may be instead of a recording, and opening it in whatever folder it lies. */
+/* One database file: what it may be instead of a recording, and opening it in whatever folder it
+ * lies. */
 #include "analyzer/run_internal.h"
 
 #include <errno.h>
@@ -43,9 +44,9 @@ static bool check_header(const char *path, char *error, size_t error_size)
     ssize_t got = read(fd, head, sizeof head);
     close(fd);
     if (got == 0) {
-        return gs_fail(error, error_size,
-                       "cannot read '%s': it is empty; the recording never began, or its disk was full",
-                       path);
+        return gs_fail(
+            error, error_size,
+            "cannot read '%s': it is empty; the recording never began, or its disk was full", path);
     }
     if (got < (ssize_t)sizeof head || memcmp(head, "SQLite format 3", 16) != 0) {
         bool cut = got > 0 && memcmp(head, "SQLite format 3", got < 16 ? (size_t)got : 16) == 0;
@@ -162,7 +163,8 @@ static int try_open(struct gs_database *db, int flags, const char *query)
         sqlite3_extended_result_codes(db->db, 1);
         sqlite3_busy_timeout(db->db, 2000);
         sqlite3_limit(db->db, SQLITE_LIMIT_LENGTH, 64 << 20);
-        sqlite3_exec(db->db, "PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON", NULL, NULL, NULL);
+        sqlite3_exec(db->db, "PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON", NULL, NULL,
+                     NULL);
         pragma(db->db, "SELECT count(*) FROM sqlite_master", &rc);
     }
     if (rc != SQLITE_OK) {
@@ -196,16 +198,18 @@ static int open_somehow(struct gs_database *db)
 static bool check_tables(struct gs_database *db, char *error, size_t error_size)
 {
     static const char needed[] =
-        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'create virtual%' AND "
+        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'create "
+        "virtual%' AND "
         "name IN ('process','frame','module','stack','allocation','copy','sync','oom')";
     int rc;
     int64_t n = pragma(db->db, needed, &rc);
     if (rc == SQLITE_OK && n == 8) {
         return true;
     }
-    return gs_fail(error, error_size,
-                   "cannot read '%s': tables of a recording are missing; it is damaged or was changed",
-                   db->path);
+    return gs_fail(
+        error, error_size,
+        "cannot read '%s': tables of a recording are missing; it is damaged or was changed",
+        db->path);
 }
 
 static bool check_version(struct gs_database *db, char *error, size_t error_size)
@@ -217,10 +221,11 @@ static bool check_version(struct gs_database *db, char *error, size_t error_size
         return gs_database_bad(db, error, error_size);
     }
     if (application != GS_APPLICATION_ID) {
-        return gs_fail(error, error_size,
-                       "cannot read '%s': it is a SQLite database, but no gpuspy recording; name the "
-                       "run.db that gpuspy wrote",
-                       db->path);
+        return gs_fail(
+            error, error_size,
+            "cannot read '%s': it is a SQLite database, but no gpuspy recording; name the "
+            "run.db that gpuspy wrote",
+            db->path);
     }
     if (version > GS_SCHEMA_VERSION) {
         return gs_fail(error, error_size,
@@ -279,10 +284,11 @@ int gs_database_recover(struct gs_database *db, const char *path, char *error, s
 
 bool gs_database_bad(const struct gs_database *db, char *error, size_t error_size)
 {
-    return gs_fail(error, error_size,
-                   "cannot read '%s': it is damaged (%s); what is left comes out with: sqlite3 '%s' "
-                   "'.recover' | sqlite3 saved.db",
-                   db->path, db->db ? sqlite3_errmsg(db->db) : "not open", db->path);
+    return gs_fail(
+        error, error_size,
+        "cannot read '%s': it is damaged (%s); what is left comes out with: sqlite3 '%s' "
+        "'.recover' | sqlite3 saved.db",
+        db->path, db->db ? sqlite3_errmsg(db->db) : "not open", db->path);
 }
 
 void gs_database_close(struct gs_database *db)

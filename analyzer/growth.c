@@ -1,17 +1,19 @@
 /* Call sites whose live bytes rise steadily over the run.
  *
- * The end is the last fatal OOM, else the last allocation: what is freed later is freed by the tear-down,
- * and a list that grew all along is no less a leak because Python emptied it on its way out. An allocation
- * that is live at that end has stayed.
+ * The end is the last fatal OOM, else the last allocation: what is freed later is freed by the
+ * tear-down, and a list that grew all along is no less a leak because Python emptied it on its way
+ * out. An allocation that is live at that end has stayed.
  *
- * The run up to there is cut into 64 equal pieces. What counts is the least that a location held in each
- * piece: the lower envelope, which activations that come and go within a step do not lift. A location grows
- * when, after the first tenth of the run (or its own beginning, whichever is later), that envelope
+ * The run up to there is cut into 64 equal pieces. What counts is the least that a location held in
+ * each piece: the lower envelope, which activations that come and go within a step do not lift. A
+ * location grows when, after the first tenth of the run (or its own beginning, whichever is later),
+ * that envelope
  *   - rises in at least 3 pieces and falls in at most a tenth,
  *   - lies close to a straight line (r² ≥ 0.8): one jump, however large, is not growth,
  *   - still rises in the last quarter: what was loaded once does not,
- *   - gains at least half a percent of what is live at the end, by at least 4 allocations that stayed.
- * Loading weights looks the same while it lasts; locations below the functions in `loading` are left out.
+ *   - gains at least half a percent of what is live at the end, by at least 4 allocations that
+ * stayed. Loading weights looks the same while it lasts; locations below the functions in `loading`
+ * are left out.
  */
 #include "analyzer/question.h"
 
@@ -154,9 +156,10 @@ static void on_process_start(void *self, uint32_t process)
 
 /* Qualified names end in these: `Module._apply`. */
 static const char *const loading[] = {
-    "_apply",       "load_state_dict", "_load_from_state_dict", "from_pretrained",
-    "_init_group",  "_init_state",     "load_model",            "load_weights",
-    "_load_pretrained_model", "reset_parameters", "init_weights",
+    "_apply",           "load_state_dict", "_load_from_state_dict",
+    "from_pretrained",  "_init_group",     "_init_state",
+    "load_model",       "load_weights",    "_load_pretrained_model",
+    "reset_parameters", "init_weights",
 };
 
 static bool is_loading(const struct gs_run *run, uint32_t stack)
@@ -180,7 +183,8 @@ static bool is_loading(const struct gs_run *run, uint32_t stack)
 static double slope_of(const struct site_growth *s, double *fit)
 {
     double n = s->samples;
-    double sxx = s->xx - s->x * s->x / n, sxy = s->xy - s->x * s->y / n, syy = s->yy - s->y * s->y / n;
+    double sxx = s->xx - s->x * s->x / n, sxy = s->xy - s->x * s->y / n,
+           syy = s->yy - s->y * s->y / n;
     if (sxx <= 0 || syy <= 0) {
         *fit = 0;
         return 0;
@@ -191,7 +195,8 @@ static double slope_of(const struct site_growth *s, double *fit)
 
 static bool grows(const struct site_growth *s, int64_t end_bytes, double *slope, double *fit)
 {
-    if (s->samples < MIN_SAMPLES || s->stayed < MIN_STAYED || s->rises < 3 || s->falls * 10 > s->samples) {
+    if (s->samples < MIN_SAMPLES || s->stayed < MIN_STAYED || s->rises < 3 ||
+        s->falls * 10 > s->samples) {
         return false;
     }
     double gain = (double)s->last_least - (double)s->first_least;
@@ -211,8 +216,8 @@ static void judge(struct gs_growths *g, uint32_t location)
     if (!grows(s, g->end_bytes[l->series], &slope, &fit) || is_loading(run, l->stack)) {
         return;
     }
-    /* What lives a moment beyond the end, as temporaries of the last step do, is not part of a leak that
-     * the tear-down left alone. */
+    /* What lives a moment beyond the end, as temporaries of the last step do, is not part of a leak
+     * that the tear-down left alone. */
     bool never = s->never >= MIN_STAYED;
     uint64_t steps = never ? s->never : s->stayed;
     int64_t bytes = never ? s->never_bytes : s->stayed_bytes;

@@ -1,5 +1,5 @@
-/* What was never freed while it was recorded. Under PyTorch the device level is left out: its segments stay
- * cached to the end by design, and its tensors are listed. */
+/* What was never freed while it was recorded. Under PyTorch the device level is left out: its
+ * segments stay cached to the end by design, and its tensors are listed. */
 #include "analyzer/question.h"
 
 #include <stdlib.h>
@@ -48,7 +48,8 @@ void gs_leaks_build(struct gs_builder *b)
                                                       .stack = {.n = l->stack}};
         }
     }
-    report->leaks = gs_list(b, work, n, sizeof *work, heavier, &report->leaks_n, &report->leaks_total);
+    report->leaks =
+        gs_list(b, work, n, sizeof *work, heavier, &report->leaks_n, &report->leaks_total);
     for (size_t i = 0; i < report->leaks_n; i++) {
         report->leaks[i].stack = gs_trace_of(b, (uint32_t)report->leaks[i].stack.n);
     }
@@ -56,7 +57,8 @@ void gs_leaks_build(struct gs_builder *b)
     for (size_t i = 0; i < processes_n; i++) {
         report->leaks_at_end = report->leaks_at_end && processes[i].complete;
     }
-    for (size_t i = 0; i < report->ooms_n; i++) { /* what an exception left behind is not a leak either */
+    for (size_t i = 0; i < report->ooms_n;
+         i++) { /* what an exception left behind is not a leak either */
         report->leaks_at_end = report->leaks_at_end && !report->ooms[i].fatal;
     }
     free(skip);

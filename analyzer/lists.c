@@ -97,8 +97,8 @@ static int heavier_share(const void *a, const void *b)
     return x->stack < y->stack ? -1 : x->stack > y->stack;
 }
 
-struct gs_by_stack *gs_list_by_stack(struct gs_builder *b, struct gs_share *shares, size_t n, size_t *listed,
-                                     size_t *total)
+struct gs_by_stack *gs_list_by_stack(struct gs_builder *b, struct gs_share *shares, size_t n,
+                                     size_t *listed, size_t *total)
 {
     if (n > 1) {
         qsort(shares, n, sizeof *shares, heavier_share);

@@ -1,11 +1,13 @@
-/* The small tables of a database: processes, devices, failures, what the device and PyTorch said. */
+/* The small tables of a database: processes, devices, failures, what the device and PyTorch said.
+ */
 #include "analyzer/run_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include "schema/store.h"
 
-/* Asked at every step, MemGetInfo fills a table; past this many rows the rest is left out, with a note. */
+/* Asked at every step, MemGetInfo fills a table; past this many rows the rest is left out, with a
+ * note. */
 enum { SMALL_TABLE_MAX = 4 << 20 };
 
 struct load {
@@ -188,12 +190,14 @@ static const struct {
     const char *what, *sql;
 } tables[] = {
     {add_process, false, true, "process",
-     "SELECT id, pid, ppid, rank, run_id, host, command, cwd, exe, python_version, start_real_ns, end_ns, "
+     "SELECT id, pid, ppid, rank, run_id, host, command, cwd, exe, python_version, start_real_ns, "
+     "end_ns, "
      "complete, lost_events, lost_first_ns FROM process ORDER BY id LIMIT 1"},
     {add_api, false, false, "api", "SELECT id, name FROM api"},
     {add_meta, false, false, "meta", "SELECT value FROM meta WHERE key = 'damaged_records'"},
     {add_device, false, false, "device",
-     "SELECT process_id, device, name, total_bytes, free_bytes, seen_ns FROM device ORDER BY device, id"},
+     "SELECT process_id, device, name, total_bytes, free_bytes, seen_ns FROM device ORDER BY "
+     "device, id"},
     {add_oom, true, true, "oom",
      "SELECT process_id, device, layer, space, api, requested_bytes, free_bytes, total_bytes, "
      "tensor_allocated, tensor_reserved, time_ns, fatal, stack_id, thread_id FROM oom ORDER BY id"},
@@ -262,7 +266,8 @@ bool gs_load(struct gs_run *run, size_t database, char *error, size_t error_size
         ok = load_table(&l, i, error, error_size);
     }
     if (ok && run->processes_n == first) {
-        return gs_fail(error, error_size, "cannot read '%s': it names no process; the recording never began",
+        return gs_fail(error, error_size,
+                       "cannot read '%s': it names no process; the recording never began",
                        l.db->path);
     }
     for (size_t i = first; ok && i < run->processes_n; i++) {
@@ -283,17 +288,18 @@ static int by_time(uint32_t a_process, int64_t a_time, uint32_t b_process, int64
     return a_time < b_time ? -1 : a_time > b_time;
 }
 
-#define ORDER_BY_TIME(type)                                                                            \
-    static int order_##type(const void *a, const void *b)                                              \
-    {                                                                                                  \
-        const struct type *x = a, *y = b;                                                              \
-        return by_time(x->process, x->time_ns, y->process, y->time_ns);                                \
+#define ORDER_BY_TIME(type)                                             \
+    static int order_##type(const void *a, const void *b)               \
+    {                                                                   \
+        const struct type *x = a, *y = b;                               \
+        return by_time(x->process, x->time_ns, y->process, y->time_ns); \
     }
 ORDER_BY_TIME(gs_oom)
 ORDER_BY_TIME(gs_sample)
 ORDER_BY_TIME(gs_reserved)
 
-/* Rows come in order of time already, unless a file was changed; then equal times keep their order. */
+/* Rows come in order of time already, unless a file was changed; then equal times keep their order.
+ */
 static void sort(char *list, size_t n, size_t size, int (*order)(const void *, const void *))
 {
     for (size_t i = 1; i < n; i++) {

@@ -1,6 +1,6 @@
-/* Where a device's memory was at the moment of its peak: tensors, PyTorch's cache, direct allocations, and
- * what is in use without any recorded allocation. The report's fragmentation starts here, too: active
- * against reserved needs no addresses. */
+/* Where a device's memory was at the moment of its peak: tensors, PyTorch's cache, direct
+ * allocations, and what is in use without any recorded allocation. The report's fragmentation
+ * starts here, too: active against reserved needs no addresses. */
 #include "analyzer/question.h"
 
 #include <stdlib.h>
@@ -8,17 +8,19 @@
 
 struct card { /* a device of the process now replayed */
     bool used, told;
-    int64_t live, tensor, reserved;          /* now; reserved GS_UNKNOWN until PyTorch says it */
+    int64_t live, tensor, reserved; /* now; reserved GS_UNKNOWN until PyTorch says it */
     int64_t tensor_peak, reserved_peak;
     int64_t peak_live, peak_tensor, peak_reserved, peak_ns; /* at the device-level peak */
     int64_t total, least_free;
-    int64_t outside_first, outside_before, outside_after; /* the peak's neighbours among the samples */
+    int64_t outside_first, outside_before,
+        outside_after; /* the peak's neighbours among the samples */
     bool has_tensors;
     const struct gs_device *first; /* what it said when first seen, until it is taken account of */
 };
 
 /* The recorder asks a device at its first call there, just after the real one: where that was an
- * allocation, what is free is free without it. So much later at most is that allocation's own time. */
+ * allocation, what is free is free without it. So much later at most is that allocation's own time.
+ */
 static const int64_t first_call_ns = 20000000;
 
 enum { CARDS = 128 };
@@ -81,7 +83,8 @@ static void said_first(struct card *c)
 
 static inline void on_event(struct gs_memory *m, const struct gs_series *s, int64_t alloc_ns)
 {
-    struct card *c = s->layer == GS_SERIES_DEVICE || s->layer == GS_SERIES_TENSOR ? card(m, s->device) : NULL;
+    struct card *c =
+        s->layer == GS_SERIES_DEVICE || s->layer == GS_SERIES_TENSOR ? card(m, s->device) : NULL;
     if (!c) {
         return;
     }
@@ -124,7 +127,8 @@ static void on_reserved(void *self, const struct gs_reserved *reserved)
         c->reserved = reserved->bytes;
         c->reserved_peak = reserved->bytes > c->reserved_peak ? reserved->bytes : c->reserved_peak;
         /* PyTorch tells its new total just after the segment that made the peak. */
-        if (c->peak_reserved == GS_UNKNOWN || (c->live == c->peak_live && reserved->bytes > c->peak_reserved)) {
+        if (c->peak_reserved == GS_UNKNOWN ||
+            (c->live == c->peak_live && reserved->bytes > c->peak_reserved)) {
             c->peak_reserved = reserved->bytes;
         }
     }
@@ -188,17 +192,19 @@ static void describe(struct gs_memory *m, uint32_t process, int device, const st
         .reserved_peak_bytes = torch ? c->reserved_peak : GS_UNKNOWN};
     bool totals = torch && c->reserved_peak != GS_UNKNOWN;
     int64_t reserved = totals ? c->peak_reserved : torch ? GS_UNKNOWN : c->peak_live;
-    *GS_PUSH(m->fragmentation, m->fragmentation_n, m->fragmentation_cap) = (struct gs_fragmentation){
-        .process = process,
-        .device = device,
-        .time_s = gs_seconds(c->peak_ns),
-        .reserved_bytes = reserved,
-        .active_bytes = torch ? c->peak_tensor : GS_UNKNOWN,
-        .free_bytes = totals ? difference(reserved, c->peak_tensor) : GS_UNKNOWN,
-        .largest_free_bytes = GS_UNKNOWN,
-        .external = __builtin_nan(""),
-        .utilisation = totals && c->reserved_peak > 0 ? (double)c->tensor_peak / (double)c->reserved_peak
-                                                      : __builtin_nan("")};
+    *GS_PUSH(m->fragmentation, m->fragmentation_n, m->fragmentation_cap) =
+        (struct gs_fragmentation){
+            .process = process,
+            .device = device,
+            .time_s = gs_seconds(c->peak_ns),
+            .reserved_bytes = reserved,
+            .active_bytes = torch ? c->peak_tensor : GS_UNKNOWN,
+            .free_bytes = totals ? difference(reserved, c->peak_tensor) : GS_UNKNOWN,
+            .largest_free_bytes = GS_UNKNOWN,
+            .external = __builtin_nan(""),
+            .utilisation = totals && c->reserved_peak > 0
+                               ? (double)c->tensor_peak / (double)c->reserved_peak
+                               : __builtin_nan("")};
 }
 
 static void on_process_end(void *self, uint32_t process, int64_t end_ns)
@@ -233,7 +239,8 @@ void gs_memory_finish(struct gs_memory *m)
 {
     struct gs_report *report = m->b->report;
     report->memory = gs_arena_alloc(m->b->arena, m->n * sizeof *m->list);
-    report->fragmentation = gs_arena_alloc(m->b->arena, m->fragmentation_n * sizeof *m->fragmentation);
+    report->fragmentation =
+        gs_arena_alloc(m->b->arena, m->fragmentation_n * sizeof *m->fragmentation);
     report->memory_n = m->n;
     report->fragmentation_n = m->fragmentation_n;
     for (size_t i = 0; i < m->n; i++) {

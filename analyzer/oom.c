@@ -1,8 +1,9 @@
 /* Each OOM of the run: which failed calls belong to it, and what was live at that moment.
  *
- * PyTorch asks CUDA, is refused, gives its cache back, asks again, is refused, and reports: several rows,
- * one failure. Rows of one thread belong together while the same size is asked for and until PyTorch's
- * own report, which closes the group. A group that CUDA refused and that was then served is a retry.
+ * PyTorch asks CUDA, is refused, gives its cache back, asks again, is refused, and reports: several
+ * rows, one failure. Rows of one thread belong together while the same size is asked for and until
+ * PyTorch's own report, which closes the group. A group that CUDA refused and that was then served
+ * is a retry.
  */
 #include "analyzer/question.h"
 
@@ -10,7 +11,7 @@
 #include <string.h>
 
 static const int64_t group_ns = 10000000000; /* rows further apart are different failures */
-enum { CAPTURES = 64 };                      /* groups for which what was live is kept, fatal ones first */
+enum { CAPTURES = 64 }; /* groups for which what was live is kept, fatal ones first */
 
 struct group {
     size_t first, last; /* rows; other threads' rows may lie between */
@@ -52,7 +53,8 @@ struct gs_ooms {
     int64_t reserved[128]; /* by device, of the process now replayed */
 };
 
-/* --- groups ------------------------------------------------------------------------------------ */
+/* --- groups ------------------------------------------------------------------------------------
+ */
 
 static bool belongs(const struct gs_ooms *o, const struct group *g, const struct gs_oom *row)
 {
@@ -87,8 +89,8 @@ static void make_groups(struct gs_ooms *o)
         uint32_t *at = gs_map_at(&open, (uint64_t)row->process << 32 | row->thread);
         if (*at == GS_MAP_NEW || !belongs(o, &o->groups[*at], row)) {
             *at = (uint32_t)o->groups_n;
-            *GS_PUSH(o->groups, o->groups_n, o->groups_cap) =
-                (struct group){.first = i, .free = GS_UNKNOWN, .total = GS_UNKNOWN, .stack = GS_NONE};
+            *GS_PUSH(o->groups, o->groups_n, o->groups_cap) = (struct group){
+                .first = i, .free = GS_UNKNOWN, .total = GS_UNKNOWN, .stack = GS_NONE};
         }
         join(&o->groups[*at], row, i);
     }
@@ -108,9 +110,11 @@ static void choose_captures(struct gs_ooms *o)
     }
 }
 
-/* --- what was live ------------------------------------------------------------------------------- */
+/* --- what was live -------------------------------------------------------------------------------
+ */
 
-static uint32_t find_series(const struct gs_run *run, uint32_t process, int device, enum gs_series_layer layer)
+static uint32_t find_series(const struct gs_run *run, uint32_t process, int device,
+                            enum gs_series_layer layer)
 {
     for (size_t i = 0; i < gs_run_serieses(run); i++) {
         const struct gs_series *s = gs_run_series(run, (uint32_t)i);
@@ -133,7 +137,8 @@ static void gather(void *self, const struct gs_lifetime *life)
 {
     struct ranges *r = self;
     bool device = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED;
-    if (life->device != r->device || life->layer > GS_LAYER_TENSOR || (!device && life->layer == GS_LAYER_DEVICE)) {
+    if (life->device != r->device || life->layer > GS_LAYER_TENSOR ||
+        (!device && life->layer == GS_LAYER_DEVICE)) {
         return;
     }
     struct gs_range range = {life->address, life->bytes};
@@ -185,15 +190,16 @@ static void on_oom(void *self, const struct gs_oom *oom, size_t index)
     uint32_t tensor = find_series(run, oom->process, oom->device, GS_SERIES_TENSOR);
     bool pinned = oom->layer == GS_LAYER_DEVICE && oom->space == GS_SPACE_PINNED;
     c->layer = pinned ? GS_SERIES_PINNED : tensor != GS_NONE ? GS_SERIES_TENSOR : GS_SERIES_DEVICE;
-    c->series = pinned ? find_series(run, oom->process, -1, GS_SERIES_PINNED)
-                       : tensor != GS_NONE ? tensor
-                                           : device;
+    c->series = pinned              ? find_series(run, oom->process, -1, GS_SERIES_PINNED)
+                : tensor != GS_NONE ? tensor
+                                    : device;
     c->device_live = device != GS_NONE ? gs_run_series(run, device)->live_bytes : 0;
     c->reserved = oom->device >= 0 && oom->device < 128 ? o->reserved[oom->device] : GS_UNKNOWN;
     if (c->series != GS_NONE) {
         const struct gs_series *s = gs_run_series(run, c->series);
         c->live_bytes = s->live_bytes;
-        c->turnover = s->allocated_bytes > 0 ? (double)s->freed_bytes / (double)s->allocated_bytes : 0;
+        c->turnover =
+            s->allocated_bytes > 0 ? (double)s->freed_bytes / (double)s->allocated_bytes : 0;
         capture_live(o, c);
     }
     capture_map(o, c, oom->device);
@@ -226,14 +232,13 @@ struct gs_ooms *gs_ooms_start(struct gs_builder *b, struct gs_observer *observer
     memset(o->group_of, 0xff, o->rows_n * sizeof *o->group_of);
     make_groups(o);
     choose_captures(o);
-    *observer = (struct gs_observer){.self = o,
-                                     .process_start = on_process_start,
-                                     .oom = on_oom,
-                                     .reserved = on_reserved};
+    *observer = (struct gs_observer){
+        .self = o, .process_start = on_process_start, .oom = on_oom, .reserved = on_reserved};
     return o;
 }
 
-/* --- answers ------------------------------------------------------------------------------------- */
+/* --- answers -------------------------------------------------------------------------------------
+ */
 
 static int64_t first_outside(const struct gs_builder *b, uint32_t process, int device)
 {
@@ -259,23 +264,25 @@ static bool has_function(const struct gs_run *run, uint32_t stack, const char *f
 {
     const struct gs_frame *frame;
     for (; (frame = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
-        if (frame->kind == GS_FRAME_PYTHON && frame->function && strstr(frame->function, function)) {
+        if (frame->kind == GS_FRAME_PYTHON && frame->function &&
+            strstr(frame->function, function)) {
             return true;
         }
     }
     return false;
 }
 
-/* One forward pass that does not fit looks like a leak: layer after layer keeps its activations, and
- * nothing comes back. What grows inside a module's call counts only where steps have come to an end, so
- * that most of what was ever allocated has been freed again. */
+/* One forward pass that does not fit looks like a leak: layer after layer keeps its activations,
+ * and nothing comes back. What grows inside a module's call counts only where steps have come to an
+ * end, so that most of what was ever allocated has been freed again. */
 static bool one_pass(const struct gs_run *run, double turnover, uint32_t stack)
 {
     static const double ended = 0.5;
     return turnover < ended && has_function(run, stack, "_call_impl");
 }
 
-static void growing_facts(const struct gs_builder *b, const struct capture *c, struct gs_oom_facts *f)
+static void growing_facts(const struct gs_builder *b, const struct capture *c,
+                          struct gs_oom_facts *f)
 {
     for (size_t i = 0; i < c->live_n; i++) {
         const struct live *l = &c->live[i];
@@ -284,7 +291,8 @@ static void growing_facts(const struct gs_builder *b, const struct capture *c, s
             f->holder = l->bytes;
             f->holder_stack = stack;
         }
-        if (l->location >= b->growing_n || !b->growing[l->location] || one_pass(b->run, c->turnover, stack)) {
+        if (l->location >= b->growing_n || !b->growing[l->location] ||
+            one_pass(b->run, c->turnover, stack)) {
             continue;
         }
         f->growing = gs_add(f->growing, l->bytes);
@@ -313,7 +321,8 @@ static bool by_framework(const struct gs_run *run, uint32_t stack)
     return false;
 }
 
-static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g, const struct capture *c)
+static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
+                                    const struct capture *c)
 {
     const struct gs_oom *row = &o->rows[g->shown];
     struct gs_oom_facts f = {.row = row,
@@ -359,7 +368,8 @@ static void holes(struct gs_report *report, const struct gs_oom_facts *f)
             continue;
         }
         g->time_s = gs_seconds(f->row->time_ns);
-        g->reserved_bytes = f->tensor_reserved != GS_UNKNOWN ? f->tensor_reserved : f->map.segment_bytes;
+        g->reserved_bytes =
+            f->tensor_reserved != GS_UNKNOWN ? f->tensor_reserved : f->map.segment_bytes;
         g->active_bytes = f->map.block_bytes;
         g->free_bytes = f->map.free_bytes;
         g->largest_free_bytes = f->map.largest_free_bytes;
@@ -371,7 +381,8 @@ static void holes(struct gs_report *report, const struct gs_oom_facts *f)
     }
 }
 
-static void answer(struct gs_ooms *o, size_t group, const struct capture *c, struct gs_oom_verdict *v)
+static void answer(struct gs_ooms *o, size_t group, const struct capture *c,
+                   struct gs_oom_verdict *v)
 {
     struct gs_oom_facts f = facts_of(o, &o->groups[group], c);
     *v = (struct gs_oom_verdict){.process = f.row->process,
@@ -413,12 +424,13 @@ static void list_retries(struct gs_ooms *o)
         const struct group *g = &o->groups[i];
         const struct gs_oom *row = &o->rows[g->shown];
         if (!g->fatal && !g->tensor_failed) {
-            report->retries[report->retries_n++] = (struct gs_retry){.process = row->process,
-                                                                     .time_s = gs_seconds(row->time_ns),
-                                                                     .device = row->device,
-                                                                     .requested_bytes = row->requested_bytes,
-                                                                     .failures = g->failures,
-                                                                     .stack = gs_trace_of(o->b, g->stack)};
+            report->retries[report->retries_n++] =
+                (struct gs_retry){.process = row->process,
+                                  .time_s = gs_seconds(row->time_ns),
+                                  .device = row->device,
+                                  .requested_bytes = row->requested_bytes,
+                                  .failures = g->failures,
+                                  .stack = gs_trace_of(o->b, g->stack)};
         }
     }
 }

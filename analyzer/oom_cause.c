@@ -1,5 +1,6 @@
-/* Why an allocation failed. A table of causes, each a rule over the facts, tried in order; the first that
- * holds is the verdict, `capacity` is what remains. Each rule's sentence carries the numbers it rests on.
+/* Why an allocation failed. A table of causes, each a rule over the facts, tried in order; the
+ * first that holds is the verdict, `capacity` is what remains. Each rule's sentence carries the
+ * numbers it rests on.
  */
 #include "analyzer/question.h"
 
@@ -9,9 +10,11 @@
 
 typedef struct gs_oom_facts facts;
 
-static const double leak_share = 0.5, foreign_share = 0.2, preallocated_share = 0.6, outside_share = 0.5;
-enum { GRAIN = 2 << 20 };                         /* CUDA hands out device memory in these */
-static const int64_t context_most = (int64_t)1 << 30; /* a context with its kernels seldom costs more */
+static const double leak_share = 0.5, foreign_share = 0.2, preallocated_share = 0.6,
+                    outside_share = 0.5;
+enum { GRAIN = 2 << 20 }; /* CUDA hands out device memory in these */
+static const int64_t context_most = (int64_t)1
+                                    << 30; /* a context with its kernels seldom costs more */
 
 static bool known(int64_t value)
 {
@@ -23,8 +26,8 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* What a process pays for being on the device at all, as far as it can be told from the others' use: at
- * most a GiB, and at most a quarter of a small device. */
+/* What a process pays for being on the device at all, as far as it can be told from the others'
+ * use: at most a GiB, and at most a quarter of a small device. */
 static int64_t context_of(const facts *f)
 {
     int64_t most = known(f->total) ? least(context_most, f->total / 4) : context_most;
@@ -38,12 +41,14 @@ static int64_t foreign_of(const facts *f)
 
 static int64_t cached_of(const facts *f)
 {
-    return known(f->tensor_reserved) && known(f->tensor_allocated) && f->tensor_reserved > f->tensor_allocated
+    return known(f->tensor_reserved) && known(f->tensor_allocated) &&
+                   f->tensor_reserved > f->tensor_allocated
                ? f->tensor_reserved - f->tensor_allocated
                : 0;
 }
 
-/* --- the rules ----------------------------------------------------------------------------------- */
+/* --- the rules -----------------------------------------------------------------------------------
+ */
 
 static bool is_pinned(const facts *f)
 {
@@ -77,7 +82,8 @@ static bool is_leak(const facts *f)
 static bool is_other_process(const facts *f)
 {
     return known(f->total) && known(f->free) && foreign_of(f) >= f->requested - f->free &&
-           (double)foreign_of(f) >= foreign_share * (double)f->total && foreign_of(f) > f->device_live / 4;
+           (double)foreign_of(f) >= foreign_share * (double)f->total &&
+           foreign_of(f) > f->device_live / 4;
 }
 
 static bool is_cache_fragmentation(const facts *f)
@@ -101,7 +107,8 @@ static bool is_outside_allocator(const facts *f)
     return (double)(direct + outside) >= outside_share * (double)f->total;
 }
 
-/* --- what to say --------------------------------------------------------------------------------- */
+/* --- what to say ---------------------------------------------------------------------------------
+ */
 
 struct words {
     struct gs_builder *b;
@@ -121,8 +128,8 @@ static const char *place(struct words *w, uint32_t stack)
 static const char *asked(struct words *w)
 {
     return known(w->f->free) && known(w->f->total)
-               ? TEXT(w, "%s asked for, %s of %s free", SIZE(w, w->f->requested), SIZE(w, w->f->free),
-                      SIZE(w, w->f->total))
+               ? TEXT(w, "%s asked for, %s of %s free", SIZE(w, w->f->requested),
+                      SIZE(w, w->f->free), SIZE(w, w->f->total))
                : TEXT(w, "%s asked for", SIZE(w, w->f->requested));
 }
 
@@ -139,35 +146,47 @@ static void advise(struct words *w, const char *text)
 
 static void say_pinned(struct words *w)
 {
-    w->v->verdict = TEXT(w, "page-locked host memory could not be had: %s asked for, %s pinned already",
-                         SIZE(w, w->f->requested), SIZE(w, w->f->live));
-    advise(w, "pin fewer or smaller buffers (num_workers × prefetch_factor batches are pinned at once), or "
+    w->v->verdict =
+        TEXT(w, "page-locked host memory could not be had: %s asked for, %s pinned already",
+             SIZE(w, w->f->requested), SIZE(w, w->f->live));
+    advise(w, "pin fewer or smaller buffers (num_workers × prefetch_factor batches are pinned at "
+              "once), or "
               "raise the limit: ulimit -l, the container's memory limit");
 }
 
 static void say_oversized(struct words *w)
 {
-    w->v->verdict = TEXT(w, "%s is more than this device can ever give: %s in all, about %s of it for the context",
-                         SIZE(w, w->f->requested), SIZE(w, w->f->total), SIZE(w, context_of(w->f)));
-    advise(w, TEXT(w, "look at the shape that is computed at %s: an accidental broadcast or outer product "
-                      "makes such sizes",
-                   place(w, w->f->stack)));
+    w->v->verdict = TEXT(
+        w, "%s is more than this device can ever give: %s in all, about %s of it for the context",
+        SIZE(w, w->f->requested), SIZE(w, w->f->total), SIZE(w, context_of(w->f)));
+    advise(
+        w,
+        TEXT(w,
+             "look at the shape that is computed at %s: an accidental broadcast or outer product "
+             "makes such sizes",
+             place(w, w->f->stack)));
     advise(w, "if the size is right, split it: smaller batches, chunks, or several devices");
 }
 
 static void say_driver_fragmentation(struct words *w)
 {
-    w->v->verdict = TEXT(w, "refused although there was room (%s): no piece of it is large enough, or a limit "
-                            "stands on this process",
-                         asked(w));
-    advise(w, "allocate the large, long-lived buffers first, or take them from a pool (cudaMallocAsync)");
-    advise(w, "check for a limit: MIG, MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), a container's GPU quota, GPUSPY_LIMIT");
+    w->v->verdict =
+        TEXT(w,
+             "refused although there was room (%s): no piece of it is large enough, or a limit "
+             "stands on this process",
+             asked(w));
+    advise(
+        w,
+        "allocate the large, long-lived buffers first, or take them from a pool (cudaMallocAsync)");
+    advise(w, "check for a limit: MIG, MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), a container's GPU "
+              "quota, GPUSPY_LIMIT");
 }
 
 static void say_cap(struct words *w)
 {
-    w->v->verdict = TEXT(w, "PyTorch refused by itself while the device had room (%s): its memory is capped",
-                         asked(w));
+    w->v->verdict =
+        TEXT(w, "PyTorch refused by itself while the device had room (%s): its memory is capped",
+             asked(w));
     advise(w, "raise or drop torch.cuda.set_per_process_memory_fraction, or the max_split_size and "
               "roundup settings in PYTORCH_CUDA_ALLOC_CONF");
 }
@@ -176,50 +195,62 @@ static void say_leak(struct words *w)
 {
     const facts *f = w->f;
     double per_step = f->growing_count ? (double)f->growing_heaviest / (double)f->growing_count : 0;
-    w->v->verdict =
-        TEXT(w, "memory grew until it was full: %s of %s live come from %u call path%s that kept growing, "
-                "foremost %s (%llu times %s, all still held)",
-             SIZE(w, f->growing), SIZE(w, f->live), f->growing_sites, f->growing_sites == 1 ? "" : "s",
-             place(w, f->growing_stack), (unsigned long long)f->growing_count, SIZE(w, per_step));
-    advise(w, TEXT(w, "what is allocated at %s stays referenced: store a number or a detached copy on the host "
-                      "(.item(), .detach().cpu()) instead, or drop the reference each step",
+    w->v->verdict = TEXT(
+        w,
+        "memory grew until it was full: %s of %s live come from %u call path%s that kept growing, "
+        "foremost %s (%llu times %s, all still held)",
+        SIZE(w, f->growing), SIZE(w, f->live), f->growing_sites, f->growing_sites == 1 ? "" : "s",
+        place(w, f->growing_stack), (unsigned long long)f->growing_count, SIZE(w, per_step));
+    advise(w, TEXT(w,
+                   "what is allocated at %s stays referenced: store a number or a detached copy on "
+                   "the host "
+                   "(.item(), .detach().cpu()) instead, or drop the reference each step",
                    place(w, f->growing_stack)));
     if (f->turnover < 0.05) {
-        advise(w, "hardly anything was freed before, so no finished step was seen: if all of these are needed "
+        advise(w, "hardly anything was freed before, so no finished step was seen: if all of these "
+                  "are needed "
                   "at once, it is a question of capacity instead");
     }
 }
 
 static void say_other_process(struct words *w)
 {
-    w->v->verdict = TEXT(w, "others hold the device: %s is in use outside this process, which has %s (%s)",
-                         SIZE(w, foreign_of(w->f)), SIZE(w, w->f->device_live), asked(w));
-    advise(w, "see who it is with nvidia-smi; end it, or choose another device with CUDA_VISIBLE_DEVICES");
-    advise(w, "if it is another rank of this job: each process must call torch.cuda.set_device(local_rank) first");
+    w->v->verdict =
+        TEXT(w, "others hold the device: %s is in use outside this process, which has %s (%s)",
+             SIZE(w, foreign_of(w->f)), SIZE(w, w->f->device_live), asked(w));
+    advise(w, "see who it is with nvidia-smi; end it, or choose another device with "
+              "CUDA_VISIBLE_DEVICES");
+    advise(w, "if it is another rank of this job: each process must call "
+              "torch.cuda.set_device(local_rank) first");
 }
 
 static void say_cache_fragmentation(struct words *w)
 {
     const facts *f = w->f;
-    w->v->verdict = TEXT(w, "PyTorch holds %s that no tensor uses, but in pieces%s%s: %s", SIZE(w, cached_of(f)),
-                         f->map.segments ? " of at most " : "",
+    w->v->verdict = TEXT(w, "PyTorch holds %s that no tensor uses, but in pieces%s%s: %s",
+                         SIZE(w, cached_of(f)), f->map.segments ? " of at most " : "",
                          f->map.segments ? SIZE(w, f->map.largest_free_bytes) : "", asked(w));
     advise(w, "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, unless it is set already");
-    advise(w, "varying sizes cause it: pad sequences to a few lengths, keep the last batch full (drop_last=True)");
+    advise(w, "varying sizes cause it: pad sequences to a few lengths, keep the last batch full "
+              "(drop_last=True)");
 }
 
 static void say_preallocation(struct words *w)
 {
-    w->v->verdict = TEXT(w, "a single allocation holds %s of %s: a framework took the device for itself in advance",
-                         SIZE(w, w->f->largest), SIZE(w, w->f->total));
-    advise(w, "JAX: XLA_PYTHON_CLIENT_PREALLOCATE=false or XLA_PYTHON_CLIENT_MEM_FRACTION; TensorFlow: "
-              "set_memory_growth");
+    w->v->verdict = TEXT(
+        w, "a single allocation holds %s of %s: a framework took the device for itself in advance",
+        SIZE(w, w->f->largest), SIZE(w, w->f->total));
+    advise(
+        w,
+        "JAX: XLA_PYTHON_CLIENT_PREALLOCATE=false or XLA_PYTHON_CLIENT_MEM_FRACTION; TensorFlow: "
+        "set_memory_growth");
 }
 
 static void say_outside(struct words *w)
 {
-    w->v->verdict = TEXT(w, "most of the device is used past PyTorch's allocator: its own share is %s of %s (%s)",
-                         SIZE(w, w->f->tensor_reserved), SIZE(w, w->f->total), asked(w));
+    w->v->verdict = TEXT(
+        w, "most of the device is used past PyTorch's allocator: its own share is %s of %s (%s)",
+        SIZE(w, w->f->tensor_reserved), SIZE(w, w->f->total), asked(w));
     advise(w, "NCCL buffers, cuBLAS workspaces and contexts count here: fewer communicators, "
               "CUBLAS_WORKSPACE_CONFIG, one process a device");
 }
@@ -227,14 +258,21 @@ static void say_outside(struct words *w)
 static void say_capacity(struct words *w)
 {
     const facts *f = w->f;
-    const char *holder =
-        f->holder > 0 ? TEXT(w, "; the most is held by %s (%s)", place(w, f->holder_stack), SIZE(w, f->holder)) : "";
-    w->v->verdict = TEXT(w, "what is live does not leave room: %s live%s (%s)", SIZE(w, f->live), holder, asked(w));
-    advise(w, "halve the batch size (and accumulate gradients over two), checkpoint activations, or use "
-              "bf16: see `gpuspy estimate` for what weights and optimizer need at least");
+    const char *holder = f->holder > 0 ? TEXT(w, "; the most is held by %s (%s)",
+                                              place(w, f->holder_stack), SIZE(w, f->holder))
+                                       : "";
+    w->v->verdict = TEXT(w, "what is live does not leave room: %s live%s (%s)", SIZE(w, f->live),
+                         holder, asked(w));
+    advise(
+        w,
+        "halve the batch size (and accumulate gradients over two), checkpoint activations, or use "
+        "bf16: see `gpuspy estimate` for what weights and optimizer need at least");
     if (known(f->outside) && f->outside > context_of(f) + f->requested) {
-        advise(w, TEXT(w, "%s of the device is in use outside the recorded allocations: look at nvidia-smi",
-                       SIZE(w, f->outside)));
+        advise(
+            w,
+            TEXT(w,
+                 "%s of the device is in use outside the recorded allocations: look at nvidia-smi",
+                 SIZE(w, f->outside)));
     }
 }
 
@@ -267,7 +305,8 @@ const char *gs_cause_word(enum gs_cause cause)
     return "capacity";
 }
 
-/* --- evidence ------------------------------------------------------------------------------------ */
+/* --- evidence ------------------------------------------------------------------------------------
+ */
 
 enum { EVIDENCE_MAX = 24 };
 
@@ -300,14 +339,16 @@ static void collect(struct words *w)
     evidence_bytes(w, "live_bytes", "live at that moment", f->live);
     if (f->growing_sites) {
         evidence_bytes(w, "growing_bytes", "of it from call paths that grow steadily", f->growing);
-        evidence(w, "growing_share", "share of the live bytes", (double)f->growing / (double)f->live);
+        evidence(w, "growing_share", "share of the live bytes",
+                 (double)f->growing / (double)f->live);
         evidence(w, "growing_sites", "growing call paths", f->growing_sites);
         evidence_text(w, "growing_site", "foremost", place(w, f->growing_stack));
         evidence(w, "bytes_per_step", "bytes kept each time there",
                  (double)f->growing_heaviest / (double)(f->growing_count ? f->growing_count : 1));
         evidence(w, "steps", "times", (double)f->growing_count);
         evidence_text(w, "confidence", "confidence in the leak",
-                      f->turnover < 0.05 ? "low: hardly anything was ever freed" : "high: other memory came and went");
+                      f->turnover < 0.05 ? "low: hardly anything was ever freed"
+                                         : "high: other memory came and went");
     }
     evidence(w, "turnover", "share of the bytes allocated there that had been freed", f->turnover);
     if (f->holder > 0) {
@@ -316,11 +357,13 @@ static void collect(struct words *w)
     }
     evidence_bytes(w, "device_live_bytes", "in CUDA allocations of this process", f->device_live);
     evidence_bytes(w, "outside_bytes", "in use outside the recorded allocations", f->outside);
-    evidence_bytes(w, "outside_first_bytes", "the same when the device was first seen", f->outside_first);
+    evidence_bytes(w, "outside_first_bytes", "the same when the device was first seen",
+                   f->outside_first);
     evidence_bytes(w, "tensor_allocated_bytes", "in PyTorch's tensors", f->tensor_allocated);
     evidence_bytes(w, "tensor_reserved_bytes", "reserved by PyTorch", f->tensor_reserved);
     if (f->map.segments) {
-        evidence_bytes(w, "largest_free_bytes", "the largest hole in its segments", f->map.largest_free_bytes);
+        evidence_bytes(w, "largest_free_bytes", "the largest hole in its segments",
+                       f->map.largest_free_bytes);
     }
     if (f->largest > 0) {
         evidence_bytes(w, "largest_allocation_bytes", "the largest single allocation", f->largest);

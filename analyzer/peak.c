@@ -1,9 +1,9 @@
 /* What was live at the peak of each series, by stack: exact, in one pass, O(1) an event.
  *
- * No snapshots are taken. A series' peaks are numbered; each location knows up to which peak its own
- * changes are already counted in `at`, and what has changed `since`. When a new, higher (or equal: ties
- * take the latest) total begins to fall, that was a peak: the number goes up, and each location moves
- * `since` into `at` when it is next touched.
+ * No snapshots are taken. A series' peaks are numbered; each location knows up to which peak its
+ * own changes are already counted in `at`, and what has changed `since`. When a new, higher (or
+ * equal: ties take the latest) total begins to fall, that was a peak: the number goes up, and each
+ * location moves `since` into `at` when it is next touched.
  */
 #include "analyzer/question.h"
 
@@ -29,7 +29,8 @@ struct gs_peaks {
     size_t levels_cap;
 };
 
-static inline void change(struct gs_peaks *p, const struct gs_lifetime *life, int64_t bytes, int64_t count)
+static inline void change(struct gs_peaks *p, const struct gs_lifetime *life, int64_t bytes,
+                          int64_t count)
 {
     struct level *level = GS_REACH(p->levels, life->series, p->levels_cap);
     struct place *place = GS_REACH(p->places, life->location, p->places_cap);

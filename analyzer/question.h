@@ -1,6 +1,6 @@
-/* What the questions share. A question that looks at the events is three functions: _start (its state and
- * its observer), the observer's callbacks, _finish (state → report; frees the state). report.c runs all
- * of them in one replay. */
+/* What the questions share. A question that looks at the events is three functions: _start (its
+ * state and its observer), the observer's callbacks, _finish (state → report; frees the state).
+ * report.c runs all of them in one replay. */
 #ifndef GPUSPY_QUESTION_H
 #define GPUSPY_QUESTION_H
 
@@ -42,9 +42,10 @@ struct gs_share {
     int64_t bytes;
     uint64_t count;
 };
-/* Both sort `shares`, heaviest first, drop empty ones, and cut to b->top; *total is the uncut number. */
-struct gs_by_stack *gs_list_by_stack(struct gs_builder *b, struct gs_share *shares, size_t n, size_t *listed,
-                                     size_t *total);
+/* Both sort `shares`, heaviest first, drop empty ones, and cut to b->top; *total is the uncut
+ * number. */
+struct gs_by_stack *gs_list_by_stack(struct gs_builder *b, struct gs_share *shares, size_t n,
+                                     size_t *listed, size_t *total);
 struct gs_by_site *gs_list_by_site(struct gs_builder *b, const struct gs_share *shares, size_t n,
                                    size_t *listed, size_t *total);
 
@@ -54,8 +55,9 @@ void *gs_list(struct gs_builder *b, void *work, size_t n, size_t size,
 
 /* Zeroed room for element `index` in an array that grows with what it is indexed by. */
 void *gs_reach(void *p, size_t index, size_t *cap, size_t size);
-#define GS_REACH(p, index, cap)                                                                        \
-    ((index) < (cap) ? &(p)[index] : ((p) = gs_reach((p), (index), &(cap), sizeof *(p)), &(p)[index]))
+#define GS_REACH(p, index, cap)    \
+    ((index) < (cap) ? &(p)[index] \
+                     : ((p) = gs_reach((p), (index), &(cap), sizeof *(p)), &(p)[index]))
 
 struct gs_peaks;
 struct gs_peaks *gs_peaks_start(struct gs_builder *b, struct gs_observer *observer);
@@ -71,7 +73,8 @@ void gs_memory_finish(struct gs_memory *m); /* memory, utilisation of fragmentat
 
 struct gs_growths;
 struct gs_growths *gs_growths_start(struct gs_builder *b, struct gs_observer *observer);
-void gs_growths_finish(struct gs_growths *g); /* growth, b->growing; after peaks, before leaks and ooms */
+void gs_growths_finish(
+    struct gs_growths *g); /* growth, b->growing; after peaks, before leaks and ooms */
 
 struct gs_churns;
 struct gs_churns *gs_churns_start(struct gs_builder *b, struct gs_observer *observer);
@@ -83,35 +86,37 @@ struct gs_range {
     int64_t bytes;
 };
 struct gs_heap_map {
-    int64_t segment_bytes; /* of segments that hold a block, and empty ones as far as `reserved` accounts */
+    int64_t segment_bytes; /* of segments that hold a block, and empty ones as far as `reserved`
+                              accounts */
     int64_t block_bytes, free_bytes, largest_free_bytes;
     uint64_t segments, blocks;
     uint64_t strays; /* blocks in no segment: the picture is incomplete */
 };
 /* Sorts both arrays. `reserved` is the allocator's own total, GS_UNKNOWN if it never said. */
-struct gs_heap_map gs_heap_map_of(struct gs_range *segments, size_t segments_n, struct gs_range *blocks,
-                                  size_t blocks_n, int64_t reserved);
+struct gs_heap_map gs_heap_map_of(struct gs_range *segments, size_t segments_n,
+                                  struct gs_range *blocks, size_t blocks_n, int64_t reserved);
 
-/* oom.c finds what belongs to one failure and what was live then; oom_cause.c says why from these facts. */
+/* oom.c finds what belongs to one failure and what was live then; oom_cause.c says why from these
+ * facts. */
 struct gs_oom_facts {
-    const struct gs_oom *row;   /* the one to report */
+    const struct gs_oom *row; /* the one to report */
     unsigned failures;
-    bool fatal, device_failed;  /* a CUDA call was among the failures */
+    bool fatal, device_failed; /* a CUDA call was among the failures */
     uint32_t stack;
     int64_t requested, free, total; /* GS_UNKNOWN */
-    enum gs_series_layer layer; /* whose live bytes count: tensors where there are any */
+    enum gs_series_layer layer;     /* whose live bytes count: tensors where there are any */
     int64_t live, device_live;
     int64_t tensor_allocated, tensor_reserved; /* GS_UNKNOWN */
     int64_t outside, outside_first;            /* GS_UNKNOWN */
-    double turnover;            /* share of the bytes ever allocated in the layer that were freed */
-    int64_t growing;            /* live bytes of growing locations */
+    double turnover; /* share of the bytes ever allocated in the layer that were freed */
+    int64_t growing; /* live bytes of growing locations */
     unsigned growing_sites;
-    uint32_t growing_stack;     /* the heaviest of them */
+    uint32_t growing_stack; /* the heaviest of them */
     int64_t growing_heaviest;
-    uint64_t growing_count;     /* live allocations there */
-    int64_t largest;            /* the largest live allocation on the device */
-    bool largest_framework;     /* made by a framework that is known to take devices in advance */
-    uint32_t holder_stack;      /* what held most */
+    uint64_t growing_count; /* live allocations there */
+    int64_t largest;        /* the largest live allocation on the device */
+    bool largest_framework; /* made by a framework that is known to take devices in advance */
+    uint32_t holder_stack;  /* what held most */
     int64_t holder;
     struct gs_heap_map map;
 };

@@ -1,8 +1,8 @@
 /* The events of a run in order of time, in one pass over the rows.
  *
  * A row is a lifetime: in order of id the rows are in order of allocation, and a heap of the frees
- * to come gives the other half. So memory is bounded by what is live at once, whatever the length. The
- * small tables (failures, samples, PyTorch's reserved total) are merged in.
+ * to come gives the other half. So memory is bounded by what is live at once, whatever the length.
+ * The small tables (failures, samples, PyTorch's reserved total) are merged in.
  */
 #include "analyzer/run_internal.h"
 
@@ -15,8 +15,9 @@ struct pending {
 };
 
 /* The frees to come, in a radix heap: time only goes forward, so what is pending can be kept in 64
- * buckets by the highest bit in which its time differs from that of the last free. A push is an append; a
- * free moves down through ever smaller buckets, sequentially, without a branch that cannot be predicted. */
+ * buckets by the highest bit in which its time differs from that of the last free. A push is an
+ * append; a free moves down through ever smaller buckets, sequentially, without a branch that
+ * cannot be predicted. */
 struct bucket {
     struct pending *list;
     size_t n, cap;
@@ -53,19 +54,21 @@ struct gs_replay {
     uint64_t damaged;
 };
 
-#define TELL(r, call, ...)                                                                             \
-    for (size_t o_ = 0; o_ < (r)->observers_n; o_++) {                                                 \
-        if ((r)->observers[o_].call) {                                                                 \
-            (r)->observers[o_].call((r)->observers[o_].self, __VA_ARGS__);                             \
-        }                                                                                              \
+#define TELL(r, call, ...)                                                 \
+    for (size_t o_ = 0; o_ < (r)->observers_n; o_++) {                     \
+        if ((r)->observers[o_].call) {                                     \
+            (r)->observers[o_].call((r)->observers[o_].self, __VA_ARGS__); \
+        }                                                                  \
     }
 
-/* --- frees to come ----------------------------------------------------------------------------- */
+/* --- frees to come -----------------------------------------------------------------------------
+ */
 
 static inline void pending_push(struct gs_replay *r, struct pending p)
 {
     uint64_t differs = (uint64_t)p.free_ns ^ (uint64_t)r->last_ns;
-    unsigned b = differs ? 64 - (unsigned)__builtin_clzll(differs) : 0; /* at most 63: times are positive */
+    unsigned b =
+        differs ? 64 - (unsigned)__builtin_clzll(differs) : 0; /* at most 63: times are positive */
     struct bucket *bucket = &r->buckets[b];
     bucket->least = bucket->n && bucket->least < p.free_ns ? bucket->least : p.free_ns;
     *GS_PUSH(bucket->list, bucket->n, bucket->cap) = p;
@@ -77,7 +80,8 @@ static inline void pending_earliest(struct gs_replay *r)
     r->free_ns = r->filled ? r->buckets[__builtin_ctzll(r->filled)].least : GS_NEVER;
 }
 
-/* The slot of the earliest free. Called only once time has come so far: what is pushed later is later. */
+/* The slot of the earliest free. Called only once time has come so far: what is pushed later is
+ * later. */
 static uint32_t pending_pop(struct gs_replay *r)
 {
     unsigned b = (unsigned)__builtin_ctzll(r->filled);
@@ -100,10 +104,11 @@ static uint32_t pending_pop(struct gs_replay *r)
     return slot;
 }
 
-/* --- the small tables -------------------------------------------------------------------------- */
+/* --- the small tables --------------------------------------------------------------------------
+ */
 
-#define SIDE_TIME(list, index)                                                                         \
-    ((index) < run->list##_n && run->list[index].process == r->process ? run->list[index].time_ns      \
+#define SIDE_TIME(list, index)                                                                    \
+    ((index) < run->list##_n && run->list[index].process == r->process ? run->list[index].time_ns \
                                                                        : GS_NEVER)
 
 static void side_next(struct gs_replay *r)
@@ -135,8 +140,8 @@ static void side_tell(struct gs_replay *r)
 static void side_start(struct gs_replay *r)
 {
     const struct gs_run *run = r->run;
-#define SKIP(list, index)                                                                              \
-    for (index = 0; index < run->list##_n && run->list[index].process < r->process; index++) {         \
+#define SKIP(list, index)                                                                      \
+    for (index = 0; index < run->list##_n && run->list[index].process < r->process; index++) { \
     }
     SKIP(ooms, r->oom)
     SKIP(samples, r->sample)
@@ -145,7 +150,8 @@ static void side_start(struct gs_replay *r)
     side_next(r);
 }
 
-/* --- lifetimes --------------------------------------------------------------------------------- */
+/* --- lifetimes ---------------------------------------------------------------------------------
+ */
 
 static void end_life(struct gs_replay *r)
 {
@@ -200,8 +206,8 @@ static uint32_t series_at(struct gs_run *run, uint32_t process, int device, unsi
     uint32_t *at = &table[(device + 1) * GS_SERIES_LAYERS + (int)layer];
     if (*at == GS_NONE) {
         *at = (uint32_t)run->series_n;
-        *GS_PUSH(run->series, run->series_n, run->series_cap) =
-            (struct gs_series){.process = process, .device = device, .layer = (enum gs_series_layer)layer};
+        *GS_PUSH(run->series, run->series_n, run->series_cap) = (struct gs_series){
+            .process = process, .device = device, .layer = (enum gs_series_layer)layer};
     }
     return *at;
 }
@@ -269,18 +275,22 @@ static void begin_life(struct gs_replay *r, struct gs_lifetime *life)
     }
 }
 
-/* --- rows -------------------------------------------------------------------------------------- */
+/* --- rows --------------------------------------------------------------------------------------
+ */
 
-/* An aggregate function that is called for each row, in order of id as the table is scanned: no trip
- * through sqlite3_step and its locks for each row and column, which is three times as fast. Addresses are
- * needed only where a heap map may be asked for. */
+/* An aggregate function that is called for each row, in order of id as the table is scanned: no
+ * trip through sqlite3_step and its locks for each row and column, which is three times as fast.
+ * Addresses are needed only where a heap map may be asked for. */
 enum { KIND, BYTES, ALLOC_NS, LIFE_NS, ALLOC_STACK, ADDRESS, STREAM };
-static const char rows[] = "SELECT gs_row(kind, bytes, alloc_ns, life_ns, alloc_stack_id) FROM allocation "
-                           "NOT INDEXED";
+static const char rows[] =
+    "SELECT gs_row(kind, bytes, alloc_ns, life_ns, alloc_stack_id) FROM allocation "
+    "NOT INDEXED";
 static const char rows_with_addresses[] =
-    "SELECT gs_row(kind, bytes, alloc_ns, life_ns, alloc_stack_id, address, stream) FROM allocation NOT INDEXED";
+    "SELECT gs_row(kind, bytes, alloc_ns, life_ns, alloc_stack_id, address, stream) FROM "
+    "allocation NOT INDEXED";
 
-/* `kind` is unpacked here (GS_ALLOCATION_KIND): reading the generated columns costs several times as much. */
+/* `kind` is unpacked here (GS_ALLOCATION_KIND): reading the generated columns costs several times
+ * as much. */
 static bool read_row(struct gs_replay *r, const struct gs_database *db, int n, sqlite3_value **v,
                      struct gs_lifetime *life)
 {
@@ -342,8 +352,8 @@ static void on_rows_end(sqlite3_context *context)
 static bool replay_rows(struct gs_replay *r, struct gs_database *db, char *error, size_t error_size)
 {
     sqlite3_stmt *st = NULL;
-    if (sqlite3_create_function(db->db, "gs_row", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, r, NULL, on_row,
-                                on_rows_end) == SQLITE_OK) {
+    if (sqlite3_create_function(db->db, "gs_row", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, r, NULL,
+                                on_row, on_rows_end) == SQLITE_OK) {
         st = gs_prepare(db, r->run->ooms_n ? rows_with_addresses : rows);
     }
     if (!st) {
@@ -460,7 +470,8 @@ const struct gs_series *gs_run_series(const struct gs_run *run, uint32_t series)
     return &run->series[series];
 }
 
-void gs_run_live(const struct gs_run *run, void (*each)(void *self, const struct gs_lifetime *), void *self)
+void gs_run_live(const struct gs_run *run, void (*each)(void *self, const struct gs_lifetime *),
+                 void *self)
 {
     for (size_t i = 0; run->replay && i < run->replay->live_n; i++) {
         if (run->replay->live[i].location != GS_NONE) {

@@ -1,4 +1,5 @@
-/* The whole answer: one replay of the allocations, one pass over copies and waits, then the conclusions. */
+/* The whole answer: one replay of the allocations, one pass over copies and waits, then the
+ * conclusions. */
 #include "analyzer/question.h"
 
 #include <math.h>
@@ -117,21 +118,25 @@ static void describe_run(struct gs_builder *b)
         r->complete = r->complete && p->complete && !p->recording;
         damaged += p->damaged;
         if (p->lost_events && p->lost_first_ns != GS_UNKNOWN) {
-            r->lost_first_s = fmin(r->lost_first_s, gs_seconds(p->lost_first_ns)); /* NAN gives way */
+            r->lost_first_s =
+                fmin(r->lost_first_s, gs_seconds(p->lost_first_ns)); /* NAN gives way */
         }
     }
     r->complete = r->complete && r->lost_events == 0;
     if (damaged) {
-        gs_run_note(b->run, "%llu records made no sense and were left out", (unsigned long long)damaged);
+        gs_run_note(b->run, "%llu records made no sense and were left out",
+                    (unsigned long long)damaged);
     }
     r->checks = gs_run_tensor_checks(b->run, &r->checks_n);
     for (size_t i = 0; i < r->checks_n; i++) {
         if (r->checks[i].mismatches) {
-            gs_run_note(b->run,
-                        "the running total of tensors differs from PyTorch's own in %llu of %llu events "
-                        "(device %d, first at %.3f s)",
-                        (unsigned long long)r->checks[i].mismatches, (unsigned long long)r->checks[i].events,
-                        r->checks[i].device, gs_seconds(r->checks[i].first_mismatch_ns));
+            gs_run_note(
+                b->run,
+                "the running total of tensors differs from PyTorch's own in %llu of %llu events "
+                "(device %d, first at %.3f s)",
+                (unsigned long long)r->checks[i].mismatches,
+                (unsigned long long)r->checks[i].events, r->checks[i].device,
+                gs_seconds(r->checks[i].first_mismatch_ns));
         }
     }
 }

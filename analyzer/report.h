@@ -1,11 +1,11 @@
 /* The complete answer about a run, which all views read.
  *
- * Units: bytes; seconds (double) since the process's start of recording. A size that is not known is
- * GS_UNKNOWN (JSON null), a double that is not known is NAN, a string that is not known is NULL.
- * Ownership: everything belongs to the report and lives until gs_report_free, which must come before
- * gs_run_close of its run: strings of frames belong to the run.
- * Lists are ordered by weight, heaviest first, unless said otherwise, and cut to options.top; the
- * member `…_total` says how many there were.
+ * Units: bytes; seconds (double) since the process's start of recording. A size that is not known
+ * is GS_UNKNOWN (JSON null), a double that is not known is NAN, a string that is not known is NULL.
+ * Ownership: everything belongs to the report and lives until gs_report_free, which must come
+ * before gs_run_close of its run: strings of frames belong to the run. Lists are ordered by weight,
+ * heaviest first, unless said otherwise, and cut to options.top; the member `…_total` says how many
+ * there were.
  */
 #ifndef GPUSPY_REPORT_H
 #define GPUSPY_REPORT_H
@@ -20,16 +20,17 @@
 
 /* Where an answer points: the innermost frame of the user's own code, see site.h. */
 struct gs_site {
-    uint8_t kind;            /* enum gs_frame_kind */
-    bool known;              /* false: no stack was recorded; the rest is empty */
-    bool library;            /* no frame of the user's own: this one is in a library */
-    const char *function;    /* NULL unknown */
-    const char *file;        /* of a native frame without lines: its module; NULL unknown */
-    int line;                /* 0 unknown */
-    uint64_t offset;         /* native without lines: offset in the module */
+    uint8_t kind;               /* enum gs_frame_kind */
+    bool known;                 /* false: no stack was recorded; the rest is empty */
+    bool library;               /* no frame of the user's own: this one is in a library */
+    const char *function;       /* NULL unknown */
+    const char *file;           /* of a native frame without lines: its module; NULL unknown */
+    int line;                   /* 0 unknown */
+    uint64_t offset;            /* native without lines: offset in the module */
     const struct gs_frame *via; /* the library's innermost Python frame below the site, NULL none */
-    const struct gs_frame *caller; /* the Python frame that called the site's function, NULL none: tells
-                                      the users of a helper apart. Lists by site are by (site, caller) */
+    const struct gs_frame
+        *caller; /* the Python frame that called the site's function, NULL none: tells
+                    the users of a helper apart. Lists by site are by (site, caller) */
 };
 
 struct gs_trace {
@@ -52,25 +53,31 @@ struct gs_by_site {
 };
 
 struct gs_peak {
-    uint32_t process;     /* index into processes */
-    int device;           /* -1 for pinned and host */
+    uint32_t process;           /* index into processes */
+    int device;                 /* -1 for pinned and host */
     enum gs_series_layer layer; /* word: gs_series_word() */
     int64_t bytes;
     double time_s;
-    uint64_t count;       /* allocations live at the peak */
-    int64_t end_bytes;    /* still live at the end */
+    uint64_t count;    /* allocations live at the peak */
+    int64_t end_bytes; /* still live at the end */
     uint64_t end_count;
     uint64_t allocations, frees; /* over the whole run */
-    struct gs_by_stack *by_stack; size_t by_stack_n, by_stack_total;
-    struct gs_by_site *by_site; size_t by_site_n, by_site_total;
+    struct gs_by_stack *by_stack;
+    size_t by_stack_n, by_stack_total;
+    struct gs_by_site *by_site;
+    size_t by_site_n, by_site_total;
 };
 
-struct gs_point { double time_s; int64_t bytes; };
+struct gs_point {
+    double time_s;
+    int64_t bytes;
+};
 struct gs_timeline {
     uint32_t process;
     int device;
     enum gs_series_layer layer;
-    struct gs_point *points; size_t n; /* in order of time; the peak is among them */
+    struct gs_point *points;
+    size_t n; /* in order of time; the peak is among them */
 };
 
 /* Where a device's memory was at the moment of the device-level peak. The parts sum to what the
@@ -79,30 +86,37 @@ struct gs_device_memory {
     uint32_t process;
     int device;
     double time_s;
-    int64_t total_bytes;     /* of the device */
-    int64_t live_bytes;      /* CUDA allocations of this process (device layer) */
-    int64_t tensor_bytes;    /* … of which in PyTorch tensors; unknown where it reported nothing */
-    int64_t cached_bytes;    /* … of which reserved by PyTorch and not in tensors */
-    int64_t direct_bytes;    /* … of which allocated by others than PyTorch's allocator */
-    int64_t outside_bytes;   /* in use on the device, but in no recorded allocation: context, kernels,
-                                libraries' own memory and other processes */
+    int64_t total_bytes;   /* of the device */
+    int64_t live_bytes;    /* CUDA allocations of this process (device layer) */
+    int64_t tensor_bytes;  /* … of which in PyTorch tensors; unknown where it reported nothing */
+    int64_t cached_bytes;  /* … of which reserved by PyTorch and not in tensors */
+    int64_t direct_bytes;  /* … of which allocated by others than PyTorch's allocator */
+    int64_t outside_bytes; /* in use on the device, but in no recorded allocation: context, kernels,
+                              libraries' own memory and other processes */
     int64_t outside_first_bytes; /* the same when the device was first seen */
-    int64_t free_bytes;      /* the least that the device said was free, unknown */
+    int64_t free_bytes;          /* the least that the device said was free, unknown */
     int64_t tensor_peak_bytes, reserved_peak_bytes; /* their own peaks, at other times maybe */
 };
 
 enum gs_cause {
-    GS_CAUSE_CAPACITY, GS_CAUSE_FRAGMENTATION, GS_CAUSE_LEAK, GS_CAUSE_OTHER_PROCESS,
-    GS_CAUSE_OVERSIZED_REQUEST, GS_CAUSE_ALLOCATOR_CAP, GS_CAUSE_PINNED_HOST,
-    GS_CAUSE_PREALLOCATION, GS_CAUSE_OUTSIDE_ALLOCATOR, GS_CAUSES
+    GS_CAUSE_CAPACITY,
+    GS_CAUSE_FRAGMENTATION,
+    GS_CAUSE_LEAK,
+    GS_CAUSE_OTHER_PROCESS,
+    GS_CAUSE_OVERSIZED_REQUEST,
+    GS_CAUSE_ALLOCATOR_CAP,
+    GS_CAUSE_PINNED_HOST,
+    GS_CAUSE_PREALLOCATION,
+    GS_CAUSE_OUTSIDE_ALLOCATOR,
+    GS_CAUSES
 };
 
 /* A number or a word that led to a verdict. `what` reads as a sentence part for people. */
 struct gs_evidence {
-    const char *key;    /* JSON key, ends in _bytes for bytes, _s for seconds */
-    const char *what;   /* "growing call sites hold" */
+    const char *key;  /* JSON key, ends in _bytes for bytes, _s for seconds */
+    const char *what; /* "growing call sites hold" */
     bool is_text;
-    double value;       /* NAN unknown */
+    double value; /* NAN unknown */
     const char *text;
 };
 
@@ -110,16 +124,19 @@ struct gs_oom_verdict {
     uint32_t process;
     double time_s;
     int device;
-    uint8_t layer, space;       /* enum gs_layer (the highest that reported), gs_space */
+    uint8_t layer, space; /* enum gs_layer (the highest that reported), gs_space */
     int64_t requested_bytes, free_bytes, total_bytes, tensor_allocated, tensor_reserved;
     bool fatal;
-    unsigned failures;          /* failed calls in this one OOM: PyTorch tries, empties, tries again */
-    enum gs_cause cause;        /* word: gs_cause_word() */
-    const char *verdict;        /* one sentence with the numbers */
-    struct gs_evidence *evidence; size_t evidence_n; /* in order of importance */
-    const char **advice; size_t advice_n;
+    unsigned failures;   /* failed calls in this one OOM: PyTorch tries, empties, tries again */
+    enum gs_cause cause; /* word: gs_cause_word() */
+    const char *verdict; /* one sentence with the numbers */
+    struct gs_evidence *evidence;
+    size_t evidence_n; /* in order of importance */
+    const char **advice;
+    size_t advice_n;
     struct gs_trace stack;
-    struct gs_by_site *live; size_t live_n, live_total; /* what was live then, of the tensor layer where there is one */
+    struct gs_by_site *live;
+    size_t live_n, live_total; /* what was live then, of the tensor layer where there is one */
     enum gs_series_layer live_layer;
 };
 
@@ -129,18 +146,18 @@ struct gs_leak { /* never freed while recorded */
     enum gs_series_layer layer;
     int64_t bytes;
     uint64_t count;
-    bool growing;          /* it also stands in growth[] */
+    bool growing; /* it also stands in growth[] */
     struct gs_trace stack;
 };
 
-/* Live bytes of a call path that rose steadily over the run. A step is one allocation there that stayed
- * (to the last fatal OOM, else to the last allocation of the process): without marks, nothing else is
- * known about the program's own steps. */
+/* Live bytes of a call path that rose steadily over the run. A step is one allocation there that
+ * stayed (to the last fatal OOM, else to the last allocation of the process): without marks,
+ * nothing else is known about the program's own steps. */
 struct gs_growth {
     uint32_t process;
     int device;
     enum gs_series_layer layer;
-    int64_t bytes;          /* how much it grew */
+    int64_t bytes; /* how much it grew */
     double bytes_per_step;
     uint64_t steps;
     double bytes_per_s;     /* slope of the straight line through it */
@@ -152,8 +169,8 @@ struct gs_growth {
 struct gs_churn { /* device memory allocated and freed again and again by direct CUDA calls */
     uint32_t process;
     int device;
-    uint64_t count;         /* allocations */
-    int64_t bytes;          /* of them all */
+    uint64_t count; /* allocations */
+    int64_t bytes;  /* of them all */
     double per_s, mean_life_s;
     struct gs_trace stack;
     const char *advice;
@@ -169,29 +186,29 @@ struct gs_retry { /* an allocation failed, memory was given back, and it then su
 };
 
 struct gs_sync_site {
-    uint8_t kind;           /* enum gs_sync_kind */
+    uint8_t kind; /* enum gs_sync_kind */
     uint64_t count;
     double blocked_s;
-    double share;           /* of the wall time, 0..; above 1 where threads waited at once */
-    bool matters;           /* past the thresholds: 2 % of the wall and 1 ms */
-    const char *pattern;    /* ".item()", "blocking copy", …, NULL none recognised */
-    const char *api;        /* the commonest entry point, "" unknown */
+    double share;        /* of the wall time, 0..; above 1 where threads waited at once */
+    bool matters;        /* past the thresholds: 2 % of the wall and 1 ms */
+    const char *pattern; /* ".item()", "blocking copy", …, NULL none recognised */
+    const char *api;     /* the commonest entry point, "" unknown */
     struct gs_site site;
-    const char *advice;     /* NULL: nothing to do */
+    const char *advice; /* NULL: nothing to do */
 };
 
 struct gs_transfer {
-    uint8_t direction;      /* enum gs_direction */
-    uint8_t host_memory;    /* enum gs_host_memory */
-    int pinned;             /* 1 pinned, 0 pageable, -1 neither applies (no host side, managed) or unknown */
+    uint8_t direction;   /* enum gs_direction */
+    uint8_t host_memory; /* enum gs_host_memory */
+    int pinned; /* 1 pinned, 0 pageable, -1 neither applies (no host side, managed) or unknown */
     bool async;
     uint64_t count;
     int64_t bytes;
     double blocked_s;
-    double bytes_per_s;     /* NAN: cannot be told from the host's time */
+    double bytes_per_s; /* NAN: cannot be told from the host's time */
     double first_s, last_s;
     struct gs_site site;
-    const char *advice;     /* NULL none */
+    const char *advice; /* NULL none */
 };
 
 struct gs_fragmentation { /* GS_UNKNOWN and NAN where the calls do not tell */
@@ -210,44 +227,60 @@ struct gs_fragmentation { /* GS_UNKNOWN and NAN where the calls do not tell */
 struct gs_budget {
     bool present;
     struct gs_estimate_bytes estimate;
-    int64_t measured_bytes;     /* the largest tensor (else device) peak of one device */
+    int64_t measured_bytes; /* the largest tensor (else device) peak of one device */
     enum gs_series_layer measured_layer;
     double difference_bytes, difference_share; /* measured - estimate; share of the estimate */
 };
 
 struct gs_advice {
-    double impact;                 /* share of the peak or of the wall time it is about; an OOM: above 1 */
-    const char *topic;             /* oom leak sync transfer fragmentation churn recording */
-    const char *text;              /* one thing to do, with its place */
+    double impact;     /* share of the peak or of the wall time it is about; an OOM: above 1 */
+    const char *topic; /* oom leak sync transfer fragmentation churn recording */
+    const char *text;  /* one thing to do, with its place */
 };
 
 struct gs_report {
     struct gs_run *run;
-    const char *command;           /* of the first process, NULL unknown */
+    const char *command; /* of the first process, NULL unknown */
     double duration_s;
     uint64_t lost_events;
-    double lost_first_s;           /* NAN */
-    bool complete;                 /* every process ended in order and no event was lost */
-    uint64_t events;               /* allocations, frees, copies, syncs, failures */
-    const struct gs_process *processes; size_t processes_n;
-    const char *const *notes; size_t notes_n; /* what a reader must know first */
-    const struct gs_device *devices; size_t devices_n; /* each once, in order of index */
-    struct gs_peak *peaks; size_t peaks_n;             /* by process, device, layer */
-    struct gs_timeline *timelines; size_t timelines_n; /* same order as peaks */
-    struct gs_device_memory *memory; size_t memory_n;
-    struct gs_oom_verdict *ooms; size_t ooms_n, ooms_total; /* fatal first, then by time */
-    struct gs_leak *leaks; size_t leaks_n, leaks_total;
-    bool leaks_at_end;             /* the run ended in order: "never freed"; else "live when it died" */
-    struct gs_growth *growth; size_t growth_n, growth_total;
-    struct gs_sync_site *syncs; size_t syncs_n, syncs_total;
+    double lost_first_s; /* NAN */
+    bool complete;       /* every process ended in order and no event was lost */
+    uint64_t events;     /* allocations, frees, copies, syncs, failures */
+    const struct gs_process *processes;
+    size_t processes_n;
+    const char *const *notes;
+    size_t notes_n; /* what a reader must know first */
+    const struct gs_device *devices;
+    size_t devices_n; /* each once, in order of index */
+    struct gs_peak *peaks;
+    size_t peaks_n; /* by process, device, layer */
+    struct gs_timeline *timelines;
+    size_t timelines_n; /* same order as peaks */
+    struct gs_device_memory *memory;
+    size_t memory_n;
+    struct gs_oom_verdict *ooms;
+    size_t ooms_n, ooms_total; /* fatal first, then by time */
+    struct gs_leak *leaks;
+    size_t leaks_n, leaks_total;
+    bool leaks_at_end; /* the run ended in order: "never freed"; else "live when it died" */
+    struct gs_growth *growth;
+    size_t growth_n, growth_total;
+    struct gs_sync_site *syncs;
+    size_t syncs_n, syncs_total;
     double sync_blocked_s, sync_share; /* all of them */
-    struct gs_transfer *transfers; size_t transfers_n, transfers_total;
-    struct gs_fragmentation *fragmentation; size_t fragmentation_n;
-    struct gs_churn *churn; size_t churn_n, churn_total;
-    struct gs_retry *retries; size_t retries_n, retries_total; /* in order of time */
+    struct gs_transfer *transfers;
+    size_t transfers_n, transfers_total;
+    struct gs_fragmentation *fragmentation;
+    size_t fragmentation_n;
+    struct gs_churn *churn;
+    size_t churn_n, churn_total;
+    struct gs_retry *retries;
+    size_t retries_n, retries_total; /* in order of time */
     struct gs_budget budget;
-    struct gs_advice *advice; size_t advice_n;
-    const struct gs_tensor_check *checks; size_t checks_n; /* gpuspy's totals held against PyTorch's */
+    struct gs_advice *advice;
+    size_t advice_n;
+    const struct gs_tensor_check *checks;
+    size_t checks_n; /* gpuspy's totals held against PyTorch's */
 };
 
 /* NULL and a line in `error` (cannot read 'x': reason; what to do) where a database turns out to be

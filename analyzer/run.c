@@ -29,12 +29,14 @@ static bool open_one(struct gs_run *run, const char *path, char *error, size_t e
     struct gs_database *db = GS_PUSH(run->databases, run->databases_n, run->databases_cap);
     *db = (struct gs_database){0};
     int recovered = gs_database_recover(db, path, recovery, sizeof recovery);
-    if (!gs_database_open(run, db, path, error, error_size) || !gs_load(run, at, error, error_size)) {
+    if (!gs_database_open(run, db, path, error, error_size) ||
+        !gs_load(run, at, error, error_size)) {
         return false;
     }
     db = &run->databases[at];
     if (recovered < 0 && access(path, F_OK) == 0) {
-        gs_run_note(run, "%s: its last events could not be read from the spool: %s", path, recovery);
+        gs_run_note(run, "%s: its last events could not be read from the spool: %s", path,
+                    recovery);
     }
     if (db->recording) {
         gs_run_note(run, "%s: still recording; this is what was written so far", path);
@@ -78,7 +80,8 @@ static bool list_folder(const char *folder, bool (*wanted)(const char *name, con
     for (struct dirent *e; (e = readdir(dir)) && found->n < FILES_MAX;) {
         if (wanted(e->d_name, stem)) {
             char *path = gs_realloc(NULL, strlen(folder) + strlen(e->d_name) + 2, 1);
-            sprintf(path, "%s%s%s", folder, *folder && !has_suffix(folder, "/") ? "/" : "", e->d_name);
+            sprintf(path, "%s%s%s", folder, *folder && !has_suffix(folder, "/") ? "/" : "",
+                    e->d_name);
             *GS_PUSH(found->list, found->n, found->cap) = path;
         }
     }
@@ -142,17 +145,20 @@ static bool open_folder(struct gs_run *run, const char *folder, char *error, siz
         return gs_fail(error, error_size, "cannot read '%s': %s; name a database in it", folder,
                        strerror(errno));
     }
-    bool ok = found.n > 0 || gs_fail(error, error_size,
-                                     "cannot read '%s': no database (*.db) in this folder; name the one "
-                                     "that gpuspy wrote",
-                                     folder);
+    bool ok =
+        found.n > 0 || gs_fail(error, error_size,
+                               "cannot read '%s': no database (*.db) in this folder; name the one "
+                               "that gpuspy wrote",
+                               folder);
     for (size_t i = 0; ok && i < found.n; i++) {
         ok = open_one(run, found.list[i], error, error_size);
-        const struct gs_process *first = &run->processes[0], *last = &run->processes[run->processes_n - 1];
+        const struct gs_process *first = &run->processes[0],
+                                *last = &run->processes[run->processes_n - 1];
         if (ok && strcmp(first->run_id, last->run_id) != 0) {
-            ok = gs_fail(error, error_size,
-                         "cannot read '%s': it holds several runs ('%s' and '%s' among them); name one",
-                         folder, first->path, last->path);
+            ok = gs_fail(
+                error, error_size,
+                "cannot read '%s': it holds several runs ('%s' and '%s' among them); name one",
+                folder, first->path, last->path);
         }
     }
     paths_free(&found);
@@ -165,7 +171,8 @@ static bool is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static bool open_path(struct gs_run *run, const char *path, bool alone, char *error, size_t error_size)
+static bool open_path(struct gs_run *run, const char *path, bool alone, char *error,
+                      size_t error_size)
 {
     if (is_folder(path)) {
         return open_folder(run, path, error, error_size);
@@ -206,9 +213,9 @@ struct gs_run *gs_run_open(const char *const *paths, size_t n, const struct gs_o
 /* What a sibling that turned out not to belong here has added. Its frames and stacks may stay. */
 void gs_run_forget(struct gs_run *run, size_t databases, size_t processes)
 {
-#define FORGET(list)                                                                                   \
-    while (run->list##_n && run->list[run->list##_n - 1].process >= processes) {                       \
-        run->list##_n--;                                                                               \
+#define FORGET(list)                                                             \
+    while (run->list##_n && run->list[run->list##_n - 1].process >= processes) { \
+        run->list##_n--;                                                         \
     }
     FORGET(devices)
     FORGET(ooms)
@@ -245,11 +252,11 @@ void gs_run_close(struct gs_run *run)
     free(run);
 }
 
-#define LIST(name, type, member)                                                                       \
-    const struct type *name(const struct gs_run *run, size_t *n)                                       \
-    {                                                                                                  \
-        *n = run->member##_n;                                                                          \
-        return run->member;                                                                            \
+#define LIST(name, type, member)                                 \
+    const struct type *name(const struct gs_run *run, size_t *n) \
+    {                                                            \
+        *n = run->member##_n;                                    \
+        return run->member;                                      \
     }
 LIST(gs_run_processes, gs_process, processes)
 LIST(gs_run_devices, gs_device, devices)

@@ -1,13 +1,12 @@
 /* The model of a recorded run: what every question reads.
  *
- * One or more databases (a process each) become one model. Frames and stacks are interned over all of
- * them, so that the same call path in two ranks is the same stack number. Lifetimes are not kept: they
- * are streamed in order of time by gs_run_replay, with memory bounded by what is live.
+ * One or more databases (a process each) become one model. Frames and stacks are interned over all
+ * of them, so that the same call path in two ranks is the same stack number. Lifetimes are not
+ * kept: they are streamed in order of time by gs_run_replay, with memory bounded by what is live.
  *
- * Units: times are nanoseconds since the start of the process's recording, sizes are bytes. A time or
- * size that is not known is GS_UNKNOWN. A device of -1 is none or unknown.
- * Ownership: everything reachable from struct gs_run belongs to it and lives until gs_run_close.
- * Not thread-safe.
+ * Units: times are nanoseconds since the start of the process's recording, sizes are bytes. A time
+ * or size that is not known is GS_UNKNOWN. A device of -1 is none or unknown. Ownership: everything
+ * reachable from struct gs_run belongs to it and lives until gs_run_close. Not thread-safe.
  */
 #ifndef GPUSPY_RUN_H
 #define GPUSPY_RUN_H
@@ -23,9 +22,10 @@
 #define GS_DEPTH_MAX 4096  /* deeper stacks are cut at the root */
 
 /* Names an address in a module. The strings need to be valid until the next call only. False: not
- * known; *file may stay NULL and *line 0 where only the function is. build_id is NULL or hexadecimal. */
-typedef bool (*gs_symbol_fn)(void *data, const char *module_path, const char *build_id, uint64_t offset,
-                             const char **function, const char **file, int *line);
+ * known; *file may stay NULL and *line 0 where only the function is. build_id is NULL or
+ * hexadecimal. */
+typedef bool (*gs_symbol_fn)(void *data, const char *module_path, const char *build_id,
+                             uint64_t offset, const char **function, const char **file, int *line);
 
 /* What the estimate command computes, for `report --params`: bytes. */
 struct gs_estimate_bytes {
@@ -37,50 +37,56 @@ struct gs_options {
     bool all;       /* every entry */
     bool by_device; /* only `device` (host memory stays) */
     int device;
-    bool alone;     /* do not look for the run's other processes beside the file */
+    bool alone;          /* do not look for the run's other processes beside the file */
     gs_symbol_fn symbol; /* NULL: native frames stay module + offset */
     void *symbol_data;
     const struct gs_estimate_bytes *estimate; /* NULL none; read by gs_report_build only */
 };
 
 struct gs_frame {
-    uint8_t kind;          /* enum gs_frame_kind */
-    bool symbolised;       /* native: the symbol callback was asked */
-    int line;              /* 0 unknown */
-    const char *function;  /* NULL unknown */
-    const char *file;      /* NULL unknown */
-    const char *module;    /* native: path, NULL where the address lies in no file */
-    const char *build_id;  /* native: hexadecimal, NULL none */
-    uint64_t offset;       /* native */
+    uint8_t kind;         /* enum gs_frame_kind */
+    bool symbolised;      /* native: the symbol callback was asked */
+    int line;             /* 0 unknown */
+    const char *function; /* NULL unknown */
+    const char *file;     /* NULL unknown */
+    const char *module;   /* native: path, NULL where the address lies in no file */
+    const char *build_id; /* native: hexadecimal, NULL none */
+    uint64_t offset;      /* native */
 };
 
 struct gs_process {
     uint32_t pid;
-    int64_t ppid, rank;      /* GS_UNKNOWN */
-    const char *path;        /* its database */
-    const char *run_id;      /* never NULL, may be "" */
+    int64_t ppid, rank;                                      /* GS_UNKNOWN */
+    const char *path;                                        /* its database */
+    const char *run_id;                                      /* never NULL, may be "" */
     const char *host, *command, *cwd, *exe, *python_version; /* NULL unknown */
-    int64_t start_real_ns;   /* GS_UNKNOWN */
-    int64_t end_ns;          /* the orderly end, or the last event seen; never unknown */
-    int64_t last_alloc_ns;   /* the last allocation: after it there is only tear-down; 0 none */
-    bool complete;           /* ended in order */
-    bool recording;          /* still alive and writing when it was read */
+    int64_t start_real_ns;                                   /* GS_UNKNOWN */
+    int64_t end_ns;        /* the orderly end, or the last event seen; never unknown */
+    int64_t last_alloc_ns; /* the last allocation: after it there is only tear-down; 0 none */
+    bool complete;         /* ended in order */
+    bool recording;        /* still alive and writing when it was read */
     uint64_t lost_events;
-    int64_t lost_first_ns;   /* GS_UNKNOWN */
-    uint64_t damaged;        /* records or rows that made no sense */
-    size_t database;         /* index into gs_run's databases */
-    int64_t local_id;        /* process.id in it */
+    int64_t lost_first_ns; /* GS_UNKNOWN */
+    uint64_t damaged;      /* records or rows that made no sense */
+    size_t database;       /* index into gs_run's databases */
+    int64_t local_id;      /* process.id in it */
 };
 
 struct gs_device {
-    uint32_t process;        /* index */
-    int device;              /* CUDA ordinal in that process */
-    const char *name;        /* NULL unknown */
+    uint32_t process;                         /* index */
+    int device;                               /* CUDA ordinal in that process */
+    const char *name;                         /* NULL unknown */
     int64_t total_bytes, free_bytes, seen_ns; /* GS_UNKNOWN */
 };
 
 /* A series is a running total that has a peak of its own. */
-enum gs_series_layer { GS_SERIES_DEVICE, GS_SERIES_TENSOR, GS_SERIES_PINNED, GS_SERIES_HOST, GS_SERIES_LAYERS };
+enum gs_series_layer {
+    GS_SERIES_DEVICE,
+    GS_SERIES_TENSOR,
+    GS_SERIES_PINNED,
+    GS_SERIES_HOST,
+    GS_SERIES_LAYERS
+};
 struct gs_series {
     uint32_t process;
     int device; /* -1 for pinned and host */
@@ -122,7 +128,8 @@ struct gs_oom {
     int device;
     uint8_t layer, space;
     uint32_t api;
-    int64_t requested_bytes, free_bytes, total_bytes, tensor_allocated, tensor_reserved; /* GS_UNKNOWN */
+    int64_t requested_bytes, free_bytes, total_bytes, tensor_allocated,
+        tensor_reserved; /* GS_UNKNOWN */
     int64_t time_ns;
     bool fatal;
 };
@@ -178,18 +185,19 @@ uint32_t gs_stack_depth(const struct gs_run *run, uint32_t stack);
 /* The frame with its symbol looked up (once). */
 const struct gs_frame *gs_frame_named(struct gs_run *run, uint32_t stack);
 
-/* The events. A lifetime as observers see it; one cache line, for millions of them are live at times. */
+/* The events. A lifetime as observers see it; one cache line, for millions of them are live at
+ * times. */
 struct gs_lifetime {
     uint32_t location; /* index, see gs_run_location */
     uint32_t series;
-    uint32_t stack;    /* of the allocation, GS_NONE */
+    uint32_t stack; /* of the allocation, GS_NONE */
     uint32_t thread;
     uint16_t api;
     int16_t device;
     uint8_t layer, space;
-    int64_t bytes;     /* never negative */
+    int64_t bytes; /* never negative */
     int64_t alloc_ns;
-    int64_t free_ns;   /* GS_NEVER */
+    int64_t free_ns; /* GS_NEVER */
     uint64_t address, stream;
 };
 _Static_assert(sizeof(struct gs_lifetime) == 64, "a cache line");
@@ -207,8 +215,8 @@ struct gs_observer {
     void (*reserved)(void *self, const struct gs_reserved *reserved);
     void (*process_end)(void *self, uint32_t process, int64_t end_ns);
 };
-/* May be called again: each call starts from the beginning. False and a line in `error` where a database
- * could not be read to its end. */
+/* May be called again: each call starts from the beginning. False and a line in `error` where a
+ * database could not be read to its end. */
 bool gs_run_replay(struct gs_run *run, const struct gs_observer *observers, size_t n, char *error,
                    size_t error_size);
 /* Valid during and after a replay. */
@@ -217,9 +225,11 @@ const struct gs_location *gs_run_location(const struct gs_run *run, uint32_t loc
 size_t gs_run_serieses(const struct gs_run *run);
 const struct gs_series *gs_run_series(const struct gs_run *run, uint32_t series);
 /* Everything live at this moment of the replay: for each, a call. For heap maps. */
-void gs_run_live(const struct gs_run *run, void (*each)(void *self, const struct gs_lifetime *), void *self);
+void gs_run_live(const struct gs_run *run, void (*each)(void *self, const struct gs_lifetime *),
+                 void *self);
 
-/* Copies and syncs, merged in order of time, processes one after another. One of the two is NULL. */
+/* Copies and syncs, merged in order of time, processes one after another. One of the two is NULL.
+ */
 typedef void (*gs_call_fn)(void *self, const struct gs_copy *copy, const struct gs_sync *sync);
 bool gs_run_calls(struct gs_run *run, gs_call_fn each, void *self, char *error, size_t error_size);
 

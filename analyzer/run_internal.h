@@ -1,5 +1,5 @@
-/* What the files of the model share: run.c (opening, accessors), database.c (one file), load.c (the small
- * tables), stacks.c (frames and stacks), replay.c (events). Nobody else includes this. */
+/* What the files of the model share: run.c (opening, accessors), database.c (one file), load.c (the
+ * small tables), stacks.c (frames and stacks), replay.c (events). Nobody else includes this. */
 #ifndef GPUSPY_RUN_INTERNAL_H
 #define GPUSPY_RUN_INTERNAL_H
 
@@ -63,7 +63,7 @@ struct gs_run {
     uint32_t *frame_next;    /* chain of equal hashes */
     struct gs_stack_node {
         uint32_t parent, frame, depth;
-    } *stacks;
+    } * stacks;
     size_t stacks_n, stacks_cap;
     struct gs_map stack_map; /* parent, frame → stack */
     /* replay */
@@ -99,7 +99,8 @@ static inline int64_t gs_column_int(sqlite3_stmt *st, int column) /* NULL → GS
 /* Checks and opens; on success `db` is filled. Recovery has been tried before. */
 bool gs_database_open(struct gs_run *run, struct gs_database *db, const char *path, char *error,
                       size_t error_size);
-/* gs_recover, on a private copy where the folder refuses. 1 completed, 0 nothing to do, 2 recording, -1. */
+/* gs_recover, on a private copy where the folder refuses. 1 completed, 0 nothing to do, 2
+ * recording, -1. */
 int gs_database_recover(struct gs_database *db, const char *path, char *error, size_t error_size);
 void gs_database_close(struct gs_database *db);
 bool gs_database_bad(const struct gs_database *db, char *error, size_t error_size);

@@ -5,12 +5,13 @@
 #include <string.h>
 #include "analyzer/arena.h"
 
-/* Parts of a path that only a library's file has. torch also where it stands in a source tree, but only by
- * the folders that nobody else has: a project may well live in …/torch/. */
+/* Parts of a path that only a library's file has. torch also where it stands in a source tree, but
+ * only by the folders that nobody else has: a project may well live in …/torch/. */
 static const char *const library_parts[] = {
-    "/site-packages/",  "/dist-packages/", "/torch/nn/",      "/torch/optim/",       "/torch/autograd/",
-    "/torch/utils/",    "/torch/cuda/",    "/torch/_tensor.py", "/torch/_dynamo/",   "/torch/_inductor/",
-    "/torch/distributed/", "/torch/serialization.py", "/torch/_functorch/",
+    "/site-packages/",    "/dist-packages/",   "/torch/nn/",          "/torch/optim/",
+    "/torch/autograd/",   "/torch/utils/",     "/torch/cuda/",        "/torch/_tensor.py",
+    "/torch/_dynamo/",    "/torch/_inductor/", "/torch/distributed/", "/torch/serialization.py",
+    "/torch/_functorch/",
 };
 
 /* …/lib/python3.12/… is the standard library (or site-packages). */
@@ -43,12 +44,12 @@ static const struct {
     const char *prefix;
     int rank;
 } modules[] = {
-    {"libgpuspy", 2},  {"libcuda", 2},   {"libnvidia", 2},  {"libnvrtc", 2},  {"ld-linux", 2},
-    {"[vdso]", 2},     {"libc.so", 2},   {"libc-", 2},      {"libpthread", 2}, {"libdl", 2},
-    {"libcublas", 1},  {"libcudnn", 1},  {"libnccl", 1},    {"libcufft", 1},  {"libcusparse", 1},
-    {"libcusolver", 1}, {"libcurand", 1}, {"libtorch", 1},  {"libc10", 1},    {"libstdc++", 1},
-    {"libgcc", 1},     {"libgomp", 1},   {"libffi", 1},     {"_ctypes", 1},   {"libpython", 1},
-    {"python3", 1},    {"libm.so", 1},
+    {"libgpuspy", 2},   {"libcuda", 2},   {"libnvidia", 2}, {"libnvrtc", 2},   {"ld-linux", 2},
+    {"[vdso]", 2},      {"libc.so", 2},   {"libc-", 2},     {"libpthread", 2}, {"libdl", 2},
+    {"libcublas", 1},   {"libcudnn", 1},  {"libnccl", 1},   {"libcufft", 1},   {"libcusparse", 1},
+    {"libcusolver", 1}, {"libcurand", 1}, {"libtorch", 1},  {"libc10", 1},     {"libstdc++", 1},
+    {"libgcc", 1},      {"libgomp", 1},   {"libffi", 1},    {"_ctypes", 1},    {"libpython", 1},
+    {"python3", 1},     {"libm.so", 1},
 };
 
 int gs_site_module_rank(const char *module)
@@ -74,7 +75,8 @@ struct found {
 static void look(struct gs_run *run, uint32_t stack, struct found *f)
 {
     const struct gs_frame *frame;
-    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, stack)) != NULL; hops++) {
+    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, stack)) != NULL;
+         hops++) {
         if (frame->kind == GS_FRAME_NATIVE) {
             int rank = gs_site_module_rank(frame->module);
             f->native[rank] = f->native[rank] == GS_NONE ? stack : f->native[rank];
@@ -123,9 +125,10 @@ struct gs_site gs_site_of(struct gs_run *run, uint32_t stack)
 uint64_t gs_site_key(const struct gs_site *site)
 {
     const struct gs_frame *c = site->caller;
-    uint64_t parts[] = {(uintptr_t)site->function, (uintptr_t)site->file, (uint64_t)site->line,
-                        site->function ? 0 : site->offset, c ? (uintptr_t)c->function : 0,
-                        c ? (uintptr_t)c->file : 0, c ? (uint64_t)c->line : 0};
+    uint64_t parts[] = {(uintptr_t)site->function,      (uintptr_t)site->file,
+                        (uint64_t)site->line,           site->function ? 0 : site->offset,
+                        c ? (uintptr_t)c->function : 0, c ? (uintptr_t)c->file : 0,
+                        c ? (uint64_t)c->line : 0};
     uint64_t key = site->known;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         key = gs_hash64(key ^ parts[i]) + i;

@@ -4,9 +4,9 @@
 
 #include "analyzer/report.h"
 
-/* The innermost Python frame of the user's own code (not site-packages, not the standard library, not
- * torch); else the innermost Python frame; else the innermost native frame that is neither CUDA nor
- * gpuspy nor a system library; else the innermost frame. Symbolises what it returns. */
+/* The innermost Python frame of the user's own code (not site-packages, not the standard library,
+ * not torch); else the innermost Python frame; else the innermost native frame that is neither CUDA
+ * nor gpuspy nor a system library; else the innermost frame. Symbolises what it returns. */
 struct gs_site gs_site_of(struct gs_run *run, uint32_t stack);
 
 /* Is this Python file a library's? */

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- numbers ----------------------------------------------------------------------------------- */
+/* --- numbers -----------------------------------------------------------------------------------
+ */
 
 void gs_ids_set(struct gs_ids *ids, int64_t id, uint32_t value)
 {
@@ -37,7 +38,8 @@ void gs_ids_free(struct gs_ids *ids)
     *ids = (struct gs_ids){0};
 }
 
-/* --- strings ----------------------------------------------------------------------------------- */
+/* --- strings -----------------------------------------------------------------------------------
+ */
 
 static uint64_t hash_bytes(const char *p, size_t n)
 {
@@ -55,7 +57,8 @@ static size_t utf8_sequence(const unsigned char *p, size_t left)
         unsigned char mask, lead;
         size_t length;
         uint32_t least;
-    } forms[] = {{0x80, 0, 1, 0}, {0xe0, 0xc0, 2, 0x80}, {0xf0, 0xe0, 3, 0x800}, {0xf8, 0xf0, 4, 0x10000}};
+    } forms[] = {
+        {0x80, 0, 1, 0}, {0xe0, 0xc0, 2, 0x80}, {0xf0, 0xe0, 3, 0x800}, {0xf8, 0xf0, 4, 0x10000}};
     for (size_t f = 0; f < 4; f++) {
         if ((*p & forms[f].mask) != forms[f].lead) {
             continue;
@@ -139,7 +142,8 @@ const char *gs_column_text(struct gs_run *run, sqlite3_stmt *st, int column)
     return gs_intern(run, text, (size_t)sqlite3_column_bytes(st, column));
 }
 
-/* --- frames ------------------------------------------------------------------------------------ */
+/* --- frames ------------------------------------------------------------------------------------
+ */
 
 static uint32_t add_frame(struct gs_run *run, const struct gs_frame *f)
 {
@@ -175,7 +179,7 @@ struct modules {
     struct gs_ids ids;
     struct {
         const char *path, *build_id;
-    } *list;
+    } * list;
     size_t n, cap;
 };
 
@@ -193,19 +197,21 @@ static bool load_modules(struct gs_run *run, struct gs_database *db, struct modu
     return done(db, st, rc, error, error_size);
 }
 
-static bool load_frames(struct gs_run *run, struct gs_database *db, struct gs_ids *frames, char *error,
-                        size_t error_size)
+static bool load_frames(struct gs_run *run, struct gs_database *db, struct gs_ids *frames,
+                        char *error, size_t error_size)
 {
     struct modules m = {0};
     if (!load_modules(run, db, &m, error, error_size)) {
         return false;
     }
-    sqlite3_stmt *st = gs_prepare(db, "SELECT id, kind, function, file, line, module_id, offset FROM frame");
+    sqlite3_stmt *st =
+        gs_prepare(db, "SELECT id, kind, function, file, line, module_id, offset FROM frame");
     int rc;
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
         int64_t line = sqlite3_column_int64(st, 4);
-        struct gs_frame f = {.kind = sqlite3_column_int64(st, 1) == GS_FRAME_PYTHON ? GS_FRAME_PYTHON
-                                                                                    : GS_FRAME_NATIVE,
+        struct gs_frame f = {.kind = sqlite3_column_int64(st, 1) == GS_FRAME_PYTHON
+                                         ? GS_FRAME_PYTHON
+                                         : GS_FRAME_NATIVE,
                              .function = gs_column_text(run, st, 2),
                              .file = gs_column_text(run, st, 3),
                              .line = line > 0 && line < INT32_MAX ? (int)line : 0,
@@ -222,7 +228,8 @@ static bool load_frames(struct gs_run *run, struct gs_database *db, struct gs_id
     return done(db, st, rc, error, error_size);
 }
 
-/* --- stacks ------------------------------------------------------------------------------------ */
+/* --- stacks ------------------------------------------------------------------------------------
+ */
 
 struct row {
     int64_t id, parent;
@@ -252,8 +259,8 @@ static uint32_t add_stack(struct gs_run *run, uint32_t parent, uint32_t frame)
     return *at;
 }
 
-/* Adds the row and every caller of it that is not there yet, root first. Parents usually stand before
- * their children; a chain that comes back to itself (or to nothing) is cut there. */
+/* Adds the row and every caller of it that is not there yet, root first. Parents usually stand
+ * before their children; a chain that comes back to itself (or to nothing) is cut there. */
 static void resolve(struct gs_run *run, struct gs_database *db, struct rows *rows, uint32_t row,
                     uint32_t **path, size_t *path_cap)
 {
@@ -267,8 +274,9 @@ static void resolve(struct gs_run *run, struct gs_database *db, struct rows *row
         }
         rows->list[row].walk = walk;
         *GS_PUSH(*path, n, *path_cap) = row;
-        row = rows->list[row].parent == GS_UNKNOWN ? GS_NONE
-                                                   : gs_ids_get(&rows->index, rows->list[row].parent);
+        row = rows->list[row].parent == GS_UNKNOWN
+                  ? GS_NONE
+                  : gs_ids_get(&rows->index, rows->list[row].parent);
     }
     while (n--) {
         struct row *r = &rows->list[(*path)[n]];
@@ -277,8 +285,8 @@ static void resolve(struct gs_run *run, struct gs_database *db, struct rows *row
     }
 }
 
-static bool read_stacks(struct gs_database *db, const struct gs_ids *frames, struct rows *rows, char *error,
-                        size_t error_size)
+static bool read_stacks(struct gs_database *db, const struct gs_ids *frames, struct rows *rows,
+                        char *error, size_t error_size)
 {
     sqlite3_stmt *st = gs_prepare(db, "SELECT id, parent_id, frame_id FROM stack");
     int rc;
@@ -323,7 +331,8 @@ void gs_stacks_free(struct gs_run *run)
     gs_map_free(&run->stack_map);
 }
 
-/* --- what callers see ----------------------------------------------------------------------------- */
+/* --- what callers see
+ * ----------------------------------------------------------------------------- */
 
 size_t gs_run_stacks(const struct gs_run *run)
 {
@@ -354,8 +363,8 @@ const struct gs_frame *gs_frame_named(struct gs_run *run, uint32_t stack)
     const char *function = NULL, *file = NULL;
     int line = 0;
     f->symbolised = true;
-    if (!f->function && run->options.symbol(run->options.symbol_data, f->module, f->build_id, f->offset,
-                                            &function, &file, &line)) {
+    if (!f->function && run->options.symbol(run->options.symbol_data, f->module, f->build_id,
+                                            f->offset, &function, &file, &line)) {
         f->function = gs_intern(run, function, GS_TEXT_MAX);
         f->file = gs_intern(run, file, GS_TEXT_MAX);
         f->line = line;

@@ -1,8 +1,8 @@
 /* Where the host waited for the GPU, by line, and what the wait looks like.
  *
- * Waits are rows of the sync table, and copies that held the host: blocking ones, and asynchronous ones
- * whose host side is pageable. A copy back to the host that the same thread's next call waits for, on the
- * same stream, is one wait: what .item(), .cpu() and .tolist() look like from below.
+ * Waits are rows of the sync table, and copies that held the host: blocking ones, and asynchronous
+ * ones whose host side is pageable. A copy back to the host that the same thread's next call waits
+ * for, on the same stream, is one wait: what .item(), .cpu() and .tolist() look like from below.
  */
 #include "analyzer/question.h"
 
@@ -19,30 +19,38 @@ static const struct {
     const char *name, *advice;
 } patterns[PATTERNS] = {
     [PLAIN] = {NULL, NULL},
-    [ITEM] = {".item()", "one value is read back and the host waits for it (.item(), float(), if tensor:); "
-                         "keep sums on the device and read them every N steps"},
-    [READBACK] = {".cpu()", "a result is copied back and the host waits for it (.cpu(), .tolist(), .numpy(), "
-                            "nonzero, a boolean mask, print); collect results on the device and copy once"},
+    [ITEM] = {".item()",
+              "one value is read back and the host waits for it (.item(), float(), if tensor:); "
+              "keep sums on the device and read them every N steps"},
+    [READBACK] = {".cpu()",
+                  "a result is copied back and the host waits for it (.cpu(), .tolist(), .numpy(), "
+                  "nonzero, a boolean mask, print); collect results on the device and copy once"},
     [COPY_IN] = {"blocking copy to the GPU",
                  "the host waits while this copies; copy from pinned memory, asynchronously "
                  "(DataLoader(pin_memory=True) and .to(device, non_blocking=True))"},
-    [COPY_OUT] = {"blocking copy from the GPU",
-                  "the host waits for the GPU and the copy; copy fewer times, or into a pinned buffer "
-                  "asynchronously and wait only just before reading it"},
-    [COPY_PAGEABLE] = {"asynchronous copy of pageable memory",
-                       "asynchronous by name only: the host side is pageable, so the call waits; keep one "
-                       "pinned buffer for it"},
+    [COPY_OUT] =
+        {"blocking copy from the GPU",
+         "the host waits for the GPU and the copy; copy fewer times, or into a pinned buffer "
+         "asynchronously and wait only just before reading it"},
+    [COPY_PAGEABLE] =
+        {"asynchronous copy of pageable memory",
+         "asynchronous by name only: the host side is pageable, so the call waits; keep one "
+         "pinned buffer for it"},
 };
 
 static const char *const kind_advice[] = {
-    [GS_SYNC_STREAM] = "waits for all work of one stream; wait only where the host needs the result",
-    [GS_SYNC_DEVICE] = "waits for all work of the whole device; needed for timing and at the end only, "
-                       "else wait for one stream or event",
+    [GS_SYNC_STREAM] =
+        "waits for all work of one stream; wait only where the host needs the result",
+    [GS_SYNC_DEVICE] =
+        "waits for all work of the whole device; needed for timing and at the end only, "
+        "else wait for one stream or event",
     [GS_SYNC_CONTEXT] = "waits for all work of the context; wait for one stream or event instead",
-    [GS_SYNC_EVENT] = "waits for an event; let a stream wait for it instead (cudaStreamWaitEvent) where the "
-                      "host does not need the result",
-    [GS_SYNC_IMPLICIT] = "a call that waits for the device although that is not its purpose (cudaFree and the "
-                         "like); keep the memory and reuse it",
+    [GS_SYNC_EVENT] =
+        "waits for an event; let a stream wait for it instead (cudaStreamWaitEvent) where the "
+        "host does not need the result",
+    [GS_SYNC_IMPLICIT] =
+        "a call that waits for the device although that is not its purpose (cudaFree and the "
+        "like); keep the memory and reuse it",
 };
 
 struct wait {
@@ -78,14 +86,14 @@ static struct wait *wait_at(struct waits *w, uint32_t stack, unsigned kind, enum
     uint32_t *at = gs_map_at(&w->index, (uint64_t)stack << 16 | kind << 8 | pattern);
     if (*at == GS_MAP_NEW) {
         *at = (uint32_t)w->n;
-        *GS_PUSH(w->list, w->n, w->cap) =
-            (struct wait){.stack = stack, .kind = (uint8_t)kind, .pattern = (uint8_t)pattern, .api_ns = -1};
+        *GS_PUSH(w->list, w->n, w->cap) = (struct wait){
+            .stack = stack, .kind = (uint8_t)kind, .pattern = (uint8_t)pattern, .api_ns = -1};
     }
     return &w->list[*at];
 }
 
-static void add(struct gs_syncs *s, uint32_t process, uint32_t stack, unsigned kind, enum pattern pattern,
-                uint32_t api, int64_t blocked_ns)
+static void add(struct gs_syncs *s, uint32_t process, uint32_t stack, unsigned kind,
+                enum pattern pattern, uint32_t api, int64_t blocked_ns)
 {
     struct wait *w = wait_at(&s->by_stack, stack, kind, pattern);
     w->count++;
@@ -102,8 +110,11 @@ static void add_copy(struct gs_syncs *s, const struct gs_copy *c)
     if ((!in && !out) || staged || (c->async && c->host_memory != GS_HOSTMEM_PAGEABLE)) {
         return;
     }
-    add(s, c->process, c->stack, GS_SYNC_IMPLICIT, c->async ? COPY_PAGEABLE : in ? COPY_IN : COPY_OUT, c->api,
-        c->blocked_ns);
+    add(s, c->process, c->stack, GS_SYNC_IMPLICIT,
+        c->async ? COPY_PAGEABLE
+        : in     ? COPY_IN
+                 : COPY_OUT,
+        c->api, c->blocked_ns);
 }
 
 static struct readback *readback_of(struct gs_syncs *s, uint32_t process, uint32_t thread)
@@ -130,8 +141,8 @@ static void on_sync(struct gs_syncs *s, const struct gs_sync *sync)
     unsigned kind = sync->kind <= GS_SYNC_IMPLICIT ? sync->kind : GS_SYNC_IMPLICIT;
     if (r->open && kind == GS_SYNC_STREAM && sync->handle == r->copy.stream) {
         r->open = false;
-        add(s, sync->process, sync->stack, kind, r->copy.bytes <= ITEM_BYTES ? ITEM : READBACK, sync->api,
-            gs_add(sync->blocked_ns, r->copy.blocked_ns));
+        add(s, sync->process, sync->stack, kind, r->copy.bytes <= ITEM_BYTES ? ITEM : READBACK,
+            sync->api, gs_add(sync->blocked_ns, r->copy.blocked_ns));
         return;
     }
     settle(s, r);
@@ -220,7 +231,8 @@ void gs_syncs_finish(struct gs_syncs *s)
         report->sync_blocked_s += work[i].blocked_s;
     }
     report->sync_share = report->sync_blocked_s / wall;
-    report->syncs = gs_list(s->b, work, sites.n, sizeof *work, longer, &report->syncs_n, &report->syncs_total);
+    report->syncs =
+        gs_list(s->b, work, sites.n, sizeof *work, longer, &report->syncs_n, &report->syncs_total);
     free(work);
     free(sites.list);
     gs_map_free(&sites.index);

@@ -1,8 +1,8 @@
 /* The running totals over time, in a bounded number of points.
  *
- * Time is cut into buckets of equal width. When an event lies beyond the last bucket the width doubles
- * and neighbours merge, so nothing needs to be known of the run's length. A bucket keeps its highest
- * total with its time and its last one: the peak is among the points, exact.
+ * Time is cut into buckets of equal width. When an event lies beyond the last bucket the width
+ * doubles and neighbours merge, so nothing needs to be known of the run's length. A bucket keeps
+ * its highest total with its time and its last one: the peak is among the points, exact.
  */
 #include "analyzer/question.h"
 
@@ -18,7 +18,7 @@ struct bucket {
 
 struct line {
     unsigned shift; /* a bucket is 2^shift ns wide */
-    size_t used; /* buckets up to the last event */
+    size_t used;    /* buckets up to the last event */
     struct bucket *buckets;
 };
 
@@ -108,11 +108,12 @@ void gs_timelines_finish(struct gs_timelines *t)
 {
     struct gs_report *report = t->b->report;
     report->timelines_n = report->peaks_n;
-    report->timelines = gs_arena_alloc(t->b->arena, report->timelines_n * sizeof *report->timelines);
+    report->timelines =
+        gs_arena_alloc(t->b->arena, report->timelines_n * sizeof *report->timelines);
     for (size_t i = 0; i < report->timelines_n; i++) {
         const struct gs_peak *peak = &report->peaks[i];
-        report->timelines[i] =
-            (struct gs_timeline){.process = peak->process, .device = peak->device, .layer = peak->layer};
+        report->timelines[i] = (struct gs_timeline){
+            .process = peak->process, .device = peak->device, .layer = peak->layer};
         for (size_t s = 0; s < gs_run_serieses(t->b->run); s++) {
             const struct gs_series *series = gs_run_series(t->b->run, (uint32_t)s);
             if (series->process == peak->process && series->device == peak->device &&

@@ -1,5 +1,6 @@
-/* What was copied where, by line: direction, kind of host memory, bytes, and a bandwidth where the host's
- * own time tells one. Advice only past thresholds, and never for what is copied once at the beginning. */
+/* What was copied where, by line: direction, kind of host memory, bytes, and a bandwidth where the
+ * host's own time tells one. Advice only past thresholds, and never for what is copied once at the
+ * beginning. */
 #include "analyzer/question.h"
 
 #include <math.h>
@@ -29,9 +30,11 @@ struct gs_transfers {
     struct flows by_stack;
 };
 
-static struct flow *flow_at(struct flows *f, uint32_t stack, unsigned direction, unsigned memory, bool async)
+static struct flow *flow_at(struct flows *f, uint32_t stack, unsigned direction, unsigned memory,
+                            bool async)
 {
-    uint32_t *at = gs_map_at(&f->index, (uint64_t)stack << 16 | direction << 8 | memory << 1 | async);
+    uint32_t *at =
+        gs_map_at(&f->index, (uint64_t)stack << 16 | direction << 8 | memory << 1 | async);
     if (*at == GS_MAP_NEW) {
         *at = (uint32_t)f->n;
         *GS_PUSH(f->list, f->n, f->cap) = (struct flow){.stack = stack,
@@ -47,7 +50,8 @@ void gs_transfers_call(struct gs_transfers *t, const struct gs_copy *copy)
 {
     size_t n;
     const struct gs_process *p = &gs_run_processes(t->b->run, &n)[copy->process];
-    struct flow *f = flow_at(&t->by_stack, copy->stack, copy->direction, copy->host_memory, copy->async);
+    struct flow *f =
+        flow_at(&t->by_stack, copy->stack, copy->direction, copy->host_memory, copy->async);
     f->count++;
     f->tiny += copy->bytes < TINY_BYTES;
     f->bytes = gs_add(f->bytes, copy->bytes);
@@ -87,8 +91,9 @@ static double bandwidth(const struct flow *f)
 {
     bool host = f->direction == GS_DIR_H2D || f->direction == GS_DIR_D2H;
     bool held = !f->async || f->host_memory == GS_HOSTMEM_PAGEABLE;
-    return host && held && f->blocked_ns > 0 && f->bytes > 0 ? (double)f->bytes * 1e9 / (double)f->blocked_ns
-                                                             : NAN;
+    return host && held && f->blocked_ns > 0 && f->bytes > 0
+               ? (double)f->bytes * 1e9 / (double)f->blocked_ns
+               : NAN;
 }
 
 static const char *advise(const struct flow *f, double speed, double link)
@@ -104,10 +109,13 @@ static const char *advise(const struct flow *f, double speed, double link)
     bool bulk = f->bytes / (int64_t)f->count >= BULK_BYTES;
     if (f->host_memory == GS_HOSTMEM_PAGEABLE && bulk && speed < slow_share * link) {
         return f->direction == GS_DIR_H2D
-                   ? "copied from pageable memory, at less than half of what the link does; let the loader "
-                     "fill pinned buffers (DataLoader(pin_memory=True), then non_blocking=True): pinning "
+                   ? "copied from pageable memory, at less than half of what the link does; let "
+                     "the loader "
+                     "fill pinned buffers (DataLoader(pin_memory=True), then non_blocking=True): "
+                     "pinning "
                      "each batch in the loop would cost more than it saves"
-                   : "copied to pageable memory, at less than half of what the link does; keep one pinned "
+                   : "copied to pageable memory, at less than half of what the link does; keep one "
+                     "pinned "
                      "buffer, copy into it asynchronously, and synchronise before reading it";
     }
     return NULL;
@@ -157,8 +165,8 @@ void gs_transfers_finish(struct gs_transfers *t)
     for (size_t i = 0; i < sites.n; i++) {
         work[i] = describe(t->b, &sites.list[i], link);
     }
-    report->transfers =
-        gs_list(t->b, work, sites.n, sizeof *work, more, &report->transfers_n, &report->transfers_total);
+    report->transfers = gs_list(t->b, work, sites.n, sizeof *work, more, &report->transfers_n,
+                                &report->transfers_total);
     free(work);
     free(sites.list);
     gs_map_free(&sites.index);

@@ -1,4 +1,5 @@
-/* The report as JSON: the contract of `gpuspy report --json`. Fields are only ever added. Unknown is null. */
+/* The report as JSON: the contract of `gpuspy report --json`. Fields are only ever added. Unknown
+ * is null. */
 #include "analyzer/report.h"
 
 #include <jansson.h>
@@ -45,13 +46,13 @@ static void set_bool(json_t *o, const char *key, bool value)
 }
 
 /* [make(&list[0]), …] */
-#define LIST(list, n, make)                                                                            \
-    ({                                                                                                 \
-        json_t *list_ = json_array();                                                                  \
-        for (size_t i_ = 0; i_ < (n); i_++) {                                                          \
-            json_array_append_new(list_, make(&(list)[i_]));                                           \
-        }                                                                                              \
-        list_;                                                                                         \
+#define LIST(list, n, make)                                  \
+    ({                                                       \
+        json_t *list_ = json_array();                        \
+        for (size_t i_ = 0; i_ < (n); i_++) {                \
+            json_array_append_new(list_, make(&(list)[i_])); \
+        }                                                    \
+        list_;                                               \
     })
 
 static json_t *frame_json(const struct gs_frame *f)
@@ -227,7 +228,8 @@ static json_t *number_json(double value)
     if (!isfinite(value)) {
         return json_null();
     }
-    return value == floor(value) && fabs(value) < 9e15 ? json_integer((json_int_t)value) : json_real(value);
+    return value == floor(value) && fabs(value) < 9e15 ? json_integer((json_int_t)value)
+                                                       : json_real(value);
 }
 
 static json_t *oom_json(const struct gs_oom_verdict *v)
@@ -390,7 +392,8 @@ static json_t *advice_json(const struct gs_advice *a)
 
 static json_t *budget_json(const struct gs_budget *b)
 {
-    json_t *o = json_object(), *estimate = json_object(), *measured = json_object(), *difference = json_object();
+    json_t *o = json_object(), *estimate = json_object(), *measured = json_object(),
+           *difference = json_object();
     if (b->present) {
         set(estimate, "weights_bytes", number_json(b->estimate.weights));
         set(estimate, "gradients_bytes", number_json(b->estimate.gradients));

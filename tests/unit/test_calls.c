@@ -20,7 +20,8 @@ static const struct gs_sync_site *wait_at(const struct gs_report *r, int line, c
 {
     for (size_t i = 0; i < r->syncs_n; i++) {
         const char *p = r->syncs[i].pattern;
-        if (r->syncs[i].site.line == line && (p == pattern || (p && pattern && strcmp(p, pattern) == 0))) {
+        if (r->syncs[i].site.line == line &&
+            (p == pattern || (p && pattern && strcmp(p, pattern) == 0))) {
             return &r->syncs[i];
         }
     }
@@ -48,11 +49,22 @@ static void test_item_and_cpu(void **state)
     int64_t log = syn_python(&s, train, "log", "/home/u/train.py", 20);
     for (int i = 0; i < STEPS; i++) {
         int64_t at = i * 10 * SYN_MS;
-        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_D2H, .host_memory = GS_HOSTMEM_PINNED, .async = 1,
-                                       .bytes = 4, .at = at, .blocked = 1000, .stream = 7, .stack = item});
+        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_D2H,
+                                       .host_memory = GS_HOSTMEM_PINNED,
+                                       .async = 1,
+                                       .bytes = 4,
+                                       .at = at,
+                                       .blocked = 1000,
+                                       .stream = 7,
+                                       .stack = item});
         syn_sync(&s, GS_SYNC_STREAM, at + SYN_MS, 3 * SYN_MS, 7, item);
-        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_D2H, .host_memory = GS_HOSTMEM_PAGEABLE, .async = 1,
-                                       .bytes = 4 * SYN_MIB, .at = at + 5 * SYN_MS, .blocked = SYN_MS, .stream = 7,
+        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_D2H,
+                                       .host_memory = GS_HOSTMEM_PAGEABLE,
+                                       .async = 1,
+                                       .bytes = 4 * SYN_MIB,
+                                       .at = at + 5 * SYN_MS,
+                                       .blocked = SYN_MS,
+                                       .stream = 7,
                                        .stack = log});
         syn_sync(&s, GS_SYNC_STREAM, at + 7 * SYN_MS, 1000, 7, log);
     }
@@ -76,11 +88,24 @@ static void test_a_copy_that_nothing_waits_for(void **state)
     (void)state;
     struct syn s;
     int64_t train = begin(&s);
-    syn_copy(&s, (struct syn_copy){.direction = GS_DIR_D2H, .host_memory = GS_HOSTMEM_PINNED, .async = 1,
-                                   .bytes = 8, .at = 1, .blocked = 10, .stream = 7, .stack = train});
+    syn_copy(&s, (struct syn_copy){.direction = GS_DIR_D2H,
+                                   .host_memory = GS_HOSTMEM_PINNED,
+                                   .async = 1,
+                                   .bytes = 8,
+                                   .at = 1,
+                                   .blocked = 10,
+                                   .stream = 7,
+                                   .stack = train});
     syn_sync(&s, GS_SYNC_STREAM, 100, SYN_MS, 8, train); /* another stream */
-    syn_copy(&s, (struct syn_copy){.direction = GS_DIR_D2H, .host_memory = GS_HOSTMEM_PINNED, .async = 1, .thread = 2,
-                                   .bytes = 8, .at = 200, .blocked = 10, .stream = 7, .stack = train});
+    syn_copy(&s, (struct syn_copy){.direction = GS_DIR_D2H,
+                                   .host_memory = GS_HOSTMEM_PINNED,
+                                   .async = 1,
+                                   .thread = 2,
+                                   .bytes = 8,
+                                   .at = 200,
+                                   .blocked = 10,
+                                   .stream = 7,
+                                   .stack = train});
     syn_sync(&s, GS_SYNC_STREAM, 300, SYN_MS, 7, train); /* another thread's copy */
     struct gs_report *r = syn_report(&s, NULL);
     assert_int_equal(r->syncs_n, 1);
@@ -101,13 +126,26 @@ static void test_copies_that_wait(void **state)
     int64_t tiny = syn_python(&s, train, "tiny", "/home/u/train.py", 50);
     for (int i = 0; i < STEPS; i++) {
         int64_t at = i * 10 * SYN_MS;
-        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D, .host_memory = GS_HOSTMEM_PAGEABLE, .bytes = 4 * SYN_MIB,
-                                       .at = at, .blocked = 2 * SYN_MS, .stack = upload});
-        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D, .host_memory = GS_HOSTMEM_PAGEABLE, .bytes = SYN_MIB,
-                                       .async = 1, .at = at + 3 * SYN_MS, .blocked = SYN_MS / 2, .stack = async});
+        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D,
+                                       .host_memory = GS_HOSTMEM_PAGEABLE,
+                                       .bytes = 4 * SYN_MIB,
+                                       .at = at,
+                                       .blocked = 2 * SYN_MS,
+                                       .stack = upload});
+        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D,
+                                       .host_memory = GS_HOSTMEM_PAGEABLE,
+                                       .bytes = SYN_MIB,
+                                       .async = 1,
+                                       .at = at + 3 * SYN_MS,
+                                       .blocked = SYN_MS / 2,
+                                       .stack = async});
         for (int j = 0; j < 2; j++) {
-            syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D, .host_memory = GS_HOSTMEM_PAGEABLE, .bytes = 512,
-                                           .at = at + (4 + j) * SYN_MS, .blocked = 1000, .stack = tiny});
+            syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D,
+                                           .host_memory = GS_HOSTMEM_PAGEABLE,
+                                           .bytes = 512,
+                                           .at = at + (4 + j) * SYN_MS,
+                                           .blocked = 1000,
+                                           .stack = tiny});
         }
     }
     struct gs_report *r = syn_report(&s, NULL);
@@ -133,14 +171,27 @@ static void test_what_is_left_alone(void **state)
     int64_t pinned = syn_python(&s, train, "pinned", "/home/u/train.py", 70);
     int64_t inside = syn_python(&s, train, "inside", "/home/u/train.py", 80);
     for (int i = 0; i < 50; i++) { /* weights, in the first tenth */
-        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D, .host_memory = GS_HOSTMEM_PAGEABLE,
-                                       .bytes = 16 * SYN_MIB, .at = i * SYN_MS, .blocked = SYN_MS * 9 / 10, .stack = load});
+        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D,
+                                       .host_memory = GS_HOSTMEM_PAGEABLE,
+                                       .bytes = 16 * SYN_MIB,
+                                       .at = i * SYN_MS,
+                                       .blocked = SYN_MS * 9 / 10,
+                                       .stack = load});
     }
     for (int i = 0; i < STEPS; i++) {
-        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D, .host_memory = GS_HOSTMEM_PINNED, .bytes = 4 * SYN_MIB,
-                                       .async = 1, .at = i * 10 * SYN_MS, .blocked = 5000, .stack = pinned});
-        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_D2D, .bytes = 4096, .async = 1, .at = i * 10 * SYN_MS,
-                                       .blocked = 5000, .stack = inside});
+        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D,
+                                       .host_memory = GS_HOSTMEM_PINNED,
+                                       .bytes = 4 * SYN_MIB,
+                                       .async = 1,
+                                       .at = i * 10 * SYN_MS,
+                                       .blocked = 5000,
+                                       .stack = pinned});
+        syn_copy(&s, (struct syn_copy){.direction = GS_DIR_D2D,
+                                       .bytes = 4096,
+                                       .async = 1,
+                                       .at = i * 10 * SYN_MS,
+                                       .blocked = 5000,
+                                       .stack = inside});
     }
     struct gs_report *r = syn_report(&s, NULL);
     assert_null(transfer_at(r, 60)->advice);

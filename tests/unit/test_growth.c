@@ -27,7 +27,9 @@ static struct gs_report *grown(struct syn *s, size_t n)
 
 static void keep(struct syn *s, int64_t stack, int step, int64_t bytes, int64_t life)
 {
-    syn_alloc(s, (struct syn_alloc){.bytes = bytes, .at = (int64_t)step * 10 * SYN_MS + SYN_MS, .life = life,
+    syn_alloc(s, (struct syn_alloc){.bytes = bytes,
+                                    .at = (int64_t)step * 10 * SYN_MS + SYN_MS,
+                                    .life = life,
                                     .stack = stack});
 }
 
@@ -93,12 +95,15 @@ static void test_what_does_not_grow(void **state)
     }
     for (int i = 0; i < STEPS; i++) {
         int64_t next_clear = 160 - i % 160;
-        keep(&s, saw, i, 10000, next_clear * 10 * SYN_MS); /* a cache that is emptied now and then */
-        keep(&s, cache, i, 10000, 640 * SYN_MS);           /* a window that moves */
+        keep(&s, saw, i, 10000,
+             next_clear * 10 * SYN_MS);          /* a cache that is emptied now and then */
+        keep(&s, cache, i, 10000, 640 * SYN_MS); /* a window that moves */
     }
-    syn_sql(&s, "CREATE TEMP TABLE t AS SELECT kind, address, bytes, alloc_ns, life_ns, alloc_stack_id FROM "
-                "allocation ORDER BY alloc_ns; DELETE FROM allocation; INSERT INTO "
-                "allocation(kind, address, bytes, alloc_ns, life_ns, alloc_stack_id) SELECT * FROM t");
+    syn_sql(&s,
+            "CREATE TEMP TABLE t AS SELECT kind, address, bytes, alloc_ns, life_ns, alloc_stack_id "
+            "FROM "
+            "allocation ORDER BY alloc_ns; DELETE FROM allocation; INSERT INTO "
+            "allocation(kind, address, bytes, alloc_ns, life_ns, alloc_stack_id) SELECT * FROM t");
     struct gs_report *r = grown(&s, 0);
     syn_close(r);
     syn_end(&s);
@@ -129,10 +134,16 @@ static void test_churn(void **state)
     int64_t train = begin(&s), pool = syn_python(&s, 0, "pool", "/home/u/train.py", 41);
     for (int i = 0; i < STEPS; i++) {
         keep(&s, train, i, 4096, 2 * SYN_MS);
-        syn_alloc(&s, (struct syn_alloc){.space = GS_SPACE_POOL, .bytes = 1, .at = i * 10 * SYN_MS + 2 * SYN_MS,
-                                         .life = 5, .stack = pool});
-        syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = 1, .at = i * 10 * SYN_MS + 2 * SYN_MS,
-                                         .life = 5, .stack = pool});
+        syn_alloc(&s, (struct syn_alloc){.space = GS_SPACE_POOL,
+                                         .bytes = 1,
+                                         .at = i * 10 * SYN_MS + 2 * SYN_MS,
+                                         .life = 5,
+                                         .stack = pool});
+        syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,
+                                         .bytes = 1,
+                                         .at = i * 10 * SYN_MS + 2 * SYN_MS,
+                                         .life = 5,
+                                         .stack = pool});
     }
     struct gs_report *r = grown(&s, 0);
     assert_int_equal(r->churn_n, 1);
@@ -148,9 +159,12 @@ static void test_segments_are_no_leak_under_pytorch(void **state)
     (void)state;
     struct syn s;
     int64_t train = begin(&s);
-    syn_alloc(&s, (struct syn_alloc){.bytes = 20 * SYN_MIB, .at = 1, .life = SYN_LIVE, .stack = train});
-    syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = SYN_MIB, .at = 2, .life = SYN_LIVE,
-                                     .stack = train});
+    syn_alloc(&s,
+              (struct syn_alloc){.bytes = 20 * SYN_MIB, .at = 1, .life = SYN_LIVE, .stack = train});
+    syn_alloc(
+        &s,
+        (struct syn_alloc){
+            .layer = GS_LAYER_TENSOR, .bytes = SYN_MIB, .at = 2, .life = SYN_LIVE, .stack = train});
     struct gs_report *r = grown(&s, 0);
     assert_int_equal(r->leaks_n, 1);
     assert_int_equal(r->leaks[0].layer, GS_SERIES_TENSOR);

@@ -8,7 +8,7 @@
 
 enum { STEPS = 200 };
 
-struct shape { /* a training loop on a device of 16 GiB */
+struct shape {                          /* a training loop on a device of 16 GiB */
     int64_t weights, activations, kept; /* bytes; kept: a step, never freed */
     int layer;
 };
@@ -26,15 +26,25 @@ static void train(struct syn *s, struct shape shape)
     int64_t load = syn_python(s, main, "Model.__init__", "/home/u/model.py", 5);
     int64_t forward = syn_python(s, main, "forward", "/home/u/model.py", 20);
     int64_t keep = syn_python(s, main, "step", "/home/u/train.py", 33);
-    syn_alloc(s, (struct syn_alloc){.layer = shape.layer, .address = 1 << 20, .bytes = shape.weights, .at = 1,
-                                    .life = SYN_LIVE, .stack = load});
+    syn_alloc(s, (struct syn_alloc){.layer = shape.layer,
+                                    .address = 1 << 20,
+                                    .bytes = shape.weights,
+                                    .at = 1,
+                                    .life = SYN_LIVE,
+                                    .stack = load});
     for (int i = 0; i < STEPS; i++) {
         int64_t at = 10 * SYN_MS * i + SYN_MS;
-        syn_alloc(s, (struct syn_alloc){.layer = shape.layer, .bytes = shape.activations, .at = at,
-                                        .life = 8 * SYN_MS, .stack = forward});
+        syn_alloc(s, (struct syn_alloc){.layer = shape.layer,
+                                        .bytes = shape.activations,
+                                        .at = at,
+                                        .life = 8 * SYN_MS,
+                                        .stack = forward});
         if (shape.kept) {
-            syn_alloc(s, (struct syn_alloc){.layer = shape.layer, .bytes = shape.kept, .at = at + SYN_MS,
-                                            .life = SYN_LIVE, .stack = keep});
+            syn_alloc(s, (struct syn_alloc){.layer = shape.layer,
+                                            .bytes = shape.kept,
+                                            .at = at + SYN_MS,
+                                            .life = SYN_LIVE,
+                                            .stack = keep});
         }
     }
 }
@@ -52,7 +62,8 @@ static struct gs_report *report_of(struct syn *s, enum gs_cause cause)
     return r;
 }
 
-static struct gs_report *judge(struct syn *s, struct shape shape, struct syn_oom oom, enum gs_cause cause)
+static struct gs_report *judge(struct syn *s, struct shape shape, struct syn_oom oom,
+                               enum gs_cause cause)
 {
     syn_start(s);
     train(s, shape);
@@ -74,8 +85,8 @@ static void test_leak(void **state)
     (void)state;
     struct syn s;
     struct shape shape = {.weights = 2 * SYN_GIB, .activations = SYN_GIB, .kept = 64 * SYN_MIB};
-    struct gs_report *r = judge(&s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 10 * SYN_MIB},
-                                GS_CAUSE_LEAK);
+    struct gs_report *r = judge(
+        &s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 10 * SYN_MIB}, GS_CAUSE_LEAK);
     assert_non_null(strstr(r->ooms[0].verdict, "train.py:33"));
     assert_int_equal(r->growth_n, 1);
     assert_int_equal(r->growth[0].steps, STEPS);
@@ -96,7 +107,10 @@ static void test_a_list_emptied_by_the_tear_down_leaked_all_the_same(void **stat
     train(&s, shape);
     syn_sql(&s, "UPDATE allocation SET life_ns = %lld - alloc_ns WHERE life_ns IS NULL",
             (long long)(end_of() + 100 * SYN_MS));
-    syn_oom(&s, (struct syn_oom){.requested = SYN_GIB, .free = SYN_MIB, .total = 16 * SYN_GIB, .fatal = 1,
+    syn_oom(&s, (struct syn_oom){.requested = SYN_GIB,
+                                 .free = SYN_MIB,
+                                 .total = 16 * SYN_GIB,
+                                 .fatal = 1,
                                  .at = end_of()});
     struct gs_report *r = report_of(&s, GS_CAUSE_LEAK);
     assert_int_equal(r->growth[0].steps, STEPS);
@@ -108,8 +122,8 @@ static void test_capacity(void **state)
     (void)state;
     struct syn s;
     struct shape shape = {.weights = 12 * SYN_GIB, .activations = 3 * SYN_GIB};
-    struct gs_report *r = judge(&s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 10 * SYN_MIB},
-                                GS_CAUSE_CAPACITY);
+    struct gs_report *r = judge(
+        &s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 10 * SYN_MIB}, GS_CAUSE_CAPACITY);
     assert_int_equal(r->growth_n, 0);
     assert_non_null(strstr(r->ooms[0].verdict, "model.py:5"));
     finish(&s, r);
@@ -122,11 +136,17 @@ static void test_loading_is_no_leak(void **state)
     syn_start(&s);
     syn_process(&s, "r", 7, 300 * SYN_MS, 0);
     int64_t main = syn_python(&s, 0, "<module>", "/home/u/train.py", 50);
-    int64_t apply = syn_python(&s, main, "Module._apply", "/x/site-packages/torch/nn/modules/module.py", 900);
+    int64_t apply =
+        syn_python(&s, main, "Module._apply", "/x/site-packages/torch/nn/modules/module.py", 900);
     for (int i = 0; i < 290; i++) {
-        syn_alloc(&s, (struct syn_alloc){.bytes = 50 * SYN_MIB, .at = i * SYN_MS, .life = SYN_LIVE, .stack = apply});
+        syn_alloc(&s,
+                  (struct syn_alloc){
+                      .bytes = 50 * SYN_MIB, .at = i * SYN_MS, .life = SYN_LIVE, .stack = apply});
     }
-    syn_oom(&s, (struct syn_oom){.requested = 50 * SYN_MIB, .free = SYN_MIB, .total = 16 * SYN_GIB, .fatal = 1,
+    syn_oom(&s, (struct syn_oom){.requested = 50 * SYN_MIB,
+                                 .free = SYN_MIB,
+                                 .total = 16 * SYN_GIB,
+                                 .fatal = 1,
                                  .at = 291 * SYN_MS});
     finish(&s, report_of(&s, GS_CAUSE_CAPACITY));
 }
@@ -136,13 +156,20 @@ static void forward_passes(struct syn *s, int64_t temporary)
     syn_start(s);
     syn_process(s, "r", 7, 300 * SYN_MS, 0);
     int64_t main = syn_python(s, 0, "<module>", "/home/u/train.py", 50);
-    int64_t call = syn_python(s, main, "Module._call_impl", "/x/site-packages/torch/nn/modules/module.py", 900);
+    int64_t call = syn_python(s, main, "Module._call_impl",
+                              "/x/site-packages/torch/nn/modules/module.py", 900);
     int64_t forward = syn_python(s, call, "Block.forward", "/home/u/model.py", 9);
     for (int i = 0; i < 290; i++) {
-        syn_alloc(s, (struct syn_alloc){.bytes = 50 * SYN_MIB, .at = i * SYN_MS, .life = SYN_LIVE, .stack = forward});
-        syn_alloc(s, (struct syn_alloc){.bytes = temporary, .at = i * SYN_MS + 5, .life = 9, .stack = call});
+        syn_alloc(s,
+                  (struct syn_alloc){
+                      .bytes = 50 * SYN_MIB, .at = i * SYN_MS, .life = SYN_LIVE, .stack = forward});
+        syn_alloc(s, (struct syn_alloc){
+                         .bytes = temporary, .at = i * SYN_MS + 5, .life = 9, .stack = call});
     }
-    syn_oom(s, (struct syn_oom){.requested = 50 * SYN_MIB, .free = SYN_MIB, .total = 15 * SYN_GIB, .fatal = 1,
+    syn_oom(s, (struct syn_oom){.requested = 50 * SYN_MIB,
+                                .free = SYN_MIB,
+                                .total = 15 * SYN_GIB,
+                                .fatal = 1,
                                 .at = 291 * SYN_MS});
 }
 
@@ -179,8 +206,9 @@ static void test_other_process_holds_it(void **state)
     (void)state;
     struct syn s;
     struct shape shape = {.weights = SYN_GIB, .activations = SYN_GIB};
-    struct gs_report *r = judge(&s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 100 * SYN_MIB},
-                                GS_CAUSE_OTHER_PROCESS);
+    struct gs_report *r =
+        judge(&s, shape, (struct syn_oom){.requested = SYN_GIB, .free = 100 * SYN_MIB},
+              GS_CAUSE_OTHER_PROCESS);
     finish(&s, r);
 }
 
@@ -190,8 +218,11 @@ static void test_allocator_cap(void **state)
     struct syn s;
     struct shape shape = {.weights = SYN_GIB, .activations = SYN_GIB, .layer = GS_LAYER_TENSOR};
     finish(&s, judge(&s, shape,
-                     (struct syn_oom){.layer = GS_LAYER_TENSOR, .requested = SYN_GIB, .free = 9 * SYN_GIB,
-                                      .allocated = 2 * SYN_GIB, .reserved = 2 * SYN_GIB},
+                     (struct syn_oom){.layer = GS_LAYER_TENSOR,
+                                      .requested = SYN_GIB,
+                                      .free = 9 * SYN_GIB,
+                                      .allocated = 2 * SYN_GIB,
+                                      .reserved = 2 * SYN_GIB},
                      GS_CAUSE_ALLOCATOR_CAP));
 }
 
@@ -200,8 +231,10 @@ static void test_pinned_host(void **state)
     (void)state;
     struct syn s;
     struct shape shape = {.weights = SYN_GIB, .activations = SYN_GIB};
-    finish(&s, judge(&s, shape, (struct syn_oom){.space = GS_SPACE_PINNED, .requested = 4 * SYN_GIB, .free = -1},
-                     GS_CAUSE_PINNED_HOST));
+    finish(&s,
+           judge(&s, shape,
+                 (struct syn_oom){.space = GS_SPACE_PINNED, .requested = 4 * SYN_GIB, .free = -1},
+                 GS_CAUSE_PINNED_HOST));
 }
 
 static void test_preallocation(void **state)
@@ -212,14 +245,18 @@ static void test_preallocation(void **state)
     syn_process(&s, "r", 7, 100 * SYN_MS, 1);
     int64_t main = syn_python(&s, 0, "<module>", "/home/u/train.py", 50);
     int64_t xla = syn_native(&s, main, "/x/site-packages/jaxlib/xla_extension.so", 4096);
-    syn_alloc(&s, (struct syn_alloc){.bytes = 12 * SYN_GIB, .at = 1, .life = SYN_LIVE, .stack = xla});
-    syn_oom(&s, (struct syn_oom){.requested = 4 * SYN_GIB, .free = 3 * SYN_GIB, .total = 16 * SYN_GIB, .fatal = 1,
+    syn_alloc(&s,
+              (struct syn_alloc){.bytes = 12 * SYN_GIB, .at = 1, .life = SYN_LIVE, .stack = xla});
+    syn_oom(&s, (struct syn_oom){.requested = 4 * SYN_GIB,
+                                 .free = 3 * SYN_GIB,
+                                 .total = 16 * SYN_GIB,
+                                 .fatal = 1,
                                  .at = 50 * SYN_MS});
     finish(&s, report_of(&s, GS_CAUSE_PREALLOCATION));
 }
 
-/* PyTorch: two refusals of the segment, then its own report of the block: one OOM. Its segments have holes
- * enough in sum, and none large enough. */
+/* PyTorch: two refusals of the segment, then its own report of the block: one OOM. Its segments
+ * have holes enough in sum, and none large enough. */
 static void test_one_oom_of_three_rows_and_its_holes(void **state)
 {
     (void)state;
@@ -230,19 +267,35 @@ static void test_one_oom_of_three_rows_and_its_holes(void **state)
     int64_t segment = 1000 * SYN_MIB;
     for (int i = 0; i < 15; i++) {
         int64_t base = (int64_t)(i + 1) << 32;
-        syn_alloc(&s, (struct syn_alloc){.address = base, .bytes = segment, .at = 2 * i + 1, .life = SYN_LIVE, .stack = f});
+        syn_alloc(
+            &s,
+            (struct syn_alloc){
+                .address = base, .bytes = segment, .at = 2 * i + 1, .life = SYN_LIVE, .stack = f});
         for (int j = 0; j < 10; j += 2) { /* every other 100 MiB */
-            syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .address = base + j * (segment / 10),
-                                             .bytes = segment / 10, .at = 2 * i + 2, .life = SYN_LIVE, .stack = f});
+            syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,
+                                             .address = base + j * (segment / 10),
+                                             .bytes = segment / 10,
+                                             .at = 2 * i + 2,
+                                             .life = SYN_LIVE,
+                                             .stack = f});
         }
     }
     syn_reserved(&s, 32, 15 * segment);
     for (int i = 0; i < 2; i++) {
-        syn_oom(&s, (struct syn_oom){.requested = 302 * SYN_MIB, .free = 50 * SYN_MIB, .total = 16 * SYN_GIB,
-                                     .fatal = 1, .at = 40 + i});
+        syn_oom(&s, (struct syn_oom){.requested = 302 * SYN_MIB,
+                                     .free = 50 * SYN_MIB,
+                                     .total = 16 * SYN_GIB,
+                                     .fatal = 1,
+                                     .at = 40 + i});
     }
-    syn_oom(&s, (struct syn_oom){.layer = GS_LAYER_TENSOR, .requested = 300 * SYN_MIB, .free = -1, .fatal = 1,
-                                 .allocated = 15 * segment / 2, .reserved = 15 * segment, .at = 42, .stack = f});
+    syn_oom(&s, (struct syn_oom){.layer = GS_LAYER_TENSOR,
+                                 .requested = 300 * SYN_MIB,
+                                 .free = -1,
+                                 .fatal = 1,
+                                 .allocated = 15 * segment / 2,
+                                 .reserved = 15 * segment,
+                                 .at = 42,
+                                 .stack = f});
     struct gs_report *r = report_of(&s, GS_CAUSE_FRAGMENTATION);
     const struct gs_oom_verdict *v = &r->ooms[0];
     assert_int_equal(v->failures, 3);
@@ -264,7 +317,8 @@ static void test_a_retry_is_not_fatal(void **state)
     struct syn s;
     syn_start(&s);
     train(&s, (struct shape){.weights = 12 * SYN_GIB, .activations = SYN_GIB});
-    syn_oom(&s, (struct syn_oom){.requested = SYN_GIB, .free = 1, .total = 16 * SYN_GIB, .at = 100 * SYN_MS});
+    syn_oom(&s, (struct syn_oom){
+                    .requested = SYN_GIB, .free = 1, .total = 16 * SYN_GIB, .at = 100 * SYN_MS});
     struct gs_report *r = syn_report(&s, NULL);
     assert_int_equal(r->retries_n, 1);
     assert_int_equal(r->retries[0].requested_bytes, SYN_GIB);
@@ -280,7 +334,10 @@ static void test_the_fatal_one_comes_first(void **state)
     syn_start(&s);
     train(&s, (struct shape){.weights = 12 * SYN_GIB, .activations = SYN_GIB});
     for (int i = 0; i < 300; i++) {
-        syn_oom(&s, (struct syn_oom){.requested = SYN_GIB + i, .free = 1, .total = 16 * SYN_GIB, .at = i * SYN_MS,
+        syn_oom(&s, (struct syn_oom){.requested = SYN_GIB + i,
+                                     .free = 1,
+                                     .total = 16 * SYN_GIB,
+                                     .at = i * SYN_MS,
                                      .fatal = i == 222});
     }
     struct gs_options defaults = {0};

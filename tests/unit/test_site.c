@@ -21,7 +21,12 @@ static void test_library_files(void **state)
         "<frozen importlib._bootstrap>",
     };
     static const char *const own[] = {
-        "/home/u/train.py", "train.py", "<stdin>", "<string>", "/home/u/torch/train.py", "/home/u/lib/python_tools/a.py",
+        "/home/u/train.py",
+        "train.py",
+        "<stdin>",
+        "<string>",
+        "/home/u/torch/train.py",
+        "/home/u/lib/python_tools/a.py",
         "/tmp/ipykernel_12/3456.py",
     };
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
@@ -114,7 +119,8 @@ static void test_callers_of_a_helper_are_told_apart(void **state)
             int64_t at = syn_python(&s, 0, "main", "/home/u/train.py", 90 + twice);
             at = syn_python(&s, at, "model", "/home/u/model.py", line);
             at = syn_python(&s, at, "buffer", "/home/u/helper.py", 7);
-            syn_alloc(&s, (struct syn_alloc){.bytes = 10 * line, .at = line, .life = SYN_LIVE, .stack = at});
+            syn_alloc(&s, (struct syn_alloc){
+                              .bytes = 10 * line, .at = line, .life = SYN_LIVE, .stack = at});
         }
     }
     struct gs_report *r = syn_report(&s, NULL);
@@ -132,11 +138,14 @@ static void test_holes(void **state)
 {
     (void)state;
     enum { M = 1 << 20 };
-    struct gs_range segments[] = {{0x40000000, 20 * M}, {0x10000000, 20 * M}, {0x70000000, 4 * M}, {0x90000000, 3 * M}};
-    struct gs_range blocks[] = {{0x10000000 + 5 * M, 5 * M}, {0x10000000, 2 * M}, {0x40000000, 20 * M}, {0x1000, M}};
+    struct gs_range segments[] = {
+        {0x40000000, 20 * M}, {0x10000000, 20 * M}, {0x70000000, 4 * M}, {0x90000000, 3 * M}};
+    struct gs_range blocks[] = {
+        {0x10000000 + 5 * M, 5 * M}, {0x10000000, 2 * M}, {0x40000000, 20 * M}, {0x1000, M}};
     struct gs_heap_map m = gs_heap_map_of(segments, 4, blocks, 4, 44 * M);
     assert_int_equal(m.segments, 3);
-    assert_int_equal(m.segment_bytes, 44 * M); /* with the empty one of 4 MiB: the total has room for it */
+    assert_int_equal(m.segment_bytes,
+                     44 * M); /* with the empty one of 4 MiB: the total has room for it */
     assert_int_equal(m.block_bytes, 27 * M);
     assert_int_equal(m.free_bytes, 17 * M);
     assert_int_equal(m.largest_free_bytes, 10 * M);
