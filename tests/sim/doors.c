@@ -11,9 +11,11 @@ typedef void *(*symbol)(void *, const char *);
 
 static proc_address real;
 
-static int ask(const char *hop, const char *name, void **function, int version, uint64_t flags, int *status)
+static int ask(const char *hop, const char *name, void **function, int version, uint64_t flags,
+               int *status)
 {
-    fprintf(stderr, "%s %s@%d flags=%d%s\n", hop, name, version, (int)flags, status != NULL ? " status" : "");
+    fprintf(stderr, "%s %s@%d flags=%d%s\n", hop, name, version, (int)flags,
+            status != NULL ? " status" : "");
     return real(name, function, version, flags, status);
 }
 

@@ -18,7 +18,8 @@
 #define GIB ((size_t)1 << 30)
 #define MICROSECOND ((int64_t)1000)
 
-static inline void check_equal(const char *file, int line, const char *text, long long is, long long should)
+static inline void check_equal(const char *file, int line, const char *text, long long is,
+                               long long should)
 {
     if (is == should)
         return;
@@ -27,12 +28,14 @@ static inline void check_equal(const char *file, int line, const char *text, lon
 }
 
 /* In a scenario, instead of cmocka's asserts, which would return into the parent's test. */
-#define CHECK_EQ(is, should) check_equal(__FILE__, __LINE__, #is, (long long)(is), (long long)(should))
+#define CHECK_EQ(is, should) \
+    check_equal(__FILE__, __LINE__, #is, (long long)(is), (long long)(should))
 #define CHECK(condition) CHECK_EQ(!!(condition), 1)
 #define OK(call) CHECK_EQ(call, 0)
 
 /* `variables`: "NAME=value" strings, then NULL. */
-static inline void scenario_at(const char *file, int line, void (*run)(void), const char *const *variables)
+static inline void scenario_at(const char *file, int line, void (*run)(void),
+                               const char *const *variables)
 {
     fflush(NULL);
     pid_t child = fork();

@@ -10,13 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define OK(call)                                                                            \
-    do {                                                                                    \
-        cudaError_t error = (call);                                                         \
-        if (error != cudaSuccess) {                                                         \
-            fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error));                  \
-            return 1;                                                                       \
-        }                                                                                   \
+#define OK(call)                                                           \
+    do {                                                                   \
+        cudaError_t error = (call);                                        \
+        if (error != cudaSuccess) {                                        \
+            fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error)); \
+            return 1;                                                      \
+        }                                                                  \
     } while (0)
 
 /* Room for the device properties of every version of the struct. */

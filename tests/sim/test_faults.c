@@ -167,11 +167,25 @@ static void complains(void)
 static void test_malformed(void **state)
 {
     static const char *const bad[] = {
-        "SIMCUDA_MEMORY=lots", "SIMCUDA_MEMORY=", "SIMCUDA_MEMORY=-1", "SIMCUDA_MEMORY=1 parsec",
-        "SIMCUDA_CONTEXT=nan", "SIMCUDA_DEVICES=99", "SIMCUDA_DEVICES=1x", "SIMCUDA_PCIE=0", "SIMCUDA_HBM=fast",
-        "SIMCUDA_CLOCK=sundial", "SIMCUDA_DRIVER=new", "SIMCUDA_OTHER=1GiB@", "SIMCUDA_KERNEL_US=-3",
-        "SIMCUDA_FAIL=cudaMalloc", "SIMCUDA_FAIL=cudaMalloc:x", "SIMCUDA_FAIL=cudaMalloc:2@0",
-        "SIMCUDA_FAIL=cudaMaloc:2", "SIMCUDA_FAIL=cuMemAllok:2", "SIMCUDA_LOG=/no/such/folder/log",
+        "SIMCUDA_MEMORY=lots",
+        "SIMCUDA_MEMORY=",
+        "SIMCUDA_MEMORY=-1",
+        "SIMCUDA_MEMORY=1 parsec",
+        "SIMCUDA_CONTEXT=nan",
+        "SIMCUDA_DEVICES=99",
+        "SIMCUDA_DEVICES=1x",
+        "SIMCUDA_PCIE=0",
+        "SIMCUDA_HBM=fast",
+        "SIMCUDA_CLOCK=sundial",
+        "SIMCUDA_DRIVER=new",
+        "SIMCUDA_OTHER=1GiB@",
+        "SIMCUDA_KERNEL_US=-3",
+        "SIMCUDA_FAIL=cudaMalloc",
+        "SIMCUDA_FAIL=cudaMalloc:x",
+        "SIMCUDA_FAIL=cudaMalloc:2@0",
+        "SIMCUDA_FAIL=cudaMaloc:2",
+        "SIMCUDA_FAIL=cuMemAllok:2",
+        "SIMCUDA_LOG=/no/such/folder/log",
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char name[32];
@@ -205,12 +219,9 @@ static void test_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_injected),
-        cmocka_unit_test(test_sticky),
-        cmocka_unit_test(test_old_driver_version),
-        cmocka_unit_test(test_fork),
-        cmocka_unit_test(test_malformed),
-        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_injected),           cmocka_unit_test(test_sticky),
+        cmocka_unit_test(test_old_driver_version), cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_malformed),          cmocka_unit_test(test_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

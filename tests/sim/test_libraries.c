@@ -24,12 +24,13 @@ static int run(const char *environment, const char *folder, const char *program)
 {
     char command[16384], here[4096];
     snprintf(here, sizeof here, "%s", beside_test(""));
-    snprintf(command, sizeof command, "%s LD_LIBRARY_PATH=%s../../sim%s:%s../../sim %s%s 2>&1", environment, here,
-             folder, here, here, program);
+    snprintf(command, sizeof command, "%s LD_LIBRARY_PATH=%s../../sim%s:%s../../sim %s%s 2>&1",
+             environment, here, folder, here, here, program);
     return shell(command, output, sizeof output);
 }
 
-static void expect(const char *program, const char *environment, const char *folder, const char *line)
+static void expect(const char *program, const char *environment, const char *folder,
+                   const char *line)
 {
     int status = run(environment, folder, program);
     if (status != 0 || strstr(output, line) == NULL)
@@ -38,7 +39,7 @@ static void expect(const char *program, const char *environment, const char *fol
     assert_non_null(strstr(output, line));
 }
 
-/* ------------------------------------------------------------------ sonames, versions, the archive */
+/* ------------------------------------------------ sonames, versions, the archive */
 
 static void test_programs(void **state)
 {
@@ -74,7 +75,8 @@ static void three_runtimes(void)
         CHECK(dlvsym(library, "cudaMalloc", names[i]) != NULL);
         CHECK(dlvsym(library, "cudaMalloc", names[(i + 1) % 3]) == NULL);
         CHECK(dlsym(library, "sim_config") == NULL);
-        __typeof__(&cudaRuntimeGetVersion) get = (__typeof__(get))dlsym(library, "cudaRuntimeGetVersion");
+        __typeof__(&cudaRuntimeGetVersion) get =
+            (__typeof__(get))dlsym(library, "cudaRuntimeGetVersion");
         __typeof__(&cudaMalloc) allocate = (__typeof__(allocate))dlsym(library, "cudaMalloc");
         __typeof__(&cudaMemGetInfo) info = (__typeof__(info))dlsym(library, "cudaMemGetInfo");
         OK(get(&version));
@@ -187,7 +189,8 @@ static void nvml(void)
     memory_v2.version = 1;
     CHECK_EQ(nvmlDeviceGetMemoryInfo_v2(device, &memory_v2), NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     count = 0;
-    CHECK_EQ(nvmlDeviceGetComputeRunningProcesses_v3(device, &count, NULL), NVML_ERROR_INSUFFICIENT_SIZE);
+    CHECK_EQ(nvmlDeviceGetComputeRunningProcesses_v3(device, &count, NULL),
+             NVML_ERROR_INSUFFICIENT_SIZE);
     CHECK_EQ(count, 2);
     count = 4;
     OK(nvmlDeviceGetComputeRunningProcesses_v3(device, &count, processes));
@@ -203,8 +206,8 @@ static void nvml(void)
 
 static void test_nvml(void **state)
 {
-    scenario(nvml, "SIMCUDA_DEVICES=2", "SIMCUDA_MEMORY=2GiB", "SIMCUDA_CONTEXT=10MiB", "SIMCUDA_OTHER=1GiB@4242",
-             NULL);
+    scenario(nvml, "SIMCUDA_DEVICES=2", "SIMCUDA_MEMORY=2GiB", "SIMCUDA_CONTEXT=10MiB",
+             "SIMCUDA_OTHER=1GiB@4242", NULL);
 }
 
 static void test_ctypes(void **state)
@@ -218,8 +221,10 @@ static void test_ctypes(void **state)
         "p = ctypes.c_void_p()\n"
         "size = ctypes.c_size_t(100)\n"
         "assert cuda.cudaMalloc(ctypes.byref(p), size) == 0 and p.value\n"
-        "there, back = ctypes.create_string_buffer(b\"ctypes\", 100), ctypes.create_string_buffer(100)\n"
-        "assert cuda.cudaMemcpy(p, there, size, 1) == 0 and cuda.cudaMemcpy(back, p, size, 2) == 0\n"
+        "there, back = ctypes.create_string_buffer(b\"ctypes\", 100), "
+        "ctypes.create_string_buffer(100)\n"
+        "assert cuda.cudaMemcpy(p, there, size, 1) == 0 and cuda.cudaMemcpy(back, p, size, 2) == "
+        "0\n"
         "assert back.value == b\"ctypes\"\n"
         "assert cuda.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(1 << 50)) == 2\n"
         "cuda.cudaGetErrorString.restype = ctypes.c_char_p\n"
@@ -265,14 +270,10 @@ static void test_toolkit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_programs),
-        cmocka_unit_test(test_no_driver),
-        cmocka_unit_test(test_three_runtimes),
-        cmocka_unit_test(test_door_sequence),
-        cmocka_unit_test(test_old_driver),
-        cmocka_unit_test(test_nvml),
-        cmocka_unit_test(test_ctypes),
-        cmocka_unit_test(test_log),
+        cmocka_unit_test(test_programs),       cmocka_unit_test(test_no_driver),
+        cmocka_unit_test(test_three_runtimes), cmocka_unit_test(test_door_sequence),
+        cmocka_unit_test(test_old_driver),     cmocka_unit_test(test_nvml),
+        cmocka_unit_test(test_ctypes),         cmocka_unit_test(test_log),
         cmocka_unit_test(test_toolkit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,7 +87,8 @@ static void out_of_memory(void)
 
 static void test_out_of_memory(void **state)
 {
-    scenario(out_of_memory, "SIMCUDA_MEMORY=100MiB", "SIMCUDA_CONTEXT=10MiB", "SIMCUDA_OTHER=30MiB", NULL);
+    scenario(out_of_memory, "SIMCUDA_MEMORY=100MiB", "SIMCUDA_CONTEXT=10MiB", "SIMCUDA_OTHER=30MiB",
+             NULL);
 }
 
 static void no_room_for_context(void)
@@ -209,7 +210,8 @@ static void data_move(void)
     OK(cudaMemcpy(back, b, sizeof back, cudaMemcpyDefault));
     for (size_t i = 0; i < sizeof source; i++)
         CHECK_EQ(back[i], i >= 10 && i < 30 ? 0xab : source[i]);
-    CHECK_EQ(cudaMemcpy(a, source, sizeof source + 1, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
+    CHECK_EQ(cudaMemcpy(a, source, sizeof source + 1, cudaMemcpyHostToDevice),
+             cudaErrorInvalidValue);
     CHECK_EQ(cudaMemcpy(source, back, 1, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
     CHECK_EQ(cudaMemcpy(back, source, 1, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
     CHECK_EQ(cudaMemcpy(a, source, 1, (enum cudaMemcpyKind)9), cudaErrorInvalidMemcpyDirection);
@@ -236,7 +238,8 @@ static void pitched(void)
     OK(memcmp(back[0], "ddddddddd-", 10));
     OK(memcmp(back[1], "hhhhhhhdd-", 10));
     OK(memcmp(back[3], "ddddddddd-", 10));
-    CHECK_EQ(cudaMemcpy2D(back, 8, device, pitch, 9, 4, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
+    CHECK_EQ(cudaMemcpy2D(back, 8, device, pitch, 9, 4, cudaMemcpyDeviceToHost),
+             cudaErrorInvalidValue);
 }
 
 static void test_pitched(void **state)
@@ -391,7 +394,8 @@ static void pool_reserve_yields(void)
 
 static void test_pool_reserve_yields(void **state)
 {
-    scenario(pool_reserve_yields, "SIMCUDA_MEMORY=100MiB", "SIMCUDA_CONTEXT=0", "SIMCUDA_CLOCK=virtual", NULL);
+    scenario(pool_reserve_yields, "SIMCUDA_MEMORY=100MiB", "SIMCUDA_CONTEXT=0",
+             "SIMCUDA_CLOCK=virtual", NULL);
 }
 
 static void own_pool(void)

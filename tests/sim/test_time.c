@@ -58,7 +58,8 @@ static void synchronous_copies(void)
     CHECK_EQ(TIME_OF(cudaMemset(pinned, 0, MEGABYTE)), SET_MS); /* host memory: it waits */
     /* A small pageable one waits for the stream, then returns when its source has been staged. */
     OK(simcudaLaunchBusy(NULL, 700));
-    CHECK_EQ(TIME_OF(cudaMemcpy(device, pageable, 1000, cudaMemcpyHostToDevice)), 700 * MICROSECOND);
+    CHECK_EQ(TIME_OF(cudaMemcpy(device, pageable, 1000, cudaMemcpyHostToDevice)),
+             700 * MICROSECOND);
     CHECK_EQ(TIME_OF(cudaDeviceSynchronize()), 4 * MICROSECOND + 2 * MICROSECOND);
 }
 
@@ -75,11 +76,14 @@ static void asynchronous_copies(void)
     CHECK_EQ(TIME_OF(cudaMemcpyAsync(device, pinned, MEGABYTE, cudaMemcpyHostToDevice, stream)), 0);
     CHECK_EQ(TIME_OF(cudaMemcpyAsync(pinned, device, MEGABYTE, cudaMemcpyDeviceToHost, stream)), 0);
     CHECK_EQ(TIME_OF(cudaStreamSynchronize(stream)), 2 * PINNED_MS);
-    CHECK_EQ(TIME_OF(cudaMemcpyAsync(device, pageable, MEGABYTE, cudaMemcpyHostToDevice, stream)), PAGEABLE_MS);
-    CHECK_EQ(TIME_OF(cudaMemcpyAsync(pageable, device, MEGABYTE, cudaMemcpyDeviceToHost, stream)), PAGEABLE_MS);
+    CHECK_EQ(TIME_OF(cudaMemcpyAsync(device, pageable, MEGABYTE, cudaMemcpyHostToDevice, stream)),
+             PAGEABLE_MS);
+    CHECK_EQ(TIME_OF(cudaMemcpyAsync(pageable, device, MEGABYTE, cudaMemcpyDeviceToHost, stream)),
+             PAGEABLE_MS);
     CHECK_EQ(TIME_OF(cudaMemcpyAsync(device, pageable, 1000, cudaMemcpyHostToDevice, stream)), 0);
     OK(cudaStreamSynchronize(stream));
-    CHECK_EQ(TIME_OF(cudaMemcpyAsync(pinned, pageable, MEGABYTE, cudaMemcpyHostToHost, stream)), PINNED_MS);
+    CHECK_EQ(TIME_OF(cudaMemcpyAsync(pinned, pageable, MEGABYTE, cudaMemcpyHostToHost, stream)),
+             PINNED_MS);
     /* The staged source is the caller's again at once. */
     char text[] = "before", back[sizeof text];
     OK(cudaMemcpyAsync(device, text, sizeof text, cudaMemcpyHostToDevice, stream));
@@ -170,7 +174,8 @@ static void *use_default_stream(void *data)
 {
     unsigned long long *id = data;
     OK(cudaStreamGetId_ptsz(NULL, id));
-    OK(cudaMemsetAsync_ptsz((char *)device + *id % 1000 * 100, 3, 100, NULL)); /* each its own bytes */
+    OK(cudaMemsetAsync_ptsz((char *)device + *id % 1000 * 100, 3, 100,
+                            NULL)); /* each its own bytes */
     OK(cudaStreamSynchronize_ptsz(NULL));
     return NULL;
 }
@@ -230,7 +235,8 @@ static void events(void)
     int polls = 0;
     while (cudaEventQuery(end) == cudaErrorNotReady)
         polls++;
-    CHECK_EQ(polls, 1004 - 3 + 1); /* a microsecond each; three were asked above, one of start (ready) */
+    CHECK_EQ(polls,
+             1004 - 3 + 1); /* a microsecond each; three were asked above, one of start (ready) */
     OK(cudaEventElapsedTime(&ms, start, end));
     CHECK(ms == 1.004f);
     OK(cudaEventSynchronize(end));
@@ -296,7 +302,7 @@ static void test_host_functions(void **state)
     scenario(host_functions, NULL);
 }
 
-/* ------------------------------------------------------------------ kernels, the real clock, threads */
+/* ------------------------------------------------ kernels, the real clock, threads */
 
 static void kernels(void)
 {
@@ -304,7 +310,8 @@ static void kernels(void)
     OK(cudaFree(NULL));
     OK(cudaLaunchKernel((const void *)kernels, one, one, NULL, 0, NULL));
     CHECK_EQ(TIME_OF(cudaDeviceSynchronize()), 33 * MICROSECOND);
-    CHECK_EQ(cudaLaunchKernel((const void *)kernels, none, one, NULL, 0, NULL), cudaErrorInvalidValue);
+    CHECK_EQ(cudaLaunchKernel((const void *)kernels, none, one, NULL, 0, NULL),
+             cudaErrorInvalidValue);
 }
 
 static void test_kernels(void **state)
