@@ -195,12 +195,13 @@ static bool meet(struct gs_reader *r, uint16_t index, const struct gs_chunk *chu
     return true;
 }
 
-static void look(struct gs_reader *r, uint16_t index)
+static void look(struct gs_reader *r, uint16_t index, uint64_t newest)
 {
     struct chunk_view *v = &r->chunks[index];
     const struct gs_chunk *chunk = gs_spool_chunk(r->spool, index);
     uint32_t state = atomic_load_explicit(&chunk->state, memory_order_acquire);
-    if (v->seq == 0 && (state == GS_CHUNK_FREE || !meet(r, index, chunk)))
+    if (v->seq == 0 &&
+        (state == GS_CHUNK_FREE || chunk->seq > newest || !meet(r, index, chunk)))
         return;
     if (v->ignored)
         return;
@@ -217,14 +218,20 @@ static void look(struct gs_reader *r, uint16_t index)
     v->used = used;
 }
 
+/* Chunks taken while we look are left for the next poll: a thread may take one behind us and the
+ * next one ahead of us, and its records would be read in the wrong order. With `newest` read first,
+ * a chunk that we accept has predecessors that were published before we looked at anything. */
 static void look_at_all(struct gs_reader *r)
 {
+    uint64_t newest = r->final ? UINT64_MAX
+                               : atomic_load_explicit(&r->spool->header->next_seq,
+                                                      memory_order_acquire);
     for (uint32_t word = 0; word < GS_SPOOL_MAP_WORDS; word++) {
         uint64_t bits = atomic_load_explicit(&r->spool->header->taken[word], memory_order_acquire);
         for (; bits; bits &= bits - 1) {
             uint32_t index = word * 64 + (uint32_t)__builtin_ctzll(bits);
             if (index < r->spool->chunks)
-                look(r, (uint16_t)index);
+                look(r, (uint16_t)index, newest);
         }
     }
 }
@@ -361,6 +368,9 @@ static void judge(struct gs_reader *r, struct cursor *c, uint64_t now_ns)
         const struct chunk_view *v = &r->chunks[c->tail];
         c->holding =
             v->state == GS_CHUNK_FULL || (v->state == GS_CHUNK_TAKEN && v->busy == GS_BUSY);
+        /* Seen just before it was marked full: reading stops there, whatever follows. */
+        for (uint16_t i = c->head; i != c->tail && !c->holding; i = r->chunks[i].next)
+            c->holding = !finished(r, &r->chunks[i]);
     }
     if (!c->holding)
         c->idle_at = now_ns;

@@ -13,7 +13,7 @@
 /* A full spool is waited for as long as the drain gives chunks back, but never longer than this
  * without one: the application comes first. */
 #define WAIT_STEP_NS 100000
-#define WAIT_STEPS 30000
+#define WAIT_STEPS 60000
 #define WAIT_PATIENCE 10000
 /* Disk space is asked for in steps of this many chunks: one system call a MiB. */
 #define BACK_STEP 32
@@ -96,36 +96,33 @@ static int claim_lowest(struct gs_spool *s)
     return -1;
 }
 
-static uint32_t count_taken(struct gs_spool *s)
-{
-    uint32_t n = 0;
-    for (uint32_t word = 0; word < GS_SPOOL_MAP_WORDS; word++)
-        n += (uint32_t)__builtin_popcountll(
-            atomic_load_explicit(&s->header->taken[word], memory_order_relaxed));
-    return n;
-}
-
-/* Waits for a chunk in small steps, as long as the drain lives. While chunks come back (others may
- * be faster in taking them) patience starts anew, up to a limit. Who waited in vain says so, and
- * the next ones try once: a drain that hangs costs the application one wait, not one an event. */
+/* Waits for a chunk in small steps, as long as the drain lives. While chunks change hands patience
+ * starts anew, up to a limit: the drain gives them back, and others are only faster in taking them.
+ * Where nothing moved at all, who waited in vain says so, and the next ones try once: a drain that
+ * hangs costs the application one wait, not one an event. */
 static int claim_waiting(struct gs_writer *w)
 {
     struct gs_spool *s = w->spool;
     struct timespec step = {0, WAIT_STEP_NS};
     if (w->chunk) /* the reader does not hold the merge back for one who waits for it */
         atomic_store_explicit(&w->chunk->busy, GS_BUSY_WAITING, memory_order_release);
-    for (uint32_t i = 0, patience = WAIT_PATIENCE; i < WAIT_STEPS && patience; i++, patience--) {
+    uint64_t seq = atomic_load_explicit(&s->header->next_seq, memory_order_relaxed);
+    uint32_t patience = WAIT_PATIENCE;
+    for (uint32_t i = 0; i < WAIT_STEPS && patience; i++, patience--) {
         int index = claim_lowest(s);
         if (index >= 0)
             return index;
         if (stopped(s) || !atomic_load_explicit(&s->drain_alive, memory_order_relaxed) ||
             atomic_load_explicit(&s->stuck, memory_order_relaxed))
             return -1;
-        if (count_taken(s) < s->chunks)
+        uint64_t now = atomic_load_explicit(&s->header->next_seq, memory_order_relaxed);
+        if (now != seq)
             patience = WAIT_PATIENCE;
+        seq = now;
         nanosleep(&step, NULL);
     }
-    atomic_store_explicit(&s->stuck, 1, memory_order_relaxed);
+    if (!patience)
+        atomic_store_explicit(&s->stuck, 1, memory_order_relaxed);
     return -1;
 }
 
@@ -150,7 +147,8 @@ static bool next_chunk(struct gs_writer *w)
     }
     struct gs_chunk *c = chunk_at(s, (uint32_t)index);
     c->thread = w->thread;
-    c->seq = atomic_fetch_add_explicit(&s->header->next_seq, 1, memory_order_relaxed) + 1;
+    /* release: a reader that sees this number sees all that the thread did before */
+    c->seq = atomic_fetch_add_explicit(&s->header->next_seq, 1, memory_order_release) + 1;
     atomic_store_explicit(&c->used, 0, memory_order_relaxed);
     atomic_store_explicit(&c->busy, GS_BUSY, memory_order_relaxed);
     atomic_store_explicit(&c->state, GS_CHUNK_TAKEN, memory_order_release);
