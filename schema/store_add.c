@@ -3,6 +3,7 @@
 #include "schema/store_state.h"
 
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Numbers beyond what SQLite's integers hold come only from damage. */
@@ -406,11 +407,40 @@ static int end_handle(struct gs_store *s, int64_t id, int64_t time_ns)
     return 0;
 }
 
+/* A device's primary context went, and with it what the process had there. Pinned memory belongs to
+ * no device here and stays. */
+static int end_device(struct gs_store *s, uint32_t thread, const struct gs_rec_handle *rec)
+{
+    uint32_t stack = gs_store_stack_id(s, thread, rec->rec.stack);
+    size_t capacity = s->live.count ? s->live.mask + 1 : 0;
+    GS_ARRAY(uint64_t) gone = {0}; /* removing moves the map's entries */
+    for (size_t i = 0; i < capacity; i++) {
+        const struct gs_live *live = &s->live.slots[i];
+        if (!live->id || live->layer != GS_LAYER_DEVICE || live->device != rec->device)
+            continue;
+        uint64_t *address = GS_ARRAY_ADD(&gone);
+        if (!address) {
+            free(gone.at);
+            return gs_store_no_memory(s);
+        }
+        *address = live->address;
+    }
+    int rc = 0;
+    for (size_t i = 0; i < gone.count && !rc; i++)
+        rc = end_lifetime(s, gs_live_find(&s->live, GS_LAYER_DEVICE, gone.at[i]),
+                          rec->rec.time_ns, stack);
+    free(gone.at);
+    return rc;
+}
+
 /* Streams and contexts are few: a plain list of the open ones is enough. */
 static int add_handle(struct gs_store *s, uint32_t thread, const struct gs_rec_handle *rec)
 {
     int64_t time_ns = whole(rec->rec.time_ns);
     bool destroyed = rec->rec.flags & GS_FLAG_DESTROYED;
+    if (destroyed && rec->kind == GS_HANDLE_CONTEXT && rec->device >= 0 &&
+        end_device(s, thread, rec))
+        return -1;
     size_t i = s->open_handles.count;
     while (i-- > 0)
         if (s->open_handles.at[i].handle == rec->handle && s->open_handles.at[i].kind == rec->kind)

@@ -76,7 +76,6 @@ def test_every_call_leaves_its_row(recording, command):
     run(recording, *command)
 
 
-@pytest.mark.xfail(reason="lifetimes that end with their context are the next issue")
 def test_a_reset_ends_what_the_device_held(recording):
     run(recording, "resets")
 
