@@ -7,35 +7,62 @@
 set -euo pipefail
 
 build="gcc make binutils libsqlite3-dev uthash-dev libdw-dev libelf-dev libjansson-dev libunwind8"
-tests="g++ clang libcmocka-dev libunwind-dev python3 python3-pytest python3-torch sqlite3 valgrind"
+tests="g++ clang libcmocka-dev libunwind-dev python3 python3-pytest python3-torch sqlite3 valgrind git"
 bench="heaptrack"
-[ "${1:-all}" = build ] && wanted=$build || wanted="$build $tests $bench"
+# clang's sanitizers: under names that differ by release, and only some tests want them.
+optional="libclang-rt-dev libclang-rt-14-dev"
 
+what=${1:-all}
+case $what in
+build) wanted=$build ;;
+all) wanted="$build $tests $bench" ;;
+*) echo "usage: scripts/setup.sh [all|build]" >&2 && exit 2 ;;
+esac
+
+installed() { dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed; }
 missing=()
 for package in $wanted; do
-    dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+    installed "$package" || missing+=("$package")
 done
-[ ${#missing[@]} -eq 0 ] && exit 0
+sanitizers=no
+for package in $optional; do
+    if installed "$package"; then sanitizers=yes; fi
+done
+[ "$what" = all ] || sanitizers=yes
+if [ ${#missing[@]} -eq 0 ] && [ $sanitizers = yes ]; then exit 0; fi
 
 if ! command -v apt-get >/dev/null; then
+    [ ${#missing[@]} -eq 0 ] && exit 0
     echo "setup: these Debian packages, or your system's equivalents, are needed: ${missing[*]}" >&2
     exit 1
 fi
 sudo=
 if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || { echo "setup: not root and no sudo; install: ${missing[*]}" >&2; exit 1; }
+    if ! command -v sudo >/dev/null; then
+        [ ${#missing[@]} -eq 0 ] && exit 0
+        echo "setup: not root and no sudo; install: ${missing[*]}" >&2
+        exit 1
+    fi
     sudo=sudo
 fi
-echo "setup: installing ${missing[*]}" >&2
-export DEBIAN_FRONTEND=noninteractive
-if ! $sudo apt-get install -y --no-install-recommends "${missing[@]}" >/tmp/gpuspy-setup.$$ 2>&1; then
-    # A machine that never fetched its package lists, or has old ones.
-    $sudo apt-get update >>/tmp/gpuspy-setup.$$ 2>&1 || true
-    if ! $sudo apt-get install -y --no-install-recommends "${missing[@]}" >>/tmp/gpuspy-setup.$$ 2>&1; then
-        tail -n 20 /tmp/gpuspy-setup.$$ >&2
-        echo "setup: apt-get could not install them; the whole log: /tmp/gpuspy-setup.$$" >&2
+
+log=$(mktemp "${TMPDIR:-/tmp}/gpuspy-setup.XXXXXX")
+get() { $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" >>"$log" 2>&1; }
+
+if [ ${#missing[@]} -gt 0 ]; then
+    echo "setup: installing ${missing[*]}" >&2
+    # The second try is for a machine that never fetched its package lists, or has old ones.
+    if ! get "${missing[@]}" && ! { $sudo apt-get update >>"$log" 2>&1 && get "${missing[@]}"; }; then
+        tail -n 20 "$log" >&2
+        echo "setup: apt-get could not install them; the whole log: $log" >&2
         exit 1
     fi
 fi
-rm -f /tmp/gpuspy-setup.$$
+if [ $sanitizers = no ]; then
+    for package in $optional; do
+        echo "setup: trying $package (clang's sanitizers; tests skip without)" >&2
+        if get "$package"; then break; fi
+    done
+fi
+rm -f "$log"
 echo "setup: done" >&2

@@ -361,6 +361,10 @@ SANITIZERS = [(compiler, name) for compiler in ("gcc", "clang") for name in ("ad
 def test_sanitized_programs(recording, compiler, name):
     if not shutil.which(compiler):
         pytest.skip(f"no {compiler}")
+    probe = subprocess.run([compiler, f"-fsanitize={name}", "-xc", "-", "-o", recording.folder / "probe"], text=True,
+                           input="int main(void) { return 0; }", stderr=subprocess.PIPE)
+    if probe.returncode:
+        pytest.skip(f"{compiler} has no -fsanitize={name} run-time library here")
     preload = str(BUILD / "libgpuspy.so")
     if compiler == "gcc":  # its run-time library is shared and wants to be first
         short = {"address": "asan", "undefined": "ubsan", "thread": "tsan"}[name]
