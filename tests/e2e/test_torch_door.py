@@ -1,0 +1,45 @@
+"""PyTorch's reporting functions in every form that libc10.so has had, on a stand-in libc10.so that says
+what reaches it."""
+import subprocess
+
+import pytest
+
+from conftest import ROOT
+
+BASE = 0x7F0000000000
+
+
+@pytest.fixture
+def reporter(recording):
+    flags = ["-std=gnu11", "-O1", "-I", str(ROOT)]
+    library, program = recording.folder / "libc10.so", recording.folder / "reporter"
+    subprocess.run(["gcc", *flags, "-shared", "-fPIC", "-Wl,-soname,libc10.so", "-o", library,
+                    ROOT / "fixtures/c10/libc10.c"], check=True)
+    subprocess.run(["gcc", *flags, "-o", program, ROOT / "fixtures/c10/reporter.c", library,
+                    f"-Wl,-rpath,{recording.folder}"], check=True)
+    return program
+
+
+def test_every_form_reaches_the_real_one_unchanged(recording, reporter):
+    assert recording.run(reporter).stdout == recording.run(reporter, LD_PRELOAD="").stdout
+
+
+def test_every_form_is_recorded(recording, reporter):
+    recording.run(reporter)
+    assert recording.sql("select device, layer, address, bytes, free_ns is null from allocations order by id") == [
+        (0, "tensor", BASE + 0x1000, 512, 1),
+        (0, "tensor", BASE + 0x2000, 1024, 0),
+        (0, "tensor", BASE + 0x3000, 2048, 1),
+        (1, "tensor", BASE + 0x4000, 4096, 1),
+    ]
+    assert recording.sql("select device, layer, requested_bytes, tensor_allocated, tensor_reserved, fatal from ooms "
+                         "order by time_ns") == [(0, "tensor", 1 << 40, 2560, 1 << 21, 1),
+                                                 (1, "tensor", 1 << 41, 4096, 1 << 21, 1)]
+    assert recording.sql("select device, events, mismatches from tensor_check order by device") == [(0, 3, 0), (1, 1, 0)]
+    assert recording.sql("select device, bytes from reserved order by device") == [(0, 1 << 21), (1, 1 << 21)]
+
+
+def test_cpu_tensors_only_when_asked_for(recording, reporter):
+    done = recording.run(reporter, GPUSPY_TORCH_CPU=1)
+    assert "profiling 1\n" in done.stdout
+    assert recording.sql("select bytes from allocations where layer = 'host'") == [(100,)]
