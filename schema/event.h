@@ -19,7 +19,7 @@
 #define GS_SPACES(X)                                                                               \
     X(DEVICE, 0, "device")                                                                         \
     X(MANAGED, 1, "managed") X(PINNED, 2, "pinned") X(POOL, 3, "pool") X(VMM, 4, "vmm")            \
-        X(ARRAY, 5, "array") X(HOST, 6, "host")
+        X(ARRAY, 5, "array") X(HOST, 6, "host") X(SHARED, 7, "shared")
 #define GS_DIRECTIONS(X)                                                                           \
     X(H2D, 0, "h2d") X(D2H, 1, "d2h") X(D2D, 2, "d2d") X(P2P, 3, "p2p") X(H2H, 4, "h2h")
 #define GS_HOST_MEMORIES(X)                                                                        \

@@ -63,11 +63,13 @@ static void track_tensor(struct gs_store *s, const struct gs_live *live, int64_t
     struct gs_check *check = check_of(s, live->layer, live->device);
     if (!check)
         return;
-    check->running =
-        (int64_t)((uint64_t)check->running + (uint64_t)bytes); /* may wrap, if damaged */
+    if (live->space != GS_SPACE_SHARED)
+        check->running =
+            (int64_t)((uint64_t)check->running + (uint64_t)bytes); /* may wrap, if damaged */
     uint64_t now = check->running > 0 ? (uint64_t)check->running : 0;
     if (live->layer == GS_LAYER_HOST) {
-        raise_peak(&s->summary.host_peak, now);
+        s->host_now += (uint64_t)bytes;
+        raise_peak(&s->summary.host_peak, s->host_now);
     } else {
         raise_peak(&s->summary.device[live->device].tensor_peak, now);
         s->summary.device[live->device].used = 1;
@@ -245,10 +247,19 @@ static int note_reserved(struct gs_store *s, const struct gs_rec_tensor *rec)
     return 0;
 }
 
+/* Shared memory (a DataLoader's batches): PyTorch maps it, and reports it with its size as "reserved"
+ * and outside of the total that it keeps for the CPU (ATen's MapAllocator). */
+static bool is_shared(const struct gs_rec_tensor *rec, uint8_t layer)
+{
+    return layer == GS_LAYER_HOST && rec->has_totals && rec->bytes > 0 && !rec->total_allocated &&
+           rec->total_reserved == (uint64_t)rec->bytes;
+}
+
 static int add_tensor(struct gs_store *s, uint32_t thread, const struct gs_rec_tensor *rec)
 {
     int rc = 0;
     uint8_t layer = rec->layer == GS_LAYER_HOST ? GS_LAYER_HOST : GS_LAYER_TENSOR;
+    bool shared = is_shared(rec, layer);
     if (rec->address && rec->bytes > 0) {
         struct gs_live live = {rec->address,
                                0,
@@ -256,13 +267,16 @@ static int add_tensor(struct gs_store *s, uint32_t thread, const struct gs_rec_t
                                (uint64_t)whole(rec->rec.time_ns),
                                rec->device,
                                layer,
-                               layer == GS_LAYER_HOST ? GS_SPACE_HOST : GS_SPACE_DEVICE};
+                               shared                   ? GS_SPACE_SHARED
+                               : layer == GS_LAYER_HOST ? GS_SPACE_HOST
+                                                        : GS_SPACE_DEVICE};
         rc = begin_lifetime(s, thread, &rec->rec, &live, 0, rec->api);
     } else if (rec->address && rec->bytes < 0) {
         uint64_t bytes = 0 - (uint64_t)rec->bytes;
         rc = free_address(s, thread, &rec->rec, layer, rec->address, bytes);
+        shared = !rc && gs_store_thread(s, thread)->last_free.space == GS_SPACE_SHARED;
     }
-    if (rc || !rec->has_totals)
+    if (rc || shared || !rec->has_totals)
         return rc;
     check_total(s, rec);
     return note_reserved(s, rec);

@@ -78,3 +78,28 @@ print(sum(e.self_cpu_memory_usage for e in prof.key_averages()))
     seen = recording.python(script, GPUSPY_TORCH_CPU=1).stdout
     assert seen == recording.python(script, LD_PRELOAD="").stdout
     assert int(seen) >= 4 << 20
+
+
+LOADER = """import torch
+from torch.utils.data import DataLoader, Dataset
+class Numbers(Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, index):
+        return torch.full((100, 100), float(index))
+print(sum(int(batch.mean()) for batch in DataLoader(Numbers(), batch_size=8, num_workers=2)))
+"""
+
+
+def test_workers_of_a_data_loader(recording):
+    """Forked processes that end by os._exit, and batches that come through shared memory, which PyTorch
+    keeps out of its own total."""
+    done = recording.python(LOADER, GPUSPY_TORCH_CPU=1)
+    assert done.stdout == "248\n"
+    report = recording.report()
+    assert len(report["run"]["processes"]) == 3
+    assert report["run"]["lost_events"] == 0
+    for path in recording.folder.glob("run*.db"):
+        recording.database = path
+        assert recording.sql("select mismatches from tensor_check") == [(0,)]
+        assert recording.sql("select count(*) from allocations where space = 'shared' and bytes = 320000")[0][0] >= 3
