@@ -35,7 +35,13 @@ static int64_t file_size(const char *path, const char *suffix)
 static bool check_header(const char *path, char *error, size_t error_size)
 {
     unsigned char head[100] = {0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a FIFO nobody writes to */
+    if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
+        close(fd);
+        return gs_fail(error, error_size,
+                       "cannot read '%s': it is no file; name the run.db that gpuspy wrote", path);
+    }
     if (fd < 0) {
         return gs_fail(error, error_size, "cannot read '%s': %s; %s", path, strerror(errno),
                        errno == EACCES ? "ask its owner, or run as the user who recorded it"
