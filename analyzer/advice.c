@@ -1,10 +1,13 @@
 /* One list of things to do, by impact: what an OOM needs first, then the share of the peak or of
  * the wall time that each is about. */
 #include "analyzer/question.h"
+#include "analyzer/units.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { SYNCS = 16 }; /* looked at; the others wait less */
 
 struct advices {
     struct gs_builder *b;
@@ -25,7 +28,7 @@ static void add(struct advices *a, const char *topic, double impact, const char 
 
 static const char *at(struct advices *a, const struct gs_site *site, const char *text)
 {
-    return gs_arena_printf(a->b->arena, "%s: %s", gs_site_path(a->b, site), text);
+    return gs_arena_printf(a->b->arena, "%s: %s", gs_site_line(a->b, site), text);
 }
 
 static void of_ooms(struct advices *a)
@@ -50,6 +53,18 @@ static int64_t peak_of(const struct gs_report *r, const struct gs_growth *g)
     return 0;
 }
 
+/* The OOM's verdict says it already. */
+static bool said_by_oom(const struct gs_report *r, const struct gs_site *site)
+{
+    for (size_t i = 0; i < r->ooms_n; i++) {
+        if (r->ooms[i].cause == GS_CAUSE_LEAK && r->ooms[i].growing.known &&
+            gs_site_key(&r->ooms[i].growing) == gs_site_key(site)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void of_growth(struct advices *a)
 {
     const struct gs_report *r = a->b->report;
@@ -57,33 +72,98 @@ static void of_growth(struct advices *a)
         const struct gs_growth *g = &r->growth[i];
         int64_t peak = peak_of(r, g);
         double share = peak > 0 ? (double)g->bytes / (double)peak : 0;
-        const char *text = gs_arena_printf(
-            a->b->arena,
-            "keeps %s more each time (%llu times, %s in all): drop the reference, or keep a number",
-            gs_bytes_text(a->b, g->bytes_per_step), (unsigned long long)g->steps,
-            gs_bytes_text(a->b, (double)g->bytes));
-        if (share >= 0.01) {
-            add(a, "leak", share, at(a, &g->stack.site, text));
+        if (share < 0.01 || said_by_oom(r, &g->stack.site)) {
+            continue;
+        }
+        add(a, "leak", share,
+            at(a, &g->stack.site,
+               gs_arena_printf(a->b->arena,
+                               "%s more each time, %s in all: drop the reference, or keep a number",
+                               gs_bytes_text(a->b, g->bytes_per_step),
+                               gs_bytes_text(a->b, (double)g->bytes))));
+    }
+}
+
+/* "a.py:3, b.py:7": the places that the same thing is to be done at, foremost first. */
+static const char *places(struct advices *a, size_t from, bool *done)
+{
+    enum { MOST = 3 };
+    const struct gs_report *r = a->b->report;
+    const char *text = gs_site_line(a->b, &r->syncs[from].site), *advice = r->syncs[from].advice;
+    size_t more = 0;
+    for (size_t i = from + 1, n = 1; i < r->syncs_n && i < SYNCS; i++) {
+        if (r->syncs[i].advice != advice) { /* each text stands in a table: once in memory */
+            continue;
+        }
+        done[i] = true;
+        if (n++ < MOST) {
+            text =
+                gs_arena_printf(a->b->arena, "%s, %s", text, gs_site_line(a->b, &r->syncs[i].site));
+        } else {
+            more++;
         }
     }
+    return more ? gs_arena_printf(a->b->arena, "%s and %zu more", text, more) : text;
+}
+
+static void of_syncs(struct advices *a)
+{
+    const struct gs_report *r = a->b->report;
+    bool done[SYNCS] = {false};
+    for (size_t i = 0; i < r->syncs_n && i < SYNCS; i++) {
+        const struct gs_sync_site *s = &r->syncs[i];
+        if (!s->advice || done[i]) {
+            continue;
+        }
+        double blocked = 0, share = 0;
+        for (size_t j = i; j < r->syncs_n && j < SYNCS; j++) {
+            blocked += r->syncs[j].advice == s->advice ? r->syncs[j].blocked_s : 0;
+            share += r->syncs[j].advice == s->advice ? r->syncs[j].share : 0;
+        }
+        const char *where = places(a, i, done), *what = s->pattern ? s->pattern : s->api;
+        char waited[UNITS_TEXT], of_run[UNITS_TEXT];
+        add(a, "sync", share,
+            gs_arena_printf(a->b->arena, "%s: %s (%s)%s%s: %s", where,
+                            format_seconds(waited, blocked), format_share(of_run, share),
+                            *what ? " in " : "", what, s->advice));
+    }
+}
+
+/* A blocking copy is advised on as a wait. */
+static bool waits_there(const struct gs_report *r, const struct gs_site *site)
+{
+    for (size_t i = 0; i < r->syncs_n && i < SYNCS; i++) {
+        if (r->syncs[i].advice && gs_site_key(&r->syncs[i].site) == gs_site_key(site)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool frees_wait(const struct gs_report *r)
+{
+    for (size_t i = 0; i < r->syncs_n && i < SYNCS; i++) {
+        if (r->syncs[i].advice && r->syncs[i].kind == GS_SYNC_IMPLICIT && !r->syncs[i].pattern) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static void of_time(struct advices *a)
 {
     const struct gs_report *r = a->b->report;
     double wall = gs_wall(a->b);
-    for (size_t i = 0; i < r->syncs_n && i < 10; i++) {
-        if (r->syncs[i].advice) {
-            add(a, "sync", r->syncs[i].share, at(a, &r->syncs[i].site, r->syncs[i].advice));
-        }
-    }
+    of_syncs(a);
     for (size_t i = 0; i < r->transfers_n && i < 10; i++) {
-        if (r->transfers[i].advice) {
-            add(a, "transfer", r->transfers[i].blocked_s / wall,
-                at(a, &r->transfers[i].site, r->transfers[i].advice));
+        const struct gs_transfer *t = &r->transfers[i];
+        double share = t->blocked_s / wall;
+        if (t->advice && share >= 0.01 && !waits_there(r, &t->site)) {
+            add(a, "transfer", share, at(a, &t->site, t->advice));
         }
     }
-    for (size_t i = 0; i < r->churn_n && i < 3; i++) {
+    /* Where frees are what waits, that is the same thing to do. */
+    for (size_t i = 0; i < r->churn_n && i < 3 && !frees_wait(r); i++) {
         add(a, "churn", 0.02, at(a, &r->churn[i].stack.site, r->churn[i].advice));
     }
 }
@@ -98,9 +178,8 @@ static void of_fragmentation(struct advices *a)
             add(a, "fragmentation", 1 - f->utilisation,
                 gs_arena_printf(
                     a->b->arena,
-                    "device %d: PyTorch used %.0f %% of what it reserved at its peaks; "
-                    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True returns most of the rest, "
-                    "unless it is set already",
+                    "GPU %d: PyTorch used %.0f %% of what it reserved at its peaks: "
+                    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True gives most of the rest back",
                     f->device, 100 * f->utilisation));
         }
     }

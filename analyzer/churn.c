@@ -85,11 +85,9 @@ void gs_churns_finish(struct gs_churns *c)
             .per_s = span > 0 ? (double)p->frees / span : __builtin_nan(""),
             .mean_life_s = mean / 1e9,
             .stack = {.n = l->stack},
-            .advice = s->layer == GS_SERIES_PINNED ? "allocate the pinned buffer once and keep it: "
-                                                     "pinning costs a system call each time"
-                                                   : "allocate once before the loop and reuse, or "
-                                                     "use cudaMallocAsync: each cudaFree "
-                                                     "waits for the device",
+            .advice = s->layer == GS_SERIES_PINNED
+                          ? "pin the buffer once and keep it"
+                          : "allocate once and reuse, or use cudaMallocAsync: each cudaFree waits",
         };
     }
     report->churn =

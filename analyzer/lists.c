@@ -22,7 +22,7 @@ uint32_t gs_site_number(struct gs_builder *b, uint32_t stack)
     if (*of_stack != GS_MAP_NEW) {
         return *of_stack;
     }
-    struct gs_site site = gs_site_of(b->run, stack);
+    struct gs_site site = gs_site_of(b->run, stack, &b->helpers);
     uint32_t *of_key = gs_map_at(&b->site_of_key, gs_site_key(&site));
     if (*of_key == GS_MAP_NEW) {
         *of_key = (uint32_t)b->sites_n;
@@ -47,15 +47,26 @@ struct gs_trace gs_trace_of(struct gs_builder *b, uint32_t stack)
 const char *gs_site_path(struct gs_builder *b, const struct gs_site *site)
 {
     char here[512], caller[512] = "";
-    if (site->caller) {
-        struct gs_site c = {.known = true,
-                            .function = site->caller->function,
-                            .file = site->caller->file,
-                            .line = site->caller->line};
+    gs_site_text(site, here, sizeof here);
+    if (site->caller && site->caller->function && strcmp(site->caller->function, "<module>") != 0) {
+        struct gs_site c = {.known = true, .file = site->caller->file, .line = site->caller->line};
         gs_site_text(&c, caller, sizeof caller);
     }
-    gs_site_text(site, here, sizeof here);
-    return gs_arena_printf(b->arena, "%s%s%s", here, *caller ? ", called from " : "", caller);
+    return gs_arena_printf(b->arena, "%s%s%s", here, *caller ? ", called at " : "", caller);
+}
+
+const char *gs_site_line(struct gs_builder *b, const struct gs_site *site)
+{
+    char here[512], caller[512] = "";
+    struct gs_site own = *site;
+    own.function = site->line ? NULL : site->function;
+    gs_site_text(&own, here, sizeof here);
+    if (site->caller && site->caller->file && site->file && site->caller->file != site->file) {
+        struct gs_site c = {.known = true, .file = site->caller->file, .line = site->caller->line};
+        gs_site_text(&c, caller, sizeof caller);
+    }
+    return gs_arena_printf(b->arena, "%s%s%s%s", here, *caller ? " (from " : "", caller,
+                           *caller ? ")" : "");
 }
 
 const char *gs_bytes_text(struct gs_builder *b, double bytes)

@@ -175,7 +175,8 @@ static bool add_meta(struct load *l, sqlite3_stmt *st)
     for (size_t i = 0; i < l->run->processes_n; i++) {
         struct gs_process *p = &l->run->processes[i];
         if (p->database == l->database) {
-            p->damaged = (uint64_t)bounded(sqlite3_column_int64(st, 0));
+            uint64_t value = (uint64_t)bounded(sqlite3_column_int64(st, 1));
+            *(sqlite3_column_int(st, 0) ? &p->events : &p->damaged) = value;
             break;
         }
     }
@@ -194,7 +195,8 @@ static const struct {
      "end_ns, "
      "complete, lost_events, lost_first_ns FROM process ORDER BY id LIMIT 1"},
     {add_api, false, false, "api", "SELECT id, name FROM api"},
-    {add_meta, false, false, "meta", "SELECT value FROM meta WHERE key = 'damaged_records'"},
+    {add_meta, false, false, "meta",
+     "SELECT key = 'events', value FROM meta WHERE key IN ('damaged_records', 'events')"},
     {add_device, false, false, "device",
      "SELECT process_id, device, name, total_bytes, free_bytes, seen_ns FROM device ORDER BY "
      "device, id"},

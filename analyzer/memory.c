@@ -6,15 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct reply { /* what was in use outside the recorded allocations, when the device was asked */
+    int64_t outside, ns; /* GS_UNKNOWN */
+    bool at_peak;        /* nothing had come or gone since the peak */
+};
+
 struct card { /* a device of the process now replayed */
     bool used, told;
     int64_t live, tensor, reserved; /* now; reserved GS_UNKNOWN until PyTorch says it */
     int64_t tensor_peak, reserved_peak;
     int64_t peak_live, peak_tensor, peak_reserved, peak_ns; /* at the device-level peak */
     int64_t total, least_free;
-    int64_t outside_first, outside_before,
-        outside_after; /* the peak's neighbours among the samples */
-    bool has_tensors;
+    int64_t outside_first;
+    struct reply last, before, after; /* the last sample; the peak's neighbours among them */
+    bool has_tensors, moved;          /* moved: something came or went since the peak */
     const struct gs_device *first; /* what it said when first seen, until it is taken account of */
 };
 
@@ -34,6 +39,8 @@ struct gs_memory {
     size_t fragmentation_n, fragmentation_cap;
 };
 
+static const struct reply unsaid = {.outside = GS_UNKNOWN, .ns = GS_UNKNOWN};
+
 static struct card *card(struct gs_memory *m, int device)
 {
     if (device < 0 || device >= CARDS) {
@@ -48,13 +55,14 @@ static struct card *card(struct gs_memory *m, int device)
                            .total = GS_UNKNOWN,
                            .least_free = GS_UNKNOWN,
                            .outside_first = GS_UNKNOWN,
-                           .outside_before = GS_UNKNOWN,
-                           .outside_after = GS_UNKNOWN};
+                           .last = unsaid,
+                           .before = unsaid,
+                           .after = unsaid};
     }
     return c;
 }
 
-static void said(struct card *c, int64_t total, int64_t free)
+static void said(struct card *c, int64_t total, int64_t free, int64_t ns)
 {
     if (total == GS_UNKNOWN || free == GS_UNKNOWN || free > total) {
         return;
@@ -64,10 +72,12 @@ static void said(struct card *c, int64_t total, int64_t free)
     c->total = total;
     c->least_free = c->least_free == GS_UNKNOWN || free < c->least_free ? free : c->least_free;
     c->outside_first = c->outside_first == GS_UNKNOWN ? outside : c->outside_first;
-    if (c->live == c->peak_live || c->peak_ns == 0) {
-        c->outside_before = outside;
-    } else if (c->outside_after == GS_UNKNOWN) {
-        c->outside_after = outside;
+    if (outside == GS_UNKNOWN) {
+        return;
+    }
+    c->last = (struct reply){outside, ns, c->peak_ns != 0 && !c->moved};
+    if (c->peak_ns != 0 && c->after.outside == GS_UNKNOWN) {
+        c->after = c->last;
     }
 }
 
@@ -76,7 +86,7 @@ static void said_first(struct card *c)
     const struct gs_device *d = c->first;
     c->first = NULL;
     if (d) {
-        said(c, d->total_bytes, d->free_bytes);
+        said(c, d->total_bytes, d->free_bytes, d->seen_ns);
         c->total = d->total_bytes;
     }
 }
@@ -92,12 +102,16 @@ static inline void on_event(struct gs_memory *m, const struct gs_series *s, int6
         c->tensor = s->live_bytes;
         c->tensor_peak = c->tensor > c->tensor_peak ? c->tensor : c->tensor_peak;
         c->has_tensors = true;
+        if (!c->moved && c->tensor > c->peak_tensor) { /* what the peak's segment was taken for */
+            c->peak_tensor = c->tensor;
+        }
         return;
     }
     if (c->first && (alloc_ns < 0 || alloc_ns - c->first->seen_ns > first_call_ns)) {
         said_first(c);
     }
     c->live = s->live_bytes;
+    c->moved = true;
     if (c->first) {
         said_first(c);
     }
@@ -106,7 +120,9 @@ static inline void on_event(struct gs_memory *m, const struct gs_series *s, int6
         c->peak_tensor = c->tensor;
         c->peak_reserved = c->reserved;
         c->peak_ns = alloc_ns;
-        c->outside_after = GS_UNKNOWN;
+        c->before = c->last;
+        c->after = unsaid;
+        c->moved = false;
     }
 }
 
@@ -139,7 +155,7 @@ static void on_sample(void *self, const struct gs_sample *sample)
     struct card *c = card(self, sample->device);
     if (c) {
         said_first(c);
-        said(c, sample->total_bytes, sample->free_bytes);
+        said(c, sample->total_bytes, sample->free_bytes, sample->time_ns);
     }
 }
 
@@ -149,7 +165,7 @@ static void on_oom(void *self, const struct gs_oom *oom, size_t index)
     struct card *c = card(self, oom->device);
     if (c && oom->space != GS_SPACE_PINNED) {
         said_first(c);
-        said(c, oom->total_bytes, oom->free_bytes);
+        said(c, oom->total_bytes, oom->free_bytes, oom->time_ns);
     }
 }
 
@@ -173,9 +189,26 @@ static int64_t difference(int64_t a, int64_t b)
     return a == GS_UNKNOWN || b == GS_UNKNOWN || a < b ? GS_UNKNOWN : a - b;
 }
 
+/* What the device said nearest to its peak. */
+static struct reply nearest(const struct card *c)
+{
+    const struct reply *b = &c->before, *a = &c->after;
+    if (a->outside == GS_UNKNOWN || b->outside == GS_UNKNOWN) {
+        return a->outside == GS_UNKNOWN ? *b : *a;
+    }
+    double after = (double)a->ns - (double)c->peak_ns, before = (double)c->peak_ns - (double)b->ns;
+    return a->at_peak || after < before ? *a : *b;
+}
+
 static void describe(struct gs_memory *m, uint32_t process, int device, const struct card *c)
 {
     bool torch = c->has_tensors;
+    struct reply outside = nearest(c);
+    int64_t rest = difference(c->total, c->peak_live);
+    if (outside.outside != GS_UNKNOWN && rest != GS_UNKNOWN && outside.outside > rest) {
+        outside =
+            (struct reply){.outside = rest}; /* it was less at the peak: it cannot have been more */
+    }
     *GS_PUSH(m->list, m->n, m->cap) = (struct gs_device_memory){
         .process = process,
         .device = device,
@@ -185,9 +218,11 @@ static void describe(struct gs_memory *m, uint32_t process, int device, const st
         .tensor_bytes = torch ? c->peak_tensor : GS_UNKNOWN,
         .cached_bytes = torch ? difference(c->peak_reserved, c->peak_tensor) : GS_UNKNOWN,
         .direct_bytes = torch ? difference(c->peak_live, c->peak_reserved) : c->peak_live,
-        .outside_bytes = c->outside_before != GS_UNKNOWN ? c->outside_before : c->outside_after,
+        .outside_bytes = outside.outside,
+        .about = !outside.at_peak,
+        .free_bytes = difference(rest, outside.outside),
         .outside_first_bytes = c->outside_first,
-        .free_bytes = c->least_free,
+        .least_free_bytes = c->least_free,
         .tensor_peak_bytes = torch ? c->tensor_peak : GS_UNKNOWN,
         .reserved_peak_bytes = torch ? c->reserved_peak : GS_UNKNOWN};
     bool totals = torch && c->reserved_peak != GS_UNKNOWN;

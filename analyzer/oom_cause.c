@@ -125,14 +125,6 @@ static const char *place(struct words *w, uint32_t stack)
     return gs_site_path(w->b, &w->b->sites[number]);
 }
 
-static const char *asked(struct words *w)
-{
-    return known(w->f->free) && known(w->f->total)
-               ? TEXT(w, "%s asked for, %s of %s free", SIZE(w, w->f->requested),
-                      SIZE(w, w->f->free), SIZE(w, w->f->total))
-               : TEXT(w, "%s asked for", SIZE(w, w->f->requested));
-}
-
 static void advise(struct words *w, const char *text)
 {
     enum { MOST = 4 };
@@ -144,92 +136,94 @@ static void advise(struct words *w, const char *text)
     }
 }
 
+/* Each says the cause in a few words, then the numbers it rests on; what was asked and what was
+ * free stands before it already. */
 static void say_pinned(struct words *w)
 {
-    w->v->verdict =
-        TEXT(w, "page-locked host memory could not be had: %s asked for, %s pinned already",
-             SIZE(w, w->f->requested), SIZE(w, w->f->live));
-    advise(w, "pin fewer or smaller buffers (num_workers × prefetch_factor batches are pinned at "
-              "once), or "
-              "raise the limit: ulimit -l, the container's memory limit");
+    w->v->verdict = TEXT(w, "page-locked host memory ran out, not the GPU's: %s are pinned",
+                         SIZE(w, w->f->live));
+    advise(w,
+           "pin fewer buffers (num_workers × prefetch_factor batches are pinned at once), or raise "
+           "the limit (ulimit -l, the container's memory)");
 }
 
 static void say_oversized(struct words *w)
 {
     w->v->verdict = TEXT(
-        w, "%s is more than this device can ever give: %s in all, about %s of it for the context",
-        SIZE(w, w->f->requested), SIZE(w, w->f->total), SIZE(w, context_of(w->f)));
-    advise(
-        w,
-        TEXT(w,
-             "look at the shape that is computed at %s: an accidental broadcast or outer product "
-             "makes such sizes",
-             place(w, w->f->stack)));
-    advise(w, "if the size is right, split it: smaller batches, chunks, or several devices");
+        w, "one request is larger than the GPU: it has %s in all, about %s for the CUDA context",
+        SIZE(w, w->f->total), SIZE(w, context_of(w->f)));
+    advise(w,
+           TEXT(w,
+                "check the shape at %s: an accidental broadcast or outer product makes such sizes",
+                place(w, w->f->stack)));
+    advise(w, "if the size is right: smaller batches, chunks, or several GPUs");
 }
 
 static void say_driver_fragmentation(struct words *w)
 {
-    w->v->verdict =
-        TEXT(w,
-             "refused although there was room (%s): no piece of it is large enough, or a limit "
-             "stands on this process",
-             asked(w));
+    w->v->verdict = TEXT(w, "fragmentation, or a limit: the driver refused although %s were free",
+                         SIZE(w, w->f->free));
+    advise(w, "allocate the large, long-lived buffers first, or from a pool (cudaMallocAsync)");
     advise(
         w,
-        "allocate the large, long-lived buffers first, or take them from a pool (cudaMallocAsync)");
-    advise(w, "check for a limit: MIG, MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), a container's GPU "
-              "quota, GPUSPY_LIMIT");
+        "look for a limit: MIG, MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), a container's GPU quota, "
+        "GPUSPY_LIMIT");
 }
 
 static void say_cap(struct words *w)
 {
     w->v->verdict =
-        TEXT(w, "PyTorch refused by itself while the device had room (%s): its memory is capped",
-             asked(w));
-    advise(w, "raise or drop torch.cuda.set_per_process_memory_fraction, or the max_split_size and "
-              "roundup settings in PYTORCH_CUDA_ALLOC_CONF");
+        TEXT(w, "a limit on PyTorch: it refused by itself although %s of the GPU were free",
+             SIZE(w, w->f->free));
+    advise(w, "raise or drop torch.cuda.set_per_process_memory_fraction, or max_split_size_mb in "
+              "PYTORCH_CUDA_ALLOC_CONF");
 }
 
 static void say_leak(struct words *w)
 {
     const facts *f = w->f;
-    double per_step = f->growing_count ? (double)f->growing_heaviest / (double)f->growing_count : 0;
-    w->v->verdict = TEXT(
-        w,
-        "memory grew until it was full: %s of %s live come from %u call path%s that kept growing, "
-        "foremost %s (%llu times %s, all still held)",
-        SIZE(w, f->growing), SIZE(w, f->live), f->growing_sites, f->growing_sites == 1 ? "" : "s",
-        place(w, f->growing_stack), (unsigned long long)f->growing_count, SIZE(w, per_step));
-    advise(w, TEXT(w,
-                   "what is allocated at %s stays referenced: store a number or a detached copy on "
-                   "the host "
-                   "(.item(), .detach().cpu()) instead, or drop the reference each step",
-                   place(w, f->growing_stack)));
+    uint32_t number = gs_site_number(w->b, f->growing_stack);
+    w->v->growing = w->b->sites[number];
+    double each = f->growing_count ? (double)f->growing_heaviest / (double)f->growing_count : 0;
+    const char *others =
+        f->growing_sites > 1
+            ? TEXT(w, "; %u more call path%s grow, %s with it", f->growing_sites - 1,
+                   f->growing_sites > 2 ? "s" : "", SIZE(w, f->growing))
+            : "";
+    w->v->verdict =
+        TEXT(w, "a leak: %s keeps %s each time, %llu times so far: %s of the %s live (%.0f %%)%s",
+             place(w, f->growing_stack), SIZE(w, each), (unsigned long long)f->growing_count,
+             SIZE(w, f->growing_heaviest), SIZE(w, f->live),
+             100 * (double)f->growing_heaviest / (double)f->live, others);
+    advise(w,
+           TEXT(w,
+                "%s: keep a number or a copy on the host (.item(), .detach().cpu()), or drop the "
+                "reference each step",
+                gs_site_line(w->b, &w->v->growing)));
     if (f->turnover < 0.05) {
-        advise(w, "hardly anything was freed before, so no finished step was seen: if all of these "
-                  "are needed "
-                  "at once, it is a question of capacity instead");
+        advise(
+            w,
+            "not sure: hardly anything was freed before, so no step was seen to end; if all of it "
+            "is needed at once, use smaller batches");
     }
 }
 
 static void say_other_process(struct words *w)
 {
-    w->v->verdict =
-        TEXT(w, "others hold the device: %s is in use outside this process, which has %s (%s)",
-             SIZE(w, foreign_of(w->f)), SIZE(w, w->f->device_live), asked(w));
-    advise(w, "see who it is with nvidia-smi; end it, or choose another device with "
-              "CUDA_VISIBLE_DEVICES");
-    advise(w, "if it is another rank of this job: each process must call "
-              "torch.cuda.set_device(local_rank) first");
+    w->v->verdict = TEXT(w, "another process holds %s of the GPU; this one %s",
+                         SIZE(w, foreign_of(w->f)), SIZE(w, w->f->device_live));
+    advise(w,
+           "find it with nvidia-smi and end it, or choose another GPU with CUDA_VISIBLE_DEVICES");
+    advise(w,
+           "if it is a rank of this job: each must call torch.cuda.set_device(local_rank) first");
 }
 
 static void say_cache_fragmentation(struct words *w)
 {
     const facts *f = w->f;
-    w->v->verdict = TEXT(w, "PyTorch holds %s that no tensor uses, but in pieces%s%s: %s",
-                         SIZE(w, cached_of(f)), f->map.segments ? " of at most " : "",
-                         f->map.segments ? SIZE(w, f->map.largest_free_bytes) : "", asked(w));
+    w->v->verdict = TEXT(w, "fragmentation: PyTorch holds %s that no tensor uses, in pieces%s%s",
+                         SIZE(w, cached_of(f)), f->map.segments ? " of at most " : " too small",
+                         f->map.segments ? SIZE(w, f->map.largest_free_bytes) : "");
     advise(w, "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, unless it is set already");
     advise(w, "varying sizes cause it: pad sequences to a few lengths, keep the last batch full "
               "(drop_last=True)");
@@ -237,9 +231,8 @@ static void say_cache_fragmentation(struct words *w)
 
 static void say_preallocation(struct words *w)
 {
-    w->v->verdict = TEXT(
-        w, "a single allocation holds %s of %s: a framework took the device for itself in advance",
-        SIZE(w, w->f->largest), SIZE(w, w->f->total));
+    w->v->verdict = TEXT(w, "one allocation holds %s of %s: a framework took the GPU in advance",
+                         SIZE(w, w->f->largest), SIZE(w, w->f->total));
     advise(
         w,
         "JAX: XLA_PYTHON_CLIENT_PREALLOCATE=false or XLA_PYTHON_CLIENT_MEM_FRACTION; TensorFlow: "
@@ -248,31 +241,28 @@ static void say_preallocation(struct words *w)
 
 static void say_outside(struct words *w)
 {
-    w->v->verdict = TEXT(
-        w, "most of the device is used past PyTorch's allocator: its own share is %s of %s (%s)",
-        SIZE(w, w->f->tensor_reserved), SIZE(w, w->f->total), asked(w));
+    w->v->verdict =
+        TEXT(w, "most of the GPU is used past PyTorch's allocator, which holds %s of %s",
+             SIZE(w, w->f->tensor_reserved), SIZE(w, w->f->total));
     advise(w, "NCCL buffers, cuBLAS workspaces and contexts count here: fewer communicators, "
-              "CUBLAS_WORKSPACE_CONFIG, one process a device");
+              "CUBLAS_WORKSPACE_CONFIG, one process a GPU");
 }
 
 static void say_capacity(struct words *w)
 {
     const facts *f = w->f;
-    const char *holder = f->holder > 0 ? TEXT(w, "; the most is held by %s (%s)",
-                                              place(w, f->holder_stack), SIZE(w, f->holder))
-                                       : "";
-    w->v->verdict = TEXT(w, "what is live does not leave room: %s live%s (%s)", SIZE(w, f->live),
-                         holder, asked(w));
+    w->v->verdict = f->holder > 0
+                        ? TEXT(w, "what is live does not fit: %s, the most of it (%s) from %s",
+                               SIZE(w, f->live), SIZE(w, f->holder), place(w, f->holder_stack))
+                        : TEXT(w, "what is live does not fit: %s", SIZE(w, f->live));
     advise(
         w,
-        "halve the batch size (and accumulate gradients over two), checkpoint activations, or use "
-        "bf16: see `gpuspy estimate` for what weights and optimizer need at least");
+        "halve the batch and accumulate gradients over two, checkpoint activations, or use bf16; "
+        "'gpuspy estimate' says what weights and optimizer need at least");
     if (known(f->outside) && f->outside > context_of(f) + f->requested) {
-        advise(
-            w,
-            TEXT(w,
-                 "%s of the device is in use outside the recorded allocations: look at nvidia-smi",
-                 SIZE(w, f->outside)));
+        advise(w,
+               TEXT(w, "%s of the GPU are in use outside the recorded allocations: see nvidia-smi",
+                    SIZE(w, f->outside)));
     }
 }
 

@@ -112,7 +112,8 @@ static void describe(struct gs_peaks *p, uint32_t series, struct gs_peak *peak)
                              .end_bytes = s->live_bytes,
                              .end_count = s->live_count,
                              .allocations = s->allocations,
-                             .frees = s->frees};
+                             .frees = s->frees,
+                             .allocated_bytes = s->allocated_bytes};
     for (size_t i = 0; i < n; i++) {
         peak->count += shares[i].count;
     }

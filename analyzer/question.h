@@ -14,6 +14,7 @@ struct gs_builder {
     struct gs_arena *arena; /* the report's */
     size_t top;             /* entries a list may have */
     const struct gs_options *options;
+    struct gs_map helpers; /* functions, see gs_site_helpers */
     /* sites, each (site, caller) once */
     struct gs_site *sites;
     size_t sites_n, sites_cap;
@@ -26,8 +27,10 @@ struct gs_builder {
 /* Number of the stack's site in b->sites. GS_NONE as stack is a site too: the unknown one. */
 uint32_t gs_site_number(struct gs_builder *b, uint32_t stack);
 struct gs_trace gs_trace_of(struct gs_builder *b, uint32_t stack);
-/* "a.py:3 in f, called from b.py:7 in g" in the arena. */
+/* "a.py:3 in f, called at b.py:7" in the arena. */
 const char *gs_site_path(struct gs_builder *b, const struct gs_site *site);
+/* The short form: "a.py:3 (from b.py:7)", the caller only where it is in another file. */
+const char *gs_site_line(struct gs_builder *b, const struct gs_site *site);
 /* "1.50 GiB" in the arena. */
 const char *gs_bytes_text(struct gs_builder *b, double bytes);
 

@@ -154,9 +154,9 @@ static void say_nothing_recorded(const struct recorded *r)
             "nothing was recorded: '%s' is linked statically, so no library can be loaded into it",
             r->program);
     else if (found && (st.st_mode & (S_ISUID | S_ISGID)) && geteuid() != 0)
-        complain(
-            "nothing was recorded: '%s' is set-user-ID, so the system loads no other library into it",
-            r->program);
+        complain("nothing was recorded: '%s' is set-user-ID, so the system loads no other library "
+                 "into it",
+                 r->program);
     else
         complain(
             "nothing was recorded: no process of '%s' made a CUDA call that could be seen: it ran "
@@ -208,6 +208,17 @@ static void say_peaks(const struct gs_report *r)
                      format_seconds(at, r->peaks[i].time_s));
 }
 
+static void say_oom(const struct gs_oom_verdict *o)
+{
+    char asked[UNITS_TEXT], left[UNITS_TEXT] = "?";
+
+    format_bytes(asked, (uint64_t)o->requested_bytes);
+    if (o->free_bytes != GS_UNKNOWN)
+        format_bytes(left, (uint64_t)o->free_bytes);
+    complain("out of memory%s: %s asked for, %s free; %s", o->fatal ? "" : " (the program went on)",
+             asked, left, o->verdict);
+}
+
 static void say_summary(const struct gs_report *r, const char *path)
 {
     char count[UNITS_TEXT], shown[PATH_MAX];
@@ -216,8 +227,7 @@ static void say_summary(const struct gs_report *r, const char *path)
         complain("%s events were LOST: every figure below is incomplete",
                  format_count(count, r->lost_events));
     for (size_t i = 0; i < r->ooms_n && i < 1; i++)
-        complain("out of memory%s: %s", r->ooms[i].fatal ? "" : " (the program went on)",
-                 r->ooms[i].verdict);
+        say_oom(&r->ooms[i]);
     say_peaks(r);
     complain("%s events of %zu process%s in %s", format_count(count, r->events), r->processes_n,
              r->processes_n == 1 ? "" : "es", text_path_here(shown, sizeof shown, path));

@@ -20,17 +20,20 @@
 
 /* Where an answer points: the innermost frame of the user's own code, see site.h. */
 struct gs_site {
-    uint8_t kind;               /* enum gs_frame_kind */
-    bool known;                 /* false: no stack was recorded; the rest is empty */
-    bool library;               /* no frame of the user's own: this one is in a library */
-    const char *function;       /* NULL unknown */
-    const char *file;           /* of a native frame without lines: its module; NULL unknown */
-    int line;                   /* 0 unknown */
-    uint64_t offset;            /* native without lines: offset in the module */
-    const struct gs_frame *via; /* the library's innermost Python frame below the site, NULL none */
-    const struct gs_frame
-        *caller; /* the Python frame that called the site's function, NULL none: tells
-                    the users of a helper apart. Lists by site are by (site, caller) */
+    uint8_t kind;                  /* enum gs_frame_kind */
+    bool known;                    /* false: no stack was recorded; the rest is empty */
+    bool library;                  /* no frame of the user's own: this one is in a library */
+    const char *function;          /* NULL unknown */
+    const char *file;              /* of a native frame without lines: its module; NULL unknown */
+    int line;                      /* 0 unknown */
+    uint64_t offset;               /* native without lines: offset in the module */
+    bool exit;                     /* no line: Python was tearing down */
+    bool helper;                   /* `via` is a helper of the user's own, which this line called */
+    const struct gs_frame *via;    /* the innermost Python frame of the library or helper below the
+                                      site, NULL none */
+    const struct gs_frame *caller; /* the user's line that called the site's function, NULL none:
+                                      tells the users of a function apart. Lists by site are by
+                                      (site, caller) or, of a helper, (site, via) */
 };
 
 struct gs_trace {
@@ -62,6 +65,7 @@ struct gs_peak {
     int64_t end_bytes; /* still live at the end */
     uint64_t end_count;
     uint64_t allocations, frees; /* over the whole run */
+    int64_t allocated_bytes;     /* likewise: what it came to, freed or not */
     struct gs_by_stack *by_stack;
     size_t by_stack_n, by_stack_total;
     struct gs_by_site *by_site;
@@ -80,8 +84,8 @@ struct gs_timeline {
     size_t n; /* in order of time; the peak is among them */
 };
 
-/* Where a device's memory was at the moment of the device-level peak. The parts sum to what the
- * device had in use, as far as they are known. */
+/* Where a device's memory was at the moment of the device-level peak. The parts (tensor, cached,
+ * direct, outside, free) sum to the device's total where all of them are known. */
 struct gs_device_memory {
     uint32_t process;
     int device;
@@ -94,7 +98,10 @@ struct gs_device_memory {
     int64_t outside_bytes; /* in use on the device, but in no recorded allocation: context, kernels,
                               libraries' own memory and other processes */
     int64_t outside_first_bytes; /* the same when the device was first seen */
-    int64_t free_bytes;          /* the least that the device said was free, unknown */
+    int64_t free_bytes;          /* what remains */
+    bool about;                  /* the device was not asked at the peak: outside is what it said
+                                    nearest to it, and free follows from it */
+    int64_t least_free_bytes;    /* the least that the device said was free, unknown */
     int64_t tensor_peak_bytes, reserved_peak_bytes; /* their own peaks, at other times maybe */
 };
 
@@ -126,10 +133,12 @@ struct gs_oom_verdict {
     int device;
     uint8_t layer, space; /* enum gs_layer (the highest that reported), gs_space */
     int64_t requested_bytes, free_bytes, total_bytes, tensor_allocated, tensor_reserved;
+    int64_t device_live, outside; /* with free they sum to the total */
     bool fatal;
-    unsigned failures;   /* failed calls in this one OOM: PyTorch tries, empties, tries again */
-    enum gs_cause cause; /* word: gs_cause_word() */
-    const char *verdict; /* one sentence with the numbers */
+    unsigned failures;      /* failed calls in this one OOM: PyTorch tries, empties, tries again */
+    enum gs_cause cause;    /* word: gs_cause_word() */
+    struct gs_site growing; /* of a leak: the place; else not known */
+    const char *verdict;    /* the cause in one sentence, with the numbers it rests on */
     struct gs_evidence *evidence;
     size_t evidence_n; /* in order of importance */
     const char **advice;
@@ -245,7 +254,7 @@ struct gs_report {
     uint64_t lost_events;
     double lost_first_s; /* NAN */
     bool complete;       /* every process ended in order and no event was lost */
-    uint64_t events;     /* allocations, frees, copies, syncs, failures */
+    uint64_t events; /* recorded calls: allocations, frees, copies, fills, waits, failures, … */
     const struct gs_process *processes;
     size_t processes_n;
     const char *const *notes;

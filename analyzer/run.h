@@ -68,6 +68,7 @@ struct gs_process {
     uint64_t lost_events;
     int64_t lost_first_ns; /* GS_UNKNOWN */
     uint64_t damaged;      /* records or rows that made no sense */
+    uint64_t events;       /* recorded: what its own line at exit says; 0 where it is not told */
     size_t database;       /* index into gs_run's databases */
     int64_t local_id;      /* process.id in it */
 };

@@ -67,12 +67,34 @@ int gs_site_module_rank(const char *module)
     return packaged ? 1 : 0;
 }
 
+/* Python itself: the executable where it is linked in, else its library. */
+static bool is_interpreter(const char *module)
+{
+    const char *slash = module ? strrchr(module, '/') : NULL;
+    const char *base = slash ? slash + 1 : module;
+    return base && (strncmp(base, "python", 6) == 0 || strncmp(base, "libpython", 9) == 0);
+}
+
+static const char exit_function[] = "Py_FinalizeEx";
+enum { HELPER_CALLERS = 3 };
+
+static uint64_t function_key(const char *function, const char *file)
+{
+    return gs_hash64((uintptr_t)function ^ gs_hash64((uintptr_t)file));
+}
+
 struct found {
-    uint32_t user, user_caller, python, python_caller;
+    uint32_t user, user_caller, helper, python, python_caller;
     uint32_t native[3]; /* by rank */
 };
 
-static void look(struct gs_run *run, uint32_t stack, struct found *f)
+static bool is_helper(const struct gs_frame *frame, const struct gs_map *helpers)
+{
+    return helpers && frame->function &&
+           gs_map_get(helpers, function_key(frame->function, frame->file)) != GS_MAP_NEW;
+}
+
+static void look(struct gs_run *run, uint32_t stack, const struct gs_map *helpers, struct found *f)
 {
     const struct gs_frame *frame;
     for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, stack)) != NULL;
@@ -81,27 +103,61 @@ static void look(struct gs_run *run, uint32_t stack, struct found *f)
             int rank = gs_site_module_rank(frame->module);
             f->native[rank] = f->native[rank] == GS_NONE ? stack : f->native[rank];
         } else if (f->user != GS_NONE) {
-            f->user_caller = stack;
-            return;
+            if (!gs_site_library_file(frame->file)) {
+                f->user_caller = stack;
+                return;
+            }
         } else {
             if (f->python == GS_NONE) {
                 f->python = stack;
             } else if (f->python_caller == GS_NONE) {
                 f->python_caller = stack;
             }
-            f->user = gs_site_library_file(frame->file) ? GS_NONE : stack;
+            if (gs_site_library_file(frame->file)) {
+                /* on to who uses it */
+            } else if (is_helper(frame, helpers)) {
+                f->helper = f->helper == GS_NONE ? stack : f->helper;
+            } else {
+                f->user = stack;
+            }
         }
         stack = gs_stack_parent(run, stack);
     }
+    if (f->user == GS_NONE) { /* helpers all the way */
+        f->user = f->helper;
+        f->helper = GS_NONE;
+    }
 }
 
-struct gs_site gs_site_of(struct gs_run *run, uint32_t stack)
+/* What Python's tear-down frees has no Python line any more: the stack is the interpreter's own.
+ * Its frame that tears down, GS_NONE where there is none. */
+static uint32_t at_exit(struct gs_run *run, uint32_t stack)
 {
-    struct found f = {GS_NONE, GS_NONE, GS_NONE, GS_NONE, {GS_NONE, GS_NONE, GS_NONE}};
+    const struct gs_frame *frame;
+    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, stack)) != NULL;
+         hops++) {
+        if (frame->kind == GS_FRAME_NATIVE && is_interpreter(frame->module)) {
+            frame = gs_frame_named(run, stack);
+            if (frame->function && strcmp(frame->function, exit_function) == 0) {
+                return stack;
+            }
+        }
+        stack = gs_stack_parent(run, stack);
+    }
+    return GS_NONE;
+}
+
+struct gs_site gs_site_of(struct gs_run *run, uint32_t stack, const struct gs_map *helpers)
+{
+    struct found f = {GS_NONE, GS_NONE, GS_NONE, GS_NONE, GS_NONE, {GS_NONE, GS_NONE, GS_NONE}};
     struct gs_site site = {0};
-    look(run, stack, &f);
+    look(run, stack, helpers, &f);
     uint32_t at = f.user != GS_NONE ? f.user : f.python;
     uint32_t caller = f.user != GS_NONE ? f.user_caller : f.python_caller;
+    if (at == GS_NONE && f.native[0] == GS_NONE) {
+        at = at_exit(run, stack);
+        site.library = site.exit = at != GS_NONE;
+    }
     for (size_t rank = 0; at == GS_NONE && rank < 3; rank++) {
         at = f.native[rank];
         site.library = rank > 0;
@@ -117,14 +173,49 @@ struct gs_site gs_site_of(struct gs_run *run, uint32_t stack)
     site.file = frame->file ? frame->file : frame->module;
     site.line = frame->line;
     site.offset = frame->offset;
-    site.via = at == f.user && f.python != f.user ? gs_stack_frame(run, f.python) : NULL;
-    site.caller = frame->kind == GS_FRAME_PYTHON ? gs_stack_frame(run, caller) : NULL;
+    site.helper = at == f.user && f.helper != GS_NONE;
+    site.via = site.helper                          ? gs_stack_frame(run, f.helper)
+               : at == f.user && f.python != f.user ? gs_stack_frame(run, f.python)
+                                                    : NULL;
+    site.caller =
+        frame->kind == GS_FRAME_PYTHON && !site.helper ? gs_stack_frame(run, caller) : NULL;
     return site;
+}
+
+void gs_site_helpers(const struct gs_run *run, struct gs_map *helpers)
+{
+    struct gs_map callers = {0}; /* function, calling line → seen */
+    struct gs_map counts = {0};  /* function → calling lines */
+    for (uint32_t s = 0; s < gs_run_stacks(run); s++) {
+        const struct gs_frame *f = gs_stack_frame(run, s);
+        const struct gs_frame *by = gs_stack_frame(run, gs_stack_parent(run, s));
+        if (!by || f->kind != GS_FRAME_PYTHON || by->kind != GS_FRAME_PYTHON || !f->function ||
+            (f->function == by->function && f->file == by->file)) {
+            continue;
+        }
+        uint64_t function = function_key(f->function, f->file);
+        uint64_t call = gs_hash64(function ^ (uint64_t)by->line) ^ (uintptr_t)by->file;
+        uint32_t *seen = gs_map_at(&callers, call);
+        if (*seen != GS_MAP_NEW) {
+            continue;
+        }
+        *seen = 1;
+        if (gs_site_library_file(f->file) || gs_site_library_file(by->file)) {
+            continue;
+        }
+        uint32_t *n = gs_map_at(&counts, function);
+        *n = *n == GS_MAP_NEW ? 1 : *n + 1;
+        if (*n >= HELPER_CALLERS) {
+            *gs_map_at(helpers, function) = 1;
+        }
+    }
+    gs_map_free(&callers);
+    gs_map_free(&counts);
 }
 
 uint64_t gs_site_key(const struct gs_site *site)
 {
-    const struct gs_frame *c = site->caller;
+    const struct gs_frame *c = site->helper ? site->via : site->caller;
     uint64_t parts[] = {(uintptr_t)site->function,      (uintptr_t)site->file,
                         (uint64_t)site->line,           site->function ? 0 : site->offset,
                         c ? (uintptr_t)c->function : 0, c ? (uintptr_t)c->file : 0,
@@ -146,6 +237,8 @@ const char *gs_site_text(const struct gs_site *site, char *buffer, size_t size)
 {
     if (!site->known) {
         snprintf(buffer, size, "an unknown place");
+    } else if (site->exit) {
+        snprintf(buffer, size, "at interpreter exit");
     } else if (site->line) {
         snprintf(buffer, size, "%s:%d%s%s", site->file ? base_name(site->file) : "?", site->line,
                  site->function ? " in " : "", site->function ? site->function : "");

@@ -19,38 +19,24 @@ static const struct {
     const char *name, *advice;
 } patterns[PATTERNS] = {
     [PLAIN] = {NULL, NULL},
-    [ITEM] = {".item()",
-              "one value is read back and the host waits for it (.item(), float(), if tensor:); "
-              "keep sums on the device and read them every N steps"},
+    [ITEM] = {".item()", "keep sums on the GPU and read them back every N steps"},
     [READBACK] = {".cpu()",
-                  "a result is copied back and the host waits for it (.cpu(), .tolist(), .numpy(), "
-                  "nonzero, a boolean mask, print); collect results on the device and copy once"},
+                  "collect results on the GPU and copy once (.cpu(), .tolist(), .numpy(), "
+                  "nonzero, boolean masks and print all wait)"},
     [COPY_IN] = {"blocking copy to the GPU",
-                 "the host waits while this copies; copy from pinned memory, asynchronously "
-                 "(DataLoader(pin_memory=True) and .to(device, non_blocking=True))"},
-    [COPY_OUT] =
-        {"blocking copy from the GPU",
-         "the host waits for the GPU and the copy; copy fewer times, or into a pinned buffer "
-         "asynchronously and wait only just before reading it"},
-    [COPY_PAGEABLE] =
-        {"asynchronous copy of pageable memory",
-         "asynchronous by name only: the host side is pageable, so the call waits; keep one "
-         "pinned buffer for it"},
+                 "DataLoader(pin_memory=True) and .to(device, non_blocking=True)"},
+    [COPY_OUT] = {"blocking copy from the GPU",
+                  "copy less often, or into a pinned buffer and wait just before reading it"},
+    [COPY_PAGEABLE] = {"asynchronous copy of pageable memory",
+                       "pageable memory makes it wait: keep one pinned buffer for it"},
 };
 
 static const char *const kind_advice[] = {
-    [GS_SYNC_STREAM] =
-        "waits for all work of one stream; wait only where the host needs the result",
-    [GS_SYNC_DEVICE] =
-        "waits for all work of the whole device; needed for timing and at the end only, "
-        "else wait for one stream or event",
-    [GS_SYNC_CONTEXT] = "waits for all work of the context; wait for one stream or event instead",
-    [GS_SYNC_EVENT] =
-        "waits for an event; let a stream wait for it instead (cudaStreamWaitEvent) where the "
-        "host does not need the result",
-    [GS_SYNC_IMPLICIT] =
-        "a call that waits for the device although that is not its purpose (cudaFree and the "
-        "like); keep the memory and reuse it",
+    [GS_SYNC_STREAM] = "wait for a stream only where the host needs its result",
+    [GS_SYNC_DEVICE] = "waiting for the whole GPU is for timing: wait for one stream or event",
+    [GS_SYNC_CONTEXT] = "wait for one stream or event instead of the context",
+    [GS_SYNC_EVENT] = "let a stream wait (cudaStreamWaitEvent) where the host needs no result",
+    [GS_SYNC_IMPLICIT] = "allocate once and reuse, or cudaMallocAsync: each such call waits",
 };
 
 struct wait {
@@ -211,7 +197,7 @@ static struct gs_sync_site describe(const struct gs_builder *b, const struct wai
                                 .site = b->sites[w->stack]};
     site.share = site.blocked_s / wall;
     site.matters = site.share >= matters_share && site.blocked_s >= matters_s;
-    if (site.matters) {
+    if (site.matters && !site.site.exit) { /* of a program that ends nothing is to be mended */
         site.advice = w->pattern == PLAIN ? kind_advice[w->kind] : patterns[w->pattern].advice;
     }
     return site;

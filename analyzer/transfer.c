@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { TINY_BYTES = 64 << 10, BULK_BYTES = 1 << 20, TINY_PER_S = 100 };
+enum { ITEM_BYTES = 8, TINY_BYTES = 64 << 10, BULK_BYTES = 1 << 20, TINY_PER_S = 100 };
 static const double loading_share = 0.8, slow_share = 0.5;
 static const double modest_link = 12e9; /* bytes/s of PCIe 3 ×16 in practice: what any server has */
 
@@ -103,20 +103,22 @@ static const char *advise(const struct flow *f, double speed, double link)
     if (!host || (double)f->early_bytes >= loading_share * (double)f->bytes) {
         return NULL;
     }
+    bool item = f->direction == GS_DIR_D2H && f->bytes <= ITEM_BYTES * (int64_t)f->count;
+    if (item) { /* .item(): advised on as a wait */
+        return NULL;
+    }
     if (f->tiny * 2 > f->count && f->count >= TINY_PER_S && (double)f->count >= TINY_PER_S * span) {
         return "many tiny copies: put them into one buffer and copy once";
     }
     bool bulk = f->bytes / (int64_t)f->count >= BULK_BYTES;
     if (f->host_memory == GS_HOSTMEM_PAGEABLE && bulk && speed < slow_share * link) {
-        return f->direction == GS_DIR_H2D
-                   ? "copied from pageable memory, at less than half of what the link does; let "
-                     "the loader "
-                     "fill pinned buffers (DataLoader(pin_memory=True), then non_blocking=True): "
-                     "pinning "
-                     "each batch in the loop would cost more than it saves"
-                   : "copied to pageable memory, at less than half of what the link does; keep one "
-                     "pinned "
-                     "buffer, copy into it asynchronously, and synchronise before reading it";
+        /* Not .pin_memory() in the loop: pinning each batch costs more than it saves. */
+        return f->direction == GS_DIR_H2D ? "slow from pageable memory: let the loader pin "
+                                            "(DataLoader(pin_memory=True)) and "
+                                            "copy with non_blocking=True"
+                                          : "slow to pageable memory: keep one pinned buffer, and "
+                                            "synchronise before reading "
+                                            "it";
     }
     return NULL;
 }

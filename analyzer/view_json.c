@@ -89,6 +89,8 @@ static json_t *site_json(const struct gs_site *s)
     set_text(o, "function", s->function);
     set_text(o, "kind", WORD_OF(frame_kinds, s->kind));
     set_bool(o, "library", s->library);
+    set_bool(o, "at_exit", s->exit);
+    set_bool(o, "helper", s->helper);
     set(o, "via", s->via ? frame_json(s->via) : NULL);
     set(o, "caller", s->caller ? frame_json(s->caller) : NULL);
     return o;
@@ -179,6 +181,7 @@ static json_t *peak_json(const struct gs_peak *p)
     set_count(o, "end_count", p->end_count);
     set_count(o, "allocations", p->allocations);
     set_count(o, "frees", p->frees);
+    set_bytes(o, "allocated_bytes", p->allocated_bytes);
     set_count(o, "stacks", p->by_stack_total);
     set(o, "by_stack", LIST(p->by_stack, p->by_stack_n, by_stack_json));
     set(o, "by_site", LIST(p->by_site, p->by_site_n, by_site_json));
@@ -216,7 +219,9 @@ static json_t *memory_json(const struct gs_device_memory *m)
     set_bytes(o, "direct_bytes", m->direct_bytes);
     set_bytes(o, "outside_bytes", m->outside_bytes);
     set_bytes(o, "outside_first_bytes", m->outside_first_bytes);
-    set_bytes(o, "least_free_bytes", m->free_bytes);
+    set_bytes(o, "free_bytes", m->free_bytes);
+    set_bool(o, "about", m->about);
+    set_bytes(o, "least_free_bytes", m->least_free_bytes);
     set_bytes(o, "tensor_peak_bytes", m->tensor_peak_bytes);
     set_bytes(o, "reserved_peak_bytes", m->reserved_peak_bytes);
     return o;
@@ -248,6 +253,8 @@ static json_t *oom_json(const struct gs_oom_verdict *v)
     set_count(o, "failures", v->failures);
     set_text(o, "cause", gs_cause_word(v->cause));
     set_text(o, "verdict", v->verdict);
+    set_bytes(o, "live_bytes", v->device_live);
+    set_bytes(o, "outside_bytes", v->outside);
     for (size_t i = 0; i < v->evidence_n; i++) {
         const struct gs_evidence *e = &v->evidence[i];
         set(evidence, e->key, e->is_text ? json_string(e->text) : number_json(e->value));

@@ -176,17 +176,20 @@ static void next(const struct view_text *v, const char *option, const char *path
     fputc('\n', v->out);
 }
 
+#define ADVICE_MOST 5 /* what matters less is not worth the reading */
+
 void view_text_advice(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
     size_t shown = 0;
     char path[4096];
 
-    for (size_t i = 0; i < r->advice_n && shown < v->top; i++) {
+    for (size_t i = 0; i < r->advice_n && shown < ADVICE_MOST; i++) {
         if (r->ooms_n && strcmp(r->advice[i].topic, "oom") == 0)
             continue; /* it stands with the verdict */
         if (!shown++)
-            view_heading(v, TERM_BOLD, "What to do", ", most worthwhile first");
+            view_heading(v, TERM_GREEN, r->ooms_n ? "Also to do" : "To do",
+                         ", most worthwhile first");
         view_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", r->advice[i].text);
     }
     text_path_here(path, sizeof path, v->database);

@@ -102,8 +102,12 @@ static const char *memory_word(uint8_t memory)
 void view_text_transfers(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
-    struct table t = {SITES(v), .head = {"bytes", "times", "rate", "copied", "memory", "line"},
-                      .left = {false, false, false, true, true, true}};
+    bool narrow = v->term.width < NARROW;
+    struct table t = {SITES(v),
+                      .head = {"bytes", "times", narrow ? "copied" : "rate",
+                               narrow ? "memory" : "copied", narrow ? "line" : "memory",
+                               narrow ? NULL : "line"},
+                      .left = {false, false, narrow, true, true, true}};
     size_t shown = r->transfers_n < v->top ? r->transfers_n : v->top;
 
     if (!shown)
@@ -114,8 +118,9 @@ void view_text_transfers(const struct view_text *v)
         char bytes[UNITS_TEXT], count[UNITS_TEXT], rate[UNITS_TEXT] = "";
         if (!isnan(x->bytes_per_s))
             format_rate(rate, x->bytes_per_s);
-        const char *cells[] = {view_bytes(bytes, x->bytes), format_count(count, x->count), rate,
-                               direction_word(x->direction), memory_word(x->host_memory)};
+        const char *way = direction_word(x->direction), *memory = memory_word(x->host_memory);
+        const char *cells[] = {view_bytes(bytes, x->bytes), format_count(count, x->count),
+                               narrow ? way : rate, narrow ? memory : way, memory};
         table_add(&t, cells, &x->site);
     }
     table_print(&t, &v->term, INDENT, v->out);

@@ -12,8 +12,8 @@ static void growing(const struct view_text *v)
                       .left = {false, false, false, true, true}};
     size_t shown = r->growth_n < v->top ? r->growth_n : v->top;
 
-    if (!shown)
-        return;
+    if (!shown || (r->growth_total == 1 && !v->native && r->ooms_n && r->ooms[0].growing.known))
+        return; /* the verdict has said it */
     view_heading(v, TERM_YELLOW, "Keeps growing", ": a step is one allocation there that stayed");
     for (size_t i = 0; i < shown; i++) {
         const struct gs_growth *g = &r->growth[i];

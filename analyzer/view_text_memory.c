@@ -8,7 +8,8 @@
 #include "analyzer/units.h"
 #include "analyzer/view_text_parts.h"
 
-#define PLACES_MAX 4 /* devices shown in full; of more, each is a line and the fullest shown in full */
+#define PLACES_MAX \
+    4 /* devices shown in full; of more, each is a line and the fullest shown in full */
 
 static const struct gs_peak *peak_of(const struct gs_report *r, uint32_t process, int device,
                                      enum gs_series_layer layer)
@@ -73,43 +74,62 @@ static void by_line(const struct view_text *v, const struct gs_peak *p, const ch
     view_more(v, total, shown);
 }
 
-/* ---------------------------------------------------------------- the difference between the
- * levels */
+/* ---------------------------------------------------------------- the device's parts */
 
 static void part(struct table *t, int64_t bytes, int64_t whole, const char *what)
 {
     char size[UNITS_TEXT], share[UNITS_TEXT] = "";
 
-    if (bytes == GS_UNKNOWN || bytes == 0)
+    if (bytes == GS_UNKNOWN || bytes <= 0)
         return;
-    if (whole > 0 && bytes > 0)
+    if (whole > 0)
         format_share(share, (double)bytes / (double)whole);
     const char *cells[] = {view_bytes(size, bytes), share, what};
     table_add(t, cells, NULL);
+}
+
+/* What this process allocated: PyTorch's part as far as it told its totals. */
+static void own_parts(struct table *t, const struct gs_device_memory *m)
+{
+    bool torch = m->tensor_bytes != GS_UNKNOWN;
+
+    if (torch && (m->cached_bytes == GS_UNKNOWN || m->direct_bytes == GS_UNKNOWN)) {
+        bool less = m->live_bytes < m->tensor_bytes;
+        part(t, less ? m->live_bytes : m->tensor_bytes, m->total_bytes, "in PyTorch tensors");
+        part(t, less ? 0 : m->live_bytes - m->tensor_bytes, m->total_bytes,
+             "in other CUDA allocations: PyTorch's cache, libraries");
+        return;
+    }
+    part(t, m->tensor_bytes, m->total_bytes, "in PyTorch tensors");
+    part(t, m->cached_bytes, m->total_bytes, "cached by PyTorch: reserved, in no tensor");
+    part(t, m->direct_bytes, m->total_bytes,
+         torch ? "in other CUDA allocations: NCCL, cuBLAS, the program's own"
+               : "in CUDA allocations");
 }
 
 static void parts(const struct view_text *v, uint32_t process, int device)
 {
     const struct gs_device_memory *m = NULL;
     struct table t = {.head = {"", "", ""}};
+    char total[UNITS_TEXT];
 
     for (size_t i = 0; i < v->report->memory_n; i++)
         if (v->report->memory[i].process == process && v->report->memory[i].device == device)
             m = &v->report->memory[i];
-    if (!m)
+    if (!m || m->live_bytes <= 0 || m->total_bytes <= 0)
         return;
-    part(&t, m->tensor_bytes, m->total_bytes, "in PyTorch tensors");
-    part(&t, m->cached_bytes, m->total_bytes, "cached by PyTorch: reserved, in no tensor");
-    part(&t, m->direct_bytes, m->total_bytes,
-         m->tensor_bytes == GS_UNKNOWN ? "in CUDA allocations"
-                                       : "in CUDA allocations of others than PyTorch's allocator");
-    part(&t, m->outside_bytes, m->total_bytes,
-         "outside: CUDA context, kernels, libraries, other processes");
-    part(&t, m->free_bytes, m->total_bytes, "free at the least");
-    if (!t.n)
-        return;
-    fprintf(v->out, "  %sAt the peak, the GPU's memory was%s\n", term_style(&v->term, TERM_BOLD),
-            term_style(&v->term, TERM_PLAIN));
+    own_parts(&t, m);
+    if (m->outside_bytes == GS_UNKNOWN) {
+        part(&t, m->total_bytes - m->live_bytes, m->total_bytes,
+             "free, or outside: CUDA context, libraries, other processes");
+    } else {
+        part(&t, m->outside_bytes, m->total_bytes,
+             m->about ? "outside, about: CUDA context, libraries, other processes"
+                      : "outside: CUDA context, libraries, other processes");
+        part(&t, m->free_bytes, m->total_bytes, m->about ? "free, about" : "free");
+    }
+    fprintf(v->out, "  %sOf the GPU's %s at the peak%s\n", term_style(&v->term, TERM_BOLD),
+            view_bytes(total, m->total_bytes), term_style(&v->term, TERM_PLAIN));
     table_print(&t, &v->term, 2 * INDENT, v->out);
 }
 
@@ -117,12 +137,16 @@ static void parts(const struct view_text *v, uint32_t process, int device)
 
 static void peak_line(const struct view_text *v, const struct gs_peak *p, const char *what)
 {
-    char bytes[UNITS_TEXT], at[UNITS_TEXT], end[UNITS_TEXT], count[UNITS_TEXT], line[256];
+    char bytes[UNITS_TEXT], at[UNITS_TEXT], end[UNITS_TEXT], count[UNITS_TEXT], all[UNITS_TEXT],
+        sum[UNITS_TEXT], line[256];
 
-    snprintf(line, sizeof line, "peak %s at %s in %s allocation%s; %s at the end",
+    snprintf(line, sizeof line,
+             "peak %s at %s, in %s block%s; over the run %s in %s block%s, %s%s by the end",
              view_bytes(bytes, p->bytes), format_seconds(at, p->time_s),
              format_count(count, p->count), p->count == 1 ? "" : "s",
-             p->end_bytes ? view_bytes(end, p->end_bytes) : "nothing left");
+             view_bytes(sum, p->allocated_bytes), format_count(all, p->allocations),
+             p->allocations == 1 ? "" : "s", p->end_bytes ? "all freed but " : "all freed",
+             p->end_bytes ? view_bytes(end, p->end_bytes) : "");
     view_wrap(v, INDENT, what, line);
 }
 
@@ -154,7 +178,8 @@ static void device(const struct view_text *v, const struct gs_peak *p)
     chart_print(front, back, end_of(r, p->process), &v->term, INDENT, v->out);
     if (back)
         legend(v);
-    parts(v, p->process, p->device);
+    if (!view_oom_at_peak(r, t ? t : d))
+        parts(v, p->process, p->device);
     if (t)
         by_line(v, t, "Live at the peak, by line: tensors");
     if (d)

@@ -10,6 +10,9 @@
 
 void view_text_head(const struct view_text *v);      /* what is missing first; then the run */
 void view_text_verdict(const struct view_text *v);   /* out of memory, or not */
+/* The OOM that is printed, where `p` is the peak that led to it: nothing much came or went between
+ * the two, and what is said of one need not be said of the other. NULL: it is not. */
+const struct gs_oom_verdict *view_oom_at_peak(const struct gs_report *r, const struct gs_peak *p);
 void view_text_memory(const struct view_text *v);    /* peaks by device */
 void view_text_waits(const struct view_text *v);     /* synchronisation */
 void view_text_transfers(const struct view_text *v);
@@ -25,6 +28,10 @@ void view_heading(const struct view_text *v, enum term_style style, const char *
 void view_title(const struct view_text *v, enum term_style style, const char *title);
 /* Words, wrapped to the width, the lines after the first under the first word. */
 void view_wrap(const struct view_text *v, int indent, const char *mark, const char *text);
+/* "Cause   a leak: …": a word in a column of its own, and words, wrapped. */
+#define VIEW_LABEL 8
+void view_label(const struct view_text *v, enum term_style style, const char *label,
+                const char *text);
 /* "train.py:34  step", at most `columns` wide. */
 char *view_site(const struct view_text *v, char *out, size_t size, const struct gs_site *site,
                 int columns);

@@ -44,6 +44,16 @@ void view_wrap(const struct view_text *v, int indent, const char *mark, const ch
     wrap(v, hang, hang, text);
 }
 
+void view_label(const struct view_text *v, enum term_style style, const char *label,
+                const char *text)
+{
+    int hang = INDENT + VIEW_LABEL;
+
+    fprintf(v->out, "%*s%s%s%s%*s", INDENT, "", term_style(&v->term, style), label,
+            term_style(&v->term, TERM_PLAIN), VIEW_LABEL - (int)strlen(label), "");
+    wrap(v, hang, hang, text);
+}
+
 void view_title(const struct view_text *v, enum term_style style, const char *title)
 {
     fprintf(v->out, "\n%s%s%s\n", term_style(&v->term, style), title,
@@ -77,6 +87,10 @@ static void place(const struct view_text *v, char *out, size_t size, const struc
     char path[LINE_MAX_BYTES], tail[32] = "";
     const char *file = s->file ? s->file : "?", *slash = strrchr(file, '/');
 
+    if (s->exit) {
+        text_put(out, size, "at interpreter exit");
+        return;
+    }
     if (s->line > 0)
         snprintf(tail, sizeof tail, ":%d", s->line);
     else if (s->kind == GS_FRAME_NATIVE && !s->function)
@@ -108,24 +122,61 @@ static void place_and_function(const struct view_text *v, char *out, size_t size
     if (term_columns(where) > columns)
         place(v, where, sizeof where, s, s->function ? columns * 2 / 3 : columns);
     int room = columns - term_columns(where) - 2;
-    if (s->function && room >= 6)
+    if (s->function && !s->exit && room >= 6)
         text_function(function, sizeof function, s->function, room, v->term.utf8);
     text_put(out, size, "%s%s%s", where, *function ? "  " : "", function);
 }
 
-/* With who called it. Where not all fits, the functions go first, the caller's before its own: the
- * lines say more; then the folders. False: there is no room for two places at all. */
+/* The second of two places: of one file it is the line that tells. */
+static void second(const struct view_text *v, char *out, size_t size, const struct gs_site *s,
+                   const struct gs_site *first, int columns, bool function)
+{
+    char name[LINE_MAX_BYTES] = "";
+    bool same = s->file && first->file && s->line > 0 && strcmp(s->file, first->file) == 0;
+
+    if (!same) {
+        (function ? place_and_function : place)(v, out, size, s, columns);
+        return;
+    }
+    if (function && s->function && strcmp(s->function, "<module>") != 0)
+        text_function(name, sizeof name, s->function, columns, v->term.utf8);
+    text_put(out, size, ":%d%s%s", s->line, *name ? "  " : "", name);
+}
+
+/* "train.py:34" */
+static int least_columns(const struct gs_site *s)
+{
+    const char *slash = s->file ? strrchr(s->file, '/') : NULL;
+
+    return term_columns(slash     ? slash + 1
+                        : s->file ? s->file
+                                  : "?") +
+           snprintf(NULL, 0, ":%d", s->line);
+}
+
+/* Half of the room, or what both files' names need where that lets both stand uncut. */
+static int second_room(const struct gs_site *first, const struct gs_site *s, int room)
+{
+    int need = least_columns(s);
+
+    return need > room / 2 && need + least_columns(first) <= room ? need : room / 2;
+}
+
+/* With who called it, or the helper that it called. Where not all fits, the functions go first, the
+ * caller's before its own: the lines say more; then the folders. False: there is no room for two
+ * places at all. */
 static bool site_and_caller(const struct view_text *v, char *out, size_t size,
                             const struct gs_site *s, int columns)
 {
     static const bool with[][2] = {{true, true}, {true, false}, {false, false}};
-    const char *arrow = v->term.utf8 ? "  ← " : "  <- ";
-    struct gs_site up = site_of(s->caller);
+    const char *arrow =
+        s->helper ? (v->term.utf8 ? "  → " : "  -> ") : (v->term.utf8 ? "  ← " : "  <- ");
+    struct gs_site other = site_of(s->helper ? s->via : s->caller);
     char own[LINE_MAX_BYTES], caller[LINE_MAX_BYTES];
 
     for (size_t i = 0; i < sizeof with / sizeof *with; i++) {
         (with[i][0] ? place_and_function : place)(v, own, sizeof own, s, WHOLE);
-        (with[i][1] ? place_and_function : place)(v, caller, sizeof caller, &up, WHOLE);
+        second(v, caller, sizeof caller, &other, s, WHOLE, with[i][1]);
         if (term_columns(own) + term_columns(arrow) + term_columns(caller) <= columns) {
             text_put(out, size, "%s%s%s", own, arrow, caller);
             return true;
@@ -134,8 +185,8 @@ static bool site_and_caller(const struct view_text *v, char *out, size_t size,
     int room = columns - term_columns(arrow);
     if (room < PLACES_LEAST)
         return false;
-    place(v, own, sizeof own, s, room / 2);
-    place(v, caller, sizeof caller, &up, room - term_columns(own));
+    second(v, caller, sizeof caller, &other, s, second_room(s, &other, room), false);
+    place(v, own, sizeof own, s, room - term_columns(caller));
     text_put(out, size, "%s%s%s", own, arrow, caller);
     return true;
 }
@@ -145,7 +196,7 @@ char *view_site(const struct view_text *v, char *out, size_t size, const struct 
 {
     if (!s->known)
         text_put(out, size, "(no stack recorded)");
-    else if (!s->caller || !site_and_caller(v, out, size, s, columns))
+    else if (!(s->helper ? s->via : s->caller) || !site_and_caller(v, out, size, s, columns))
         place_and_function(v, out, size, s, columns);
     return out;
 }

@@ -3,73 +3,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/site.h"
 #include "analyzer/text.h"
 #include "analyzer/units.h"
 #include "analyzer/view_text_parts.h"
 
-static const char *cause_words(enum gs_cause cause)
+const struct gs_oom_verdict *view_oom_at_peak(const struct gs_report *r, const struct gs_peak *p)
 {
-    static const char *const words[GS_CAUSES] = {
-        [GS_CAUSE_CAPACITY] = "what is live is needed, and more than the GPU holds",
-        [GS_CAUSE_FRAGMENTATION] = "fragmentation: enough is free, but in pieces too small",
-        [GS_CAUSE_LEAK] = "memory that is kept and grows",
-        [GS_CAUSE_OTHER_PROCESS] = "another process holds the GPU's memory",
-        [GS_CAUSE_OVERSIZED_REQUEST] = "one request larger than the GPU",
-        [GS_CAUSE_ALLOCATOR_CAP] = "a limit set on the allocator, not the GPU",
-        [GS_CAUSE_PINNED_HOST] = "pinned host memory, not the GPU's",
-        [GS_CAUSE_PREALLOCATION] = "memory that was taken in advance",
-        [GS_CAUSE_OUTSIDE_ALLOCATOR] = "memory outside the allocator: NCCL, cuBLAS, CUDA contexts",
-    };
+    const struct gs_oom_verdict *o = r->ooms_n ? &r->ooms[0] : NULL;
 
-    return cause < GS_CAUSES && words[cause] ? words[cause] : "unknown";
+    if (!o || p->process != o->process || p->device != o->device || p->layer != o->live_layer)
+        return NULL;
+    return fabs(p->time_s - o->time_s) <= 0.02 * r->duration_s ? o : NULL;
 }
 
-/* How the number of a piece of evidence is to be read, by its key. */
-static void evidence_value(const struct gs_evidence *e, char out[UNITS_TEXT])
-{
-    size_t n = strlen(e->key);
-
-    if (isnan(e->value))
-        snprintf(out, UNITS_TEXT, "?");
-    else if (strstr(e->key, "bytes"))
-        view_bytes(out, (int64_t)e->value);
-    else if (strstr(e->key, "share") || strcmp(e->key, "turnover") == 0)
-        format_share(out, e->value);
-    else if (n > 2 && strcmp(e->key + n - 2, "_s") == 0)
-        format_seconds(out, e->value);
-    else
-        snprintf(out, UNITS_TEXT, "%.6g", e->value);
-}
-
-static void evidence(const struct view_text *v, const struct gs_oom_verdict *o)
-{
-    struct table t = {.head = {"", ""}};
-
-    for (size_t i = 0; i < o->evidence_n; i++) {
-        const struct gs_evidence *e = &o->evidence[i];
-        char value[UNITS_TEXT] = "", raw[1024], what[1024];
-        if (!e->is_text)
-            evidence_value(e, value);
-        snprintf(raw, sizeof raw, "%s%s%s", e->what, e->is_text ? ": " : "",
-                 e->is_text ? (e->text ? e->text : "?") : "");
-        const char *cells[] = {value, term_clean(what, sizeof what, raw, v->term.utf8)};
-        table_add(&t, cells, NULL);
-    }
-    if (t.n)
-        fprintf(v->out, "  %sEvidence%s\n", term_style(&v->term, TERM_BOLD),
-                term_style(&v->term, TERM_PLAIN));
-    table_print(&t, &v->term, 2 * INDENT, v->out);
-}
-
-/* Whether the list of what was live at the peak, which follows, is the list of this moment: nothing
- * much came or went between the two. */
 static bool peak_says_it(const struct gs_report *r, const struct gs_oom_verdict *o)
 {
-    for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct gs_peak *p = &r->peaks[i];
-        if (p->process == o->process && p->device == o->device && p->layer == o->live_layer)
-            return fabs(p->time_s - o->time_s) <= 0.02 * r->duration_s;
-    }
+    for (size_t i = 0; i < r->peaks_n; i++)
+        if (view_oom_at_peak(r, &r->peaks[i]) == o)
+            return true;
     return false;
 }
 
@@ -93,28 +45,67 @@ static void live(const struct view_text *v, const struct gs_oom_verdict *o)
 
 static void asked(const struct view_text *v, const struct gs_oom_verdict *o)
 {
-    char want[UNITS_TEXT], free_[UNITS_TEXT], total[UNITS_TEXT], site[1024], line[1024];
+    char want[UNITS_TEXT], free_[UNITS_TEXT], total[UNITS_TEXT], site[512], line[1024];
+    const struct gs_site *s = &o->stack.site;
+    const char *what = o->space == GS_SPACE_PINNED ? " of pinned host memory" : "";
 
-    snprintf(line, sizeof line, "%s of %s asked for; %s of %s were free",
-             view_bytes(want, o->requested_bytes),
-             o->space == GS_SPACE_PINNED ? "pinned host memory" : "GPU memory",
-             view_bytes(free_, o->free_bytes), view_bytes(total, o->total_bytes));
+    view_bytes(want, o->requested_bytes);
+    gs_site_text(s, site, sizeof site);
     if (o->free_bytes == GS_UNKNOWN)
-        snprintf(line, sizeof line, "%s of %s asked for", want,
-                 o->space == GS_SPACE_PINNED ? "pinned host memory" : "GPU memory");
-    view_wrap(v, INDENT, "", line);
-    if (o->tensor_reserved != GS_UNKNOWN) {
-        char used[UNITS_TEXT], held[UNITS_TEXT];
-        snprintf(line, sizeof line, "PyTorch held %s, of which %s in tensors",
-                 view_bytes(held, o->tensor_reserved), view_bytes(used, o->tensor_allocated));
-        view_wrap(v, INDENT, "", line);
+        snprintf(line, sizeof line, "%s%s%s%s", want, what, s->known ? ", at " : "",
+                 s->known ? site : "");
+    else
+        snprintf(line, sizeof line, "%s%s, with %s of %s free%s%s", want, what,
+                 view_bytes(free_, o->free_bytes), view_bytes(total, o->total_bytes),
+                 s->known ? ", at " : "", s->known ? site : "");
+    view_label(v, TERM_BOLD, "Asked", line);
+}
+
+static void share_of(char *line, size_t size, int64_t bytes, const char *what)
+{
+    char text[UNITS_TEXT];
+    size_t at = strlen(line);
+
+    if (bytes != GS_UNKNOWN && bytes > 0)
+        snprintf(line + at, size - at, "%s%s %s", at ? " + " : "", view_bytes(text, bytes), what);
+}
+
+static int64_t less(int64_t a, int64_t b)
+{
+    return a == GS_UNKNOWN || b == GS_UNKNOWN || a < b ? GS_UNKNOWN : a - b;
+}
+
+/* Where the device's memory was: the parts sum to all of it. */
+static void held(const struct view_text *v, const struct gs_oom_verdict *o)
+{
+    char line[1024] = "", total[UNITS_TEXT];
+    int64_t others = less(o->device_live, o->tensor_reserved);
+    bool torch =
+        others != GS_UNKNOWN && less(o->tensor_reserved, o->tensor_allocated) != GS_UNKNOWN;
+
+    if (o->outside == GS_UNKNOWN || o->free_bytes == GS_UNKNOWN || o->space == GS_SPACE_PINNED)
+        return;
+    if (torch) {
+        share_of(line, sizeof line, o->tensor_allocated, "in tensors");
+        share_of(line, sizeof line, o->tensor_reserved - o->tensor_allocated, "cached by PyTorch");
+        share_of(line, sizeof line, others, "in other CUDA allocations");
+    } else {
+        share_of(line, sizeof line, o->device_live, "in CUDA allocations");
     }
-    char *trace = view_trace(v, &o->stack, 2 * INDENT + 1);
+    share_of(line, sizeof line, o->outside, "outside (CUDA context, libraries, other processes)");
+    share_of(line, sizeof line, o->free_bytes, "free");
+    size_t at = strlen(line);
+    snprintf(line + at, sizeof line - at, " = %s", view_bytes(total, o->total_bytes));
+    view_label(v, TERM_BOLD, "Memory", line);
+}
+
+static void stack(const struct view_text *v, const struct gs_oom_verdict *o)
+{
+    char *trace = view_trace(v, &o->stack, INDENT + VIEW_LABEL);
+
     if (trace)
-        fprintf(v->out, "  by\n%s", trace);
-    else if (o->stack.site.known)
-        fprintf(v->out, "  by %s\n",
-                view_site(v, site, sizeof site, &o->stack.site, v->term.width - INDENT - 3));
+        fprintf(v->out, "  %sStack%s   %s", term_style(&v->term, TERM_BOLD),
+                term_style(&v->term, TERM_PLAIN), trace + INDENT + VIEW_LABEL);
     free(trace);
 }
 
@@ -127,22 +118,17 @@ static void one(const struct view_text *v, const struct gs_oom_verdict *o)
                  view_place(v, place, sizeof place, o->process, o->device, GS_SERIES_PINNED),
                  format_seconds(at, o->time_s));
     asked(v, o);
-    fprintf(v->out, "  %sCause%s  %s\n", term_style(&v->term, TERM_BOLD),
-            term_style(&v->term, TERM_PLAIN), cause_words(o->cause));
     if (o->verdict)
-        view_wrap(v, 2 * INDENT, "", o->verdict);
-    evidence(v, o);
-    for (size_t i = 0; i < o->advice_n; i++) {
-        if (i == 0)
-            fprintf(v->out, "  %sWhat to do%s\n", term_style(&v->term, TERM_GREEN),
-                    term_style(&v->term, TERM_PLAIN));
-        view_wrap(v, 2 * INDENT, v->term.utf8 ? "• " : "- ", o->advice[i]);
-    }
+        view_label(v, TERM_BOLD, "Cause", o->verdict);
+    for (size_t i = 0; i < o->advice_n; i++)
+        view_label(v, TERM_GREEN, i == 0 ? "To do" : "", o->advice[i]);
+    held(v, o);
+    stack(v, o);
     live(v, o);
 }
 
-/* The device-level peak that comes nearest to its device's size. */
-static const struct gs_peak *fullest(const struct gs_report *r, int64_t *total)
+/* The peak that comes nearest to its device's size; without a GPU the largest of host memory. */
+static const struct gs_peak *fullest(const struct gs_report *r, bool gpu, int64_t *total)
 {
     const struct gs_peak *best = NULL;
     double best_share = -1;
@@ -150,7 +136,7 @@ static const struct gs_peak *fullest(const struct gs_report *r, int64_t *total)
     *total = GS_UNKNOWN;
     for (size_t i = 0; i < r->peaks_n; i++) {
         const struct gs_peak *p = &r->peaks[i];
-        if (p->layer != GS_SERIES_DEVICE && p->layer != GS_SERIES_TENSOR)
+        if ((p->layer == GS_SERIES_DEVICE || p->layer == GS_SERIES_TENSOR) != gpu || p->bytes <= 0)
             continue;
         int64_t size = GS_UNKNOWN;
         for (size_t d = 0; d < r->devices_n; d++)
@@ -159,7 +145,7 @@ static const struct gs_peak *fullest(const struct gs_report *r, int64_t *total)
         double share = size > 0 ? (double)p->bytes / (double)size : 0;
         /* Rounding up to pages makes the device level the larger one; it comes first in the list.
          */
-        if (share > best_share) {
+        if (share > best_share || (!gpu && p->bytes > best->bytes)) {
             best = p;
             best_share = share;
             *total = size;
@@ -171,9 +157,11 @@ static const struct gs_peak *fullest(const struct gs_report *r, int64_t *total)
 static void no_oom(const struct view_text *v)
 {
     int64_t total;
-    const struct gs_peak *p = fullest(v->report, &total);
+    const struct gs_peak *p = fullest(v->report, true, &total);
     char peak[UNITS_TEXT], size[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT], place[96];
 
+    if (!p)
+        p = fullest(v->report, false, &total);
     if (!p) {
         view_heading(v, TERM_GREEN, "No out of memory", "; no GPU memory was allocated");
         return;
@@ -185,8 +173,10 @@ static void no_oom(const struct view_text *v)
                      format_share(share, (double)p->bytes / (double)total), place,
                      format_seconds(at, p->time_s));
     else
-        view_heading(v, TERM_GREEN, "No out of memory", "; peak %s on %s, at %s",
-                     view_bytes(peak, p->bytes), place, format_seconds(at, p->time_s));
+        view_heading(v, TERM_GREEN, "No out of memory", "; peak %s %s %s, at %s%s",
+                     view_bytes(peak, p->bytes), p->device >= 0 ? "on" : "of", place,
+                     format_seconds(at, p->time_s),
+                     p->device >= 0 ? "" : "; no GPU memory was allocated");
 }
 
 void view_text_verdict(const struct view_text *v)

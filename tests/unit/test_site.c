@@ -128,8 +128,71 @@ static void test_callers_of_a_helper_are_told_apart(void **state)
     assert_int_equal(r->peaks[0].by_site_n, 3);
     assert_int_equal(r->peaks[0].by_site[0].bytes, 60);
     assert_int_equal(r->peaks[0].by_site[0].stacks, 2);
-    assert_int_equal(r->peaks[0].by_site[0].site.line, 7);
-    assert_int_equal(r->peaks[0].by_site[0].site.caller->line, 3);
+    const struct gs_site *site = &r->peaks[0].by_site[0].site;
+    assert_true(site->helper); /* three lines call it: they say more than its own */
+    assert_int_equal(site->line, 3);
+    assert_string_equal(site->function, "model");
+    assert_int_equal(site->via->line, 7);
+    syn_close(r);
+    syn_end(&s);
+}
+
+/* Two callers do not make a helper, and a library between a line and who called it is no caller. */
+static void test_a_function_that_few_call_is_the_place(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    for (int line = 1; line <= 2; line++) {
+        int64_t at = syn_python(&s, 0, "main", "/home/u/train.py", line);
+        at = syn_python(&s, at, "_call_impl", "/x/site-packages/torch/nn/modules/module.py", 1501);
+        at = syn_python(&s, at, "forward", "/home/u/model.py", 7);
+        syn_alloc(&s, (struct syn_alloc){.bytes = line, .at = line, .life = SYN_LIVE, .stack = at});
+    }
+    struct gs_report *r = syn_report(&s, NULL);
+    const struct gs_site *site = &r->peaks[0].by_site[0].site;
+    assert_int_equal(r->peaks[0].by_site_n, 2);
+    assert_false(site->helper);
+    assert_int_equal(site->line, 7);
+    assert_int_equal(site->caller->line, 2);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static bool finalize(void *data, const char *module, const char *build_id, uint64_t offset,
+                     const char **function, const char **file, int *line)
+{
+    (void)data;
+    (void)module;
+    (void)build_id;
+    (void)file;
+    (void)line;
+    *function = offset == 11 ? "Py_FinalizeEx" : "something_else";
+    return true;
+}
+
+/* What Python frees while it tears down has no Python line any more. */
+static void test_interpreter_exit(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    for (int way = 0; way < 2; way++) { /* by different ways to one place */
+        int64_t at = syn_native(&s, 0, "/usr/bin/python3.11", 10);
+        at = syn_native(&s, at, "/usr/bin/python3.11", 11);
+        at = syn_native(&s, at, "/usr/bin/python3.11", 12 + way);
+        at = syn_native(&s, at, "/usr/lib/libffi.so.8", 13);
+        syn_sync(&s, GS_SYNC_IMPLICIT, SYN_MS + way, 500 * SYN_MS, 0, at);
+    }
+    struct gs_options options = {.all = true, .symbol = finalize};
+    struct gs_report *r = syn_report(&s, &options);
+    char text[64];
+    assert_int_equal(r->syncs_n, 1);
+    assert_true(r->syncs[0].site.exit && r->syncs[0].matters);
+    assert_null(r->syncs[0].advice); /* the program ends anyway */
+    assert_string_equal(gs_site_text(&r->syncs[0].site, text, sizeof text), "at interpreter exit");
     syn_close(r);
     syn_end(&s);
 }
@@ -165,6 +228,8 @@ int main(void)
         cmocka_unit_test(test_only_a_library),
         cmocka_unit_test(test_native_only),
         cmocka_unit_test(test_callers_of_a_helper_are_told_apart),
+        cmocka_unit_test(test_a_function_that_few_call_is_the_place),
+        cmocka_unit_test(test_interpreter_exit),
         cmocka_unit_test(test_holes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -101,6 +101,7 @@ static void fill_calls(void)
     oom = (struct gs_oom_verdict){
         .time_s = 3.4, .device = 0, .requested_bytes = 64 * MIB, .free_bytes = 48 * MIB,
         .total_bytes = 2 * GIB, .tensor_allocated = 1780 * MIB, .tensor_reserved = 1900 * MIB, .fatal = true,
+        .device_live = 1900 * MIB, .outside = 100 * MIB,
         .failures = 2, .cause = GS_CAUSE_LEAK, .evidence = evidence, .evidence_n = 3,
         .verdict = "1.17 GiB of the 1.86 GiB in use came from one line that keeps every block that it makes.",
         .advice = oom_advice, .advice_n = 1, .stack = trace(), .live = sites, .live_n = 3, .live_total = 12,
@@ -200,8 +201,10 @@ static void says_what_matters_first(void **state)
     (void)state;
     assert_non_null(oom_at);
     assert_null(strstr(text, "No out of memory"));
-    assert_non_null(strstr(oom_at, "64.00 MiB of GPU memory asked for; 48.00 MiB of 2.00 GiB were free"));
+    assert_non_null(strstr(oom_at, "Asked   64.00 MiB, with 48.00 MiB of 2.00 GiB free, at train_leak.py:46 in train"));
     assert_non_null(strstr(oom_at, "train_leak.py:46  train"));
+    assert_non_null(strstr(oom_at, "1.74 GiB in tensors + 120.00 MiB cached by PyTorch + 100.00 MiB outside"));
+    assert_non_null(strstr(oom_at, " + 48.00 MiB free = 2.00 GiB"));
     assert_null(strstr(text, "/job/"));
     assert_non_null(strstr(text, "torch/nn/modules/linear.py:114"));
     assert_null(strstr(text, "dist-packages"));
