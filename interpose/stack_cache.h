@@ -20,12 +20,13 @@
 #define GS_NATIVE_DEPTH_MAX 255
 #define GS_NATIVE_OWN 16 /* room for libgpuspy's own frames above the caller's */
 
-/* How far up the interpreter's frame stands, by the caller: an unwound frame costs 10 ns, so no
- * more are asked for than were needed lately. */
+/* How far up the interpreter's frame stands: an unwound frame costs 10 ns, so no more are asked for
+ * than were needed lately by the same Python line from as deep in the C stack, which is nearly
+ * always the same way down. */
 struct gs_reach {
     uint16_t size, peak, left;
 };
-#define GS_REACHES 16u
+#define GS_REACHES 256u
 
 struct gs_stacks {
     struct gs_writer *writer;

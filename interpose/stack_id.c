@@ -108,14 +108,14 @@ struct native {
     bool cut;
 };
 
-/* `stop`: the module at which to stop, NULL for none. Inlined, as each frame of ours would have to
- * be unwound too. */
+/* `stop`: the module at which to stop, NULL for none; `above`: the hash of what stands there. Inlined,
+ * as each frame of ours would have to be unwound too. */
 static inline __attribute__((always_inline)) struct native
-unwind(struct gs_stacks *s, const struct gs_elf_range *stop, const void *caller)
+unwind(struct gs_stacks *s, const struct gs_elf_range *stop, uint64_t above, const void *caller)
 {
     const uint32_t most = GS_NATIVE_OWN + native_depth + 1;
-    struct gs_reach *reach =
-        &s->reach[((uintptr_t)caller >> 2 ^ (uintptr_t)caller >> 7) % GS_REACHES];
+    const uintptr_t here = (uintptr_t)__builtin_frame_address(0) / 16;
+    struct gs_reach *reach = &s->reach[(above ^ here) % GS_REACHES];
     uint32_t size = !stop || reach->size > most ? most : reach->size ? reach->size : 32;
     struct native w;
     for (;; size = most) {
@@ -309,7 +309,7 @@ uint32_t gs_stack_capture(struct gs_stacks *s, unsigned what, const void *caller
 
     struct native w = {0};
     if (gs_unwind && what & GS_STACK_NATIVE) {
-        w = unwind(s, python ? &p->module : NULL, caller);
+        w = unwind(s, python ? &p->module : NULL, hash, caller);
         hash = hash_native(s, w, hash);
         cut |= w.cut && !python;
     }
