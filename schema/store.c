@@ -81,7 +81,7 @@ static int open_database(struct gs_store *s, const char *path)
         return gs_store_fail(s, "open");
     }
     sqlite3_busy_timeout(s->db, BUSY_MS);
-    return 0;
+    return gs_store_open_feeds(s);
 }
 
 static void close_database(struct gs_store *s)

@@ -7,16 +7,18 @@
 #define P "1," /* process_id: a database holds one process */
 
 static const char *const sql[GS_SQL_COUNT] = {
-    [GS_SQL_ALLOCATION] = "INSERT INTO allocation(id,kind,address,bytes,alloc_ns,life_ns,stream,"
-                          "alloc_stack_id,free_stack_id) VALUES(?,?,?,?,?,?,?,?,?)",
+    /* From feed_…: see store_feed.c. The ids are those that come next: an allocation's is known to
+     * be first_allocation + its index, as no other writes here and no row is ever deleted. */
+    [GS_SQL_ALLOCATION] = "INSERT INTO allocation(kind,address,bytes,alloc_ns,life_ns,stream,"
+                          "alloc_stack_id,free_stack_id) SELECT * FROM feed_allocation",
     [GS_SQL_ALLOCATION_END] = "UPDATE allocation SET life_ns=?,free_stack_id=? WHERE id=?",
     [GS_SQL_COPY] = "INSERT INTO copy(kind,bytes,start_ns,blocked_ns,stream,stack_id)"
-                    " VALUES(?,?,?,?,?,?)",
+                    " SELECT * FROM feed_copy",
     [GS_SQL_MEMSET] = "INSERT INTO memset(process_id,device,bytes,async,start_ns,blocked_ns,stream,"
-                      "stack_id,thread_id,api) VALUES(" P "?,?,?,?,?,?,?,?,?)",
+                      "stack_id,thread_id,api) SELECT " P "* FROM feed_memset",
     [GS_SQL_SYNC] =
         "INSERT INTO sync(process_id,device,kind,api,start_ns,blocked_ns,handle,stack_id,"
-        "thread_id) VALUES(" P "?,?,?,?,?,?,?,?)",
+        "thread_id) SELECT " P "* FROM feed_sync",
     [GS_SQL_OOM] =
         "INSERT INTO oom(id,process_id,device,layer,space,api,requested_bytes,free_bytes,"
         "total_bytes,tensor_allocated,tensor_reserved,time_ns,fatal,stack_id,thread_id)"
@@ -126,6 +128,15 @@ static void bind_text_or_null(struct gs_store *s, sqlite3_stmt *st, int at, stru
         }                                                              \
     } while (0)
 
+/* The rows of an array that SQLite reads by itself. */
+static int take(struct gs_store *s, enum gs_statement which, size_t count)
+{
+    sqlite3_stmt *st = count ? statement(s, which) : NULL;
+    if (!st)
+        return count ? -1 : 0;
+    return run(s, st);
+}
+
 /* ---------------------------------------------------------------- definitions */
 
 static int write_definitions(struct gs_store *s)
@@ -175,23 +186,6 @@ static int write_definitions(struct gs_store *s)
 
 /* ---------------------------------------------------------------- lifetimes */
 
-static int write_allocations(struct gs_store *s)
-{
-    int64_t id = s->first_allocation;
-    WRITE(s->allocations, GS_SQL_ALLOCATION, struct gs_row_allocation, {
-        sqlite3_bind_int64(st, 1, id++);
-        sqlite3_bind_int64(st, 2, row->kind);
-        sqlite3_bind_int64(st, 3, row->address);
-        sqlite3_bind_int64(st, 4, row->bytes);
-        sqlite3_bind_int64(st, 5, row->alloc_ns);
-        bind_known(st, 6, row->life_ns);
-        sqlite3_bind_int64(st, 7, row->stream);
-        bind_id(st, 8, row->alloc_stack);
-        bind_id(st, 9, row->free_stack);
-    });
-    return 0;
-}
-
 static int by_id(const void *a, const void *b)
 {
     const struct gs_row_end *x = a, *y = b;
@@ -215,40 +209,6 @@ static int write_ends(struct gs_store *s)
 }
 
 /* ---------------------------------------------------------------- the other events */
-
-static int write_transfers(struct gs_store *s)
-{
-    WRITE(s->copies, GS_SQL_COPY, struct gs_row_copy, {
-        sqlite3_bind_int64(st, 1, row->kind);
-        sqlite3_bind_int64(st, 2, row->bytes);
-        sqlite3_bind_int64(st, 3, row->start_ns);
-        sqlite3_bind_int64(st, 4, row->blocked_ns);
-        sqlite3_bind_int64(st, 5, row->stream);
-        bind_id(st, 6, row->stack);
-    });
-    WRITE(s->memsets, GS_SQL_MEMSET, struct gs_row_memset, {
-        sqlite3_bind_int(st, 1, row->device);
-        sqlite3_bind_int64(st, 2, row->bytes);
-        sqlite3_bind_int(st, 3, row->async);
-        sqlite3_bind_int64(st, 4, row->start_ns);
-        sqlite3_bind_int64(st, 5, row->blocked_ns);
-        sqlite3_bind_int64(st, 6, row->stream);
-        bind_id(st, 7, row->stack);
-        bind_id(st, 8, row->thread);
-        sqlite3_bind_int(st, 9, row->api);
-    });
-    WRITE(s->syncs, GS_SQL_SYNC, struct gs_row_sync, {
-        sqlite3_bind_int(st, 1, row->device);
-        sqlite3_bind_int(st, 2, row->kind);
-        sqlite3_bind_int(st, 3, row->api);
-        sqlite3_bind_int64(st, 4, row->start_ns);
-        sqlite3_bind_int64(st, 5, row->blocked_ns);
-        sqlite3_bind_int64(st, 6, row->handle);
-        bind_id(st, 7, row->stack);
-        bind_id(st, 8, row->thread);
-    });
-    return 0;
-}
 
 static int write_ooms(struct gs_store *s)
 {
@@ -454,7 +414,9 @@ static int write_last_frees(struct gs_store *s)
 
 int gs_store_write_rows(struct gs_store *s, const struct gs_reader *r)
 {
-    if (write_definitions(s) || write_allocations(s) || write_ends(s) || write_transfers(s) ||
+    if (write_definitions(s) || take(s, GS_SQL_ALLOCATION, s->allocations.count) ||
+        write_ends(s) || take(s, GS_SQL_COPY, s->copies.count) ||
+        take(s, GS_SQL_MEMSET, s->memsets.count) || take(s, GS_SQL_SYNC, s->syncs.count) ||
         write_ooms(s) || write_moments(s) || write_checks(s) || write_counts(s))
         return -1;
     return write_values(s) || write_numbers(s) || write_progress(s, r) || write_last_frees(s) ? -1

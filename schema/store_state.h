@@ -5,6 +5,7 @@
  *   store_oom.c    which failed allocations were fatal
  *   store_names.c  definitions: frames, stacks, modules, threads
  *   store_rows.c   rows in memory → SQL
+ *   store_feed.c   … the frequent ones, read by SQLite itself
  *   store_load.c   an unfinished database → the same state in memory
  */
 #ifndef GPUSPY_STORE_STATE_H
@@ -266,6 +267,8 @@ struct gs_content gs_store_stack_key(uint32_t parent, uint32_t frame);
 /* store_rows.c: within a transaction */
 int gs_store_write_rows(struct gs_store *s, const struct gs_reader *r);
 void gs_store_forget_rows(struct gs_store *s, const struct gs_reader *r); /* they are committed */
+/* store_feed.c: the tables feed_…, for the life of the connection */
+int gs_store_open_feeds(struct gs_store *s);
 /* store_load.c */
 int gs_store_load(struct gs_store *s, struct gs_progress **progress, uint32_t *threads);
 
