@@ -1,15 +1,25 @@
 /* Copies and waits of a run, merged in order of time. */
 #include "analyzer/run_internal.h"
 
+#include <stdlib.h>
+
+/* Rows are read in pieces, each by one step of an aggregate function that is called with every row:
+ * stepping from row to row costs as much again as reading it. */
+enum { PIECE = 4096 };
+
+union call {
+    struct gs_copy copy;
+    struct gs_sync sync;
+};
+
 struct cursor {
-    sqlite3_stmt *st;
+    sqlite3_stmt *rows, *first;
     const struct gs_database *db;
     uint32_t process;
-    int rc;
-    union {
-        struct gs_copy copy;
-        struct gs_sync sync;
-    } now;
+    union call *calls; /* PIECE of them */
+    size_t n, at;
+    int64_t next_id;
+    bool done, failed;
 };
 
 static int64_t not_negative(int64_t value)
@@ -23,17 +33,20 @@ static uint32_t stack_of(const struct cursor *c, sqlite3_value *v)
     return gs_ids_get(&c->db->stacks, null ? GS_UNKNOWN : sqlite3_value_int64(v));
 }
 
-/* The rows come through a scalar function: one call with all columns costs less than one each. */
 enum { C_KIND, C_BYTES, C_START, C_BLOCKED, C_STREAM, C_STACK };
 static const char copies[] =
-    "SELECT gs_copy(kind, bytes, start_ns, blocked_ns, stream, stack_id) FROM copy ORDER BY id";
+    "SELECT gs_copy(kind, bytes, start_ns, blocked_ns, stream, stack_id) FROM copy "
+    "WHERE id BETWEEN ?1 AND ?2";
 
 static void read_copy(sqlite3_context *context, int n, sqlite3_value **v)
 {
     struct cursor *c = sqlite3_user_data(context);
     int64_t kind = sqlite3_value_int64(v[C_KIND]);
     (void)n;
-    c->now.copy = (struct gs_copy){
+    if (c->n == PIECE) { /* more rows than numbers: no table of a recorder */
+        return;
+    }
+    c->calls[c->n++].copy = (struct gs_copy){
         .process = c->process,
         .stack = stack_of(c, v[C_STACK]),
         .thread = (uint32_t)((kind >> 24) + 2),
@@ -52,7 +65,7 @@ static void read_copy(sqlite3_context *context, int n, sqlite3_value **v)
 enum { S_DEVICE, S_KIND, S_API, S_START, S_BLOCKED, S_HANDLE, S_STACK, S_THREAD };
 static const char syncs[] =
     "SELECT gs_sync(device, kind, api, start_ns, blocked_ns, handle, stack_id, thread_id) "
-    "FROM sync ORDER BY id";
+    "FROM sync WHERE id BETWEEN ?1 AND ?2";
 
 static void read_sync(sqlite3_context *context, int n, sqlite3_value **v)
 {
@@ -60,7 +73,10 @@ static void read_sync(sqlite3_context *context, int n, sqlite3_value **v)
     bool none = sqlite3_value_type(v[S_DEVICE]) == SQLITE_NULL;
     int64_t device = none ? -1 : sqlite3_value_int64(v[S_DEVICE]);
     (void)n;
-    c->now.sync = (struct gs_sync){
+    if (c->n == PIECE) {
+        return;
+    }
+    c->calls[c->n++].sync = (struct gs_sync){
         .process = c->process,
         .stack = stack_of(c, v[S_STACK]),
         .thread = (uint32_t)sqlite3_value_int64(v[S_THREAD]),
@@ -73,21 +89,65 @@ static void read_sync(sqlite3_context *context, int n, sqlite3_value **v)
     };
 }
 
-static void open_cursor(struct cursor *c, struct gs_database *db, uint32_t process,
-                        const char *name, void (*read)(sqlite3_context *, int, sqlite3_value **),
-                        const char *sql)
+static void no_result(sqlite3_context *context)
 {
-    *c = (struct cursor){.db = db, .process = process};
-    if (sqlite3_create_function(db->db, name, -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, c, read, NULL,
-                                NULL) == SQLITE_OK) {
-        c->st = gs_prepare(db, sql);
-    }
+    sqlite3_result_null(context);
 }
 
-static bool next(struct cursor *c)
+static void open_cursor(struct cursor *c, struct gs_database *db, uint32_t process,
+                        const char *name, void (*read)(sqlite3_context *, int, sqlite3_value **),
+                        const char *rows, const char *first)
 {
-    c->rc = sqlite3_step(c->st);
-    return c->rc == SQLITE_ROW;
+    *c = (struct cursor){.db = db, .process = process, .next_id = INT64_MIN};
+    if (sqlite3_create_function(db->db, name, -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, c, NULL, read,
+                                no_result) == SQLITE_OK) {
+        c->rows = gs_prepare(db, rows);
+        c->first = gs_prepare(db, first);
+    }
+    c->failed = c->done = !c->rows || !c->first;
+    c->calls = gs_realloc(NULL, PIECE, sizeof *c->calls);
+}
+
+static void close_cursor(struct cursor *c)
+{
+    sqlite3_finalize(c->rows);
+    sqlite3_finalize(c->first);
+    free(c->calls);
+}
+
+/* The first number that is there: a hostile table may have large gaps. */
+static bool find_first(struct cursor *c)
+{
+    sqlite3_bind_int64(c->first, 1, c->next_id);
+    int rc = sqlite3_step(c->first);
+    bool found = rc == SQLITE_ROW && sqlite3_column_type(c->first, 0) != SQLITE_NULL;
+    c->next_id = found ? sqlite3_column_int64(c->first, 0) : c->next_id;
+    c->failed = c->failed || (rc != SQLITE_ROW && rc != SQLITE_DONE);
+    sqlite3_reset(c->first);
+    return found;
+}
+
+/* False at the end, or where the database could not be read: then `failed`. */
+static bool fill(struct cursor *c)
+{
+    c->n = c->at = 0;
+    if (c->done || !find_first(c)) {
+        c->done = true;
+        return false;
+    }
+    int64_t last = c->next_id > INT64_MAX - PIECE ? INT64_MAX : c->next_id + PIECE - 1;
+    sqlite3_bind_int64(c->rows, 1, c->next_id);
+    sqlite3_bind_int64(c->rows, 2, last);
+    c->failed = c->failed || sqlite3_step(c->rows) != SQLITE_ROW;
+    sqlite3_reset(c->rows);
+    c->done = c->failed || last == INT64_MAX;
+    c->next_id = c->done ? last : last + 1;
+    return c->n > 0;
+}
+
+static inline const union call *now(struct cursor *c)
+{
+    return c->at < c->n || fill(c) ? &c->calls[c->at] : NULL;
 }
 
 static bool wanted(const struct gs_run *run, int device)
@@ -100,26 +160,29 @@ static bool calls_of(struct gs_run *run, uint32_t process, gs_call_fn each, void
 {
     struct gs_database *db = &run->databases[run->processes[process].database];
     struct cursor c, s;
-    open_cursor(&c, db, process, "gs_copy", read_copy, copies);
-    open_cursor(&s, db, process, "gs_sync", read_sync, syncs);
-    bool copy = next(&c), sync = next(&s);
-    while (copy || sync) {
-        if (copy && (!sync || c.now.copy.start_ns <= s.now.sync.start_ns)) {
-            if (wanted(run, c.now.copy.device)) {
-                each(self, &c.now.copy, NULL);
+    open_cursor(&c, db, process, "gs_copy", read_copy, copies,
+                "SELECT min(id) FROM copy WHERE id >= ?1");
+    open_cursor(&s, db, process, "gs_sync", read_sync, syncs,
+                "SELECT min(id) FROM sync WHERE id >= ?1");
+    for (;;) {
+        const union call *copy = now(&c), *sync = now(&s);
+        if (copy && (!sync || copy->copy.start_ns <= sync->sync.start_ns)) {
+            if (wanted(run, copy->copy.device)) {
+                each(self, &copy->copy, NULL);
             }
-            copy = next(&c);
+            c.at++;
+        } else if (sync) {
+            if (wanted(run, sync->sync.device)) {
+                each(self, NULL, &sync->sync);
+            }
+            s.at++;
         } else {
-            if (wanted(run, s.now.sync.device)) {
-                each(self, NULL, &s.now.sync);
-            }
-            sync = next(&s);
+            break;
         }
     }
-    bool ok =
-        (c.rc == SQLITE_DONE && s.rc == SQLITE_DONE) || gs_database_bad(db, error, error_size);
-    sqlite3_finalize(c.st);
-    sqlite3_finalize(s.st);
+    bool ok = (!c.failed && !s.failed) || gs_database_bad(db, error, error_size);
+    close_cursor(&c);
+    close_cursor(&s);
     return ok;
 }
 
