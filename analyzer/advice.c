@@ -164,7 +164,9 @@ static void of_time(struct advices *a)
     }
     /* Where frees are what waits, that is the same thing to do. */
     for (size_t i = 0; i < r->churn_n && i < 3 && !frees_wait(r); i++) {
-        add(a, "churn", 0.02, at(a, &r->churn[i].stack.site, r->churn[i].advice));
+        if (r->churn[i].advice) {
+            add(a, "churn", 0.02, at(a, &r->churn[i].stack.site, r->churn[i].advice));
+        }
     }
 }
 

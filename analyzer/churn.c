@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-enum { MIN_FREES = 20 };
+enum { MIN_FREES = 20, MIN_PER_S = 10 }; /* slower ones are listed, without advice */
 
 struct place {
     uint64_t frees;
@@ -77,6 +77,7 @@ void gs_churns_finish(struct gs_churns *c)
             continue;
         }
         double span = (double)(p->last_ns - p->first_ns) / 1e9;
+        bool often = (double)p->frees >= MIN_PER_S * span;
         *GS_PUSH(work, n, cap) = (struct gs_churn){
             .process = s->process,
             .device = s->device,
@@ -85,7 +86,8 @@ void gs_churns_finish(struct gs_churns *c)
             .per_s = span > 0 ? (double)p->frees / span : __builtin_nan(""),
             .mean_life_s = mean / 1e9,
             .stack = {.n = l->stack},
-            .advice = s->layer == GS_SERIES_PINNED
+            .advice = !often ? NULL
+                      : s->layer == GS_SERIES_PINNED
                           ? "pin the buffer once and keep it"
                           : "allocate once and reuse, or use cudaMallocAsync: each cudaFree waits",
         };

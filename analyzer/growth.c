@@ -206,6 +206,19 @@ static bool grows(const struct site_growth *s, int64_t end_bytes, double *slope,
            s->has_quarter && late > 0 && late >= 0.1 * gain;
 }
 
+/* Under PyTorch the device level is its allocator's segments: that the cache grows is no fault of
+ * the line that needed one more, and what grows in it is seen among the tensors. */
+static bool is_segments(const struct gs_run *run, const struct gs_series *s)
+{
+    for (size_t i = 0; s->layer == GS_SERIES_DEVICE && i < gs_run_serieses(run); i++) {
+        const struct gs_series *t = gs_run_series(run, (uint32_t)i);
+        if (t->layer == GS_SERIES_TENSOR && t->process == s->process && t->device == s->device) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void judge(struct gs_growths *g, uint32_t location)
 {
     struct gs_run *run = g->b->run;
@@ -213,7 +226,8 @@ static void judge(struct gs_growths *g, uint32_t location)
     const struct gs_series *series = gs_run_series(run, l->series);
     const struct site_growth *s = &g->sites[location];
     double slope, fit;
-    if (!grows(s, g->end_bytes[l->series], &slope, &fit) || is_loading(run, l->stack)) {
+    if (!grows(s, g->end_bytes[l->series], &slope, &fit) || is_loading(run, l->stack) ||
+        is_segments(run, series)) {
         return;
     }
     /* What lives a moment beyond the end, as temporaries of the last step do, is not part of a leak

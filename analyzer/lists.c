@@ -44,11 +44,17 @@ struct gs_trace gs_trace_of(struct gs_builder *b, uint32_t stack)
     return trace;
 }
 
+/* Of a caller nearby the place itself says enough. */
+static bool in_another_file(const struct gs_site *site)
+{
+    return site->caller && site->caller->file && site->file && site->caller->file != site->file;
+}
+
 const char *gs_site_path(struct gs_builder *b, const struct gs_site *site)
 {
     char here[512], caller[512] = "";
     gs_site_text(site, here, sizeof here);
-    if (site->caller && site->caller->function && strcmp(site->caller->function, "<module>") != 0) {
+    if (in_another_file(site)) {
         struct gs_site c = {.known = true, .file = site->caller->file, .line = site->caller->line};
         gs_site_text(&c, caller, sizeof caller);
     }
@@ -61,7 +67,7 @@ const char *gs_site_line(struct gs_builder *b, const struct gs_site *site)
     struct gs_site own = *site;
     own.function = site->line ? NULL : site->function;
     gs_site_text(&own, here, sizeof here);
-    if (site->caller && site->caller->file && site->file && site->caller->file != site->file) {
+    if (in_another_file(site)) {
         struct gs_site c = {.known = true, .file = site->caller->file, .line = site->caller->line};
         gs_site_text(&c, caller, sizeof caller);
     }

@@ -153,9 +153,9 @@ static void say_oversized(struct words *w)
         w, "one request is larger than the GPU: it has %s in all, about %s for the CUDA context",
         SIZE(w, w->f->total), SIZE(w, context_of(w->f)));
     advise(w,
-           TEXT(w,
-                "check the shape at %s: an accidental broadcast or outer product makes such sizes",
-                place(w, w->f->stack)));
+           TEXT(w, "check the shape%s%s: an accidental broadcast or outer product makes such sizes",
+                w->f->stack != GS_NONE ? " at " : "",
+                w->f->stack != GS_NONE ? place(w, w->f->stack) : ""));
     advise(w, "if the size is right: smaller batches, chunks, or several GPUs");
 }
 

@@ -82,6 +82,12 @@ static bool watch_calls(struct gs_builder *b, char *error, size_t error_size)
     return ok;
 }
 
+static int by_index(const void *a, const void *b)
+{
+    const struct gs_device *x = a, *y = b;
+    return (x->device > y->device) - (x->device < y->device);
+}
+
 /* Processes of one host see the same devices: each is listed once. */
 static void list_devices(struct gs_builder *b)
 {
@@ -98,6 +104,9 @@ static void list_devices(struct gs_builder *b)
         if (!seen) {
             list[kept++] = all[i];
         }
+    }
+    if (kept > 1) {
+        qsort(list, kept, sizeof *list, by_index);
     }
     b->report->devices = list;
     b->report->devices_n = kept;

@@ -91,6 +91,30 @@ static void started(const struct view_text *v, char *out, size_t size)
         strftime(out, size, " on %Y-%m-%d %H:%M", &when);
 }
 
+static bool alike(const struct gs_device *a, const struct gs_device *b)
+{
+    return a->total_bytes == b->total_bytes && a->device + 1 == b->device &&
+           strcmp(a->name ? a->name : "", b->name ? b->name : "") == 0;
+}
+
+/* "GPU 0: name, 24.00 GiB"; equal neighbours in one line. */
+static void devices(const struct view_text *v)
+{
+    const struct gs_device *d = v->report->devices;
+    size_t n = v->report->devices_n;
+
+    for (size_t i = 0; i < n; i++) {
+        size_t first = i;
+        char name[128], size[UNITS_TEXT];
+        while (i + 1 < n && alike(&d[i], &d[i + 1]))
+            i++;
+        term_clean(name, sizeof name, d[i].name ? d[i].name : "", v->term.utf8);
+        fprintf(v->out, i > first ? "GPU %d to %d" : "GPU %d", d[first].device, d[i].device);
+        fprintf(v->out, "%s%s, %s%s\n", *name ? ": " : "", name, view_bytes(size, d[i].total_bytes),
+                i > first ? " each" : "");
+    }
+}
+
 void view_text_head(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
@@ -115,11 +139,7 @@ void view_text_head(const struct view_text *v)
         fprintf(v->out, ", Python %s", command);
     }
     fputc('\n', v->out);
-    for (size_t i = 0; i < r->devices_n; i++) {
-        term_clean(command, 100, r->devices[i].name ? r->devices[i].name : "", v->term.utf8);
-        fprintf(v->out, "GPU %d%s%s, %s\n", r->devices[i].device, *command ? ": " : "", command,
-                view_bytes(count, r->devices[i].total_bytes));
-    }
+    devices(v);
 }
 
 /* ---------------------------------------------------------------- budget */

@@ -37,8 +37,8 @@ static void staying(const struct view_text *v)
                       .left = {false, false, true, true, true}};
     size_t shown = r->leaks_n < v->top ? r->leaks_n : v->top;
 
-    if (!shown)
-        return;
+    if (!shown || (r->ooms_n && r->ooms[0].fatal && !v->native))
+        return; /* what was live when memory ran out is shown, and then the program died */
     if (r->leaks_at_end)
         view_heading(v, TERM_BOLD, "Never freed",
                      ": of a model that lives to the end that is no fault; what grows is");
@@ -106,16 +106,14 @@ static void fragmented(const struct view_text *v)
         const struct gs_fragmentation *f = &v->report->fragmentation[i];
         char place[96], held[UNITS_TEXT], used[UNITS_TEXT], hole[UNITS_TEXT], share[UNITS_TEXT];
         /* Below 90 % of what is held in use is where it begins to matter (STAlloc's threshold). */
-        if (isnan(f->utilisation) || f->utilisation >= 0.9 || f->reserved_bytes == GS_UNKNOWN)
-            continue;
+        if (isnan(f->utilisation) || f->utilisation >= 0.9 || f->reserved_bytes == GS_UNKNOWN ||
+            f->largest_free_bytes == GS_UNKNOWN)
+            continue; /* without the holes it is the cache, which the device's parts name */
         view_heading(v, TERM_BOLD, "Fragmentation",
-                     " on %s: %s in use of %s that the allocator holds (%s)%s%s",
+                     " on %s: %s in use of %s that the allocator holds (%s); largest hole %s",
                      view_place(v, place, sizeof place, f->process, f->device, GS_SERIES_DEVICE),
                      view_bytes(used, f->active_bytes), view_bytes(held, f->reserved_bytes),
-                     format_share(share, f->utilisation),
-                     f->largest_free_bytes == GS_UNKNOWN ? "" : "; largest hole ",
-                     f->largest_free_bytes == GS_UNKNOWN ? ""
-                                                         : view_bytes(hole, f->largest_free_bytes));
+                     format_share(share, f->utilisation), view_bytes(hole, f->largest_free_bytes));
     }
 }
 

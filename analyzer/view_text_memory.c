@@ -11,6 +11,9 @@
 #define PLACES_MAX \
     4 /* devices shown in full; of more, each is a line and the fullest shown in full */
 
+/* Which line happened to need one more segment says little; what is not PyTorch's stands out. */
+#define SEGMENT_ROWS 4
+
 static const struct gs_peak *peak_of(const struct gs_report *r, uint32_t process, int device,
                                      enum gs_series_layer layer)
 {
@@ -52,12 +55,13 @@ static void add_live(const struct view_text *v, struct table *t, const struct gs
         free(below);
 }
 
-static void by_line(const struct view_text *v, const struct gs_peak *p, const char *what)
+static void by_line(const struct view_text *v, const struct gs_peak *p, const char *what,
+                    size_t most)
 {
     struct table t = {SITES(v), .head = {"bytes", "share", "count", "line"}};
     size_t n = v->native ? p->by_stack_n : p->by_site_n;
     size_t total = v->native ? p->by_stack_total : p->by_site_total;
-    size_t shown = n < v->top ? n : v->top;
+    size_t shown = n < most ? n : most;
 
     if (!shown)
         return;
@@ -140,13 +144,12 @@ static void peak_line(const struct view_text *v, const struct gs_peak *p, const 
     char bytes[UNITS_TEXT], at[UNITS_TEXT], end[UNITS_TEXT], count[UNITS_TEXT], all[UNITS_TEXT],
         sum[UNITS_TEXT], line[256];
 
-    snprintf(line, sizeof line,
-             "peak %s at %s, in %s block%s; over the run %s in %s block%s, %s%s by the end",
+    snprintf(line, sizeof line, "peak %s at %s, in %s block%s; over the run %s in %s block%s; %s%s",
              view_bytes(bytes, p->bytes), format_seconds(at, p->time_s),
              format_count(count, p->count), p->count == 1 ? "" : "s",
              view_bytes(sum, p->allocated_bytes), format_count(all, p->allocations),
-             p->allocations == 1 ? "" : "s", p->end_bytes ? "all freed but " : "all freed",
-             p->end_bytes ? view_bytes(end, p->end_bytes) : "");
+             p->allocations == 1 ? "" : "s", p->end_bytes ? view_bytes(end, p->end_bytes) : "",
+             p->end_bytes ? " live at the end" : "all freed by the end");
     view_wrap(v, INDENT, what, line);
 }
 
@@ -181,11 +184,11 @@ static void device(const struct view_text *v, const struct gs_peak *p)
     if (!view_oom_at_peak(r, t ? t : d))
         parts(v, p->process, p->device);
     if (t)
-        by_line(v, t, "Live at the peak, by line: tensors");
+        by_line(v, t, "Live at the peak, by line: tensors", v->top);
     if (d)
         by_line(v, d,
-                t ? "Live at the peak, by line: GPU memory taken from CUDA"
-                  : "Live at the peak, by line");
+                t ? "Live at the peak, by line: taken from CUDA" : "Live at the peak, by line",
+                t && v->top > SEGMENT_ROWS ? SEGMENT_ROWS : v->top);
 }
 
 static void host(const struct view_text *v, const struct gs_peak *p)
@@ -198,7 +201,7 @@ static void host(const struct view_text *v, const struct gs_peak *p)
     peak_line(v, p, p->layer == GS_SERIES_PINNED ? "pinned   " : "tensors  ");
     chart_print(timeline_of(v->report, p), NULL, end_of(v->report, p->process), &v->term, INDENT,
                 v->out);
-    by_line(v, p, "Live at the peak, by line");
+    by_line(v, p, "Live at the peak, by line", v->top);
 }
 
 /* ---------------------------------------------------------------- all of them */
@@ -211,24 +214,42 @@ static bool leads(const struct gs_report *r, const struct gs_peak *p)
     return p->layer != GS_SERIES_TENSOR || !peak_of(r, p->process, p->device, GS_SERIES_DEVICE);
 }
 
-static void overview(const struct view_text *v)
+static void overview(const struct view_text *v, const struct gs_peak *const *lead, size_t n)
 {
-    struct table t = {.head = {"", "peak", "tensors", "at"}, .left = {true}};
+    struct table t = {.head = {"", "peak", "at", "tensors"}, .left = {true}};
+    bool any = false;
 
-    for (size_t i = 0; i < v->report->peaks_n; i++) {
-        const struct gs_peak *p = &v->report->peaks[i], *in_tensors;
+    for (size_t i = 0; i < n; i++)
+        any = any || (lead[i]->layer == GS_SERIES_DEVICE &&
+                      peak_of(v->report, lead[i]->process, lead[i]->device, GS_SERIES_TENSOR));
+    t.head[3] = any ? t.head[3] : NULL;
+    for (size_t i = 0; i < n; i++) {
+        const struct gs_peak *p = lead[i], *in_tensors;
         char place[96], bytes[UNITS_TEXT], tensors[UNITS_TEXT] = "", at[UNITS_TEXT];
-        if (!leads(v->report, p))
-            continue;
         in_tensors = peak_of(v->report, p->process, p->device, GS_SERIES_TENSOR);
         if (in_tensors && in_tensors != p)
             view_bytes(tensors, in_tensors->bytes);
         const char *cells[] = {view_place(v, place, sizeof place, p->process, p->device, p->layer),
-                               view_bytes(bytes, p->bytes), tensors, format_seconds(at, p->time_s)};
+                               view_bytes(bytes, p->bytes), format_seconds(at, p->time_s), tensors};
         table_add(&t, cells, NULL);
     }
     view_title(v, TERM_BOLD, "Peaks");
     table_print(&t, &v->term, INDENT, v->out);
+}
+
+/* By rank, if the processes have them: files are found in the order of their names. */
+static void sort_by_rank(const struct gs_report *r, const struct gs_peak **lead, size_t n)
+{
+    for (size_t i = 1; i < n && n <= 4096; i++) {
+        const struct gs_peak *p = lead[i];
+        int64_t rank = p->process < r->processes_n ? r->processes[p->process].rank : GS_UNKNOWN;
+        size_t at = i;
+        for (; at > 0 && lead[at - 1]->process < r->processes_n &&
+               r->processes[lead[at - 1]->process].rank > rank;
+             at--)
+            lead[at] = lead[at - 1];
+        lead[at] = p;
+    }
 }
 
 static int by_bytes(const void *a, const void *b)
@@ -249,8 +270,10 @@ void view_text_memory(const struct view_text *v)
         if (leads(r, &r->peaks[i]))
             lead[n++] = &r->peaks[i];
     size_t shown = n;
+    if (lead)
+        sort_by_rank(r, lead, n);
     if (n > PLACES_MAX) {
-        overview(v);
+        overview(v, lead, n);
         qsort(lead, n, sizeof *lead, by_bytes);
         shown = 1;
     }

@@ -11,6 +11,15 @@
 #define PLACES_LEAST 28 /* columns for two places: "train.py:123" twice and some */
 #define WHOLE 400       /* columns: nothing is cut */
 
+/* Length of the first word; a number and its unit are one. */
+static size_t word_of(const char *text)
+{
+    size_t n = strcspn(text, " ");
+    bool number = n > 0 && strspn(text, "0123456789.,") == n;
+
+    return number && text[n] ? n + 1 + strcspn(text + n + 1, " ") : n;
+}
+
 /* Words from column `at` on; the lines after the first start at `hang`. */
 static void wrap(const struct view_text *v, int hang, int at, const char *text)
 {
@@ -19,9 +28,10 @@ static void wrap(const struct view_text *v, int hang, int at, const char *text)
     bool first = true; /* of its line */
 
     for (p += strspn(p, " "); *p; p += strspn(p, " ")) {
-        size_t n = strcspn(p, " ");
-        char word[4096];
-        snprintf(word, sizeof word, "%.*s", (int)n, p);
+        size_t n = word_of(p);
+        char whole[4096], word[4096];
+        snprintf(whole, sizeof whole, "%.*s", (int)n, p);
+        text_elide(word, sizeof word, whole, v->term.width - hang, v->term.utf8);
         int width = term_columns(word);
         if (at > hang && at + !first + width > v->term.width) {
             fprintf(v->out, "\n%*s", hang, "");
@@ -271,9 +281,11 @@ char *view_trace(const struct view_text *v, const struct gs_trace *trace, int in
 
 void view_more(const struct view_text *v, size_t total, size_t shown)
 {
+    char more[UNITS_TEXT];
+
     if (total > shown)
-        fprintf(v->out, "%*s%sand %zu more: --top %zu shows them%s\n", INDENT, "",
-                term_style(&v->term, TERM_DIM), total - shown, total,
+        fprintf(v->out, "%*s%sand %s more: --top %zu shows them%s\n", INDENT, "",
+                term_style(&v->term, TERM_DIM), format_count(more, total - shown), total,
                 term_style(&v->term, TERM_PLAIN));
 }
 

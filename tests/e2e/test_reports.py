@@ -1,0 +1,201 @@
+"""Reports on runs that no machine here can make (tests/e2e/rows.py): what an ML engineer would read of PyTorch on a
+GPU, of many ranks, of hours; and what nobody recorded in good faith."""
+import os
+import re
+import unicodedata
+
+import pytest
+from rows import DEVICE, GIB, IMPLICIT, MIB, TENSOR, Rows
+
+TORCH = "/usr/lib/python3/dist-packages/torch"
+MAIN = ("/home/me/train.py:90 <module>", "/home/me/train.py:60 main")
+
+
+def torch_run(path, leaks, asked=0):
+    """3 + 4 GiB of weights and states, activations that come and go, NCCL beside them; and perhaps a leak."""
+    with Rows(path) as r:
+        r.device()
+        weights = r.stack(*MAIN, "/home/me/train.py:20 build", f"{TORCH}/nn/modules/linear.py:96 Linear.__init__")
+        states = r.stack(*MAIN, "/home/me/train.py:44 train", f"{TORCH}/optim/adam.py:180 Adam._init_group")
+        activations = r.stack(*MAIN, "/home/me/train.py:40 train", f"{TORCH}/nn/modules/module.py:1501 _call_impl",
+                              "/home/me/model.py:33 Block.forward", f"{TORCH}/nn/functional.py:900 gelu")
+        history = r.stack(*MAIN, "/home/me/train.py:48 train")
+        r.block(0.1, 512 * MIB, None, r.stack(*MAIN, f"{TORCH}/distributed/distributed_c10d.py:900 init"))
+        blocks, segments = [], 0
+        for at, stack, segment, tensor in [(0.5, weights, 3, 2700), (1.0, states, 4, 3800), (1.9, activations, 2, 0)]:
+            segments += segment
+            blocks += [(at, segment * GIB, None, stack, DEVICE)] + [(at + .01, tensor * MIB, None, stack, TENSOR)] * (
+                tensor > 0)
+            r.reserved(at, segments * GIB)
+        for step in range(100):
+            at = 2 + step * .07
+            blocks += [(at + k * .005, 300 * MIB, .04, activations, TENSOR) for k in range(4)]
+            if leaks:
+                blocks.append((at + .03, 100 * MIB, None, history, TENSOR))
+                if step % 10 == 0:
+                    segments += 1
+                    blocks.append((at - .001, GIB, None, activations, DEVICE))
+                    r.reserved(at - .001, segments * GIB)
+        for block in sorted(blocks):
+            r.block(*block)
+        if asked:
+            free = 23 * GIB - 512 * MIB - segments * GIB
+            r.oom(9.19, asked, free, 24 * GIB, stack=activations)
+            r.oom(9.2, asked, free, 24 * GIB, TENSOR, allocated=(6500 + 10000 * leaks) * MIB,
+                  reserved=segments * GIB, stack=activations)
+
+
+def text(recording, *arguments, columns=100):
+    os.environ["COLUMNS"] = str(columns)
+    try:
+        done = recording.gpuspy("report", *arguments)
+    finally:
+        del os.environ["COLUMNS"]
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_tensors_beside_the_device(recording):
+    torch_run(recording.database, leaks=False)
+    (memory,) = recording.report()["memory"]
+    own = memory["tensor_bytes"] + memory["cached_bytes"] + memory["direct_bytes"]
+    assert own == memory["live_bytes"] == 9 * GIB + 512 * MIB
+    assert own + memory["outside_bytes"] + memory["free_bytes"] == memory["total_bytes"]
+    assert memory["direct_bytes"] == 512 * MIB
+    out = text(recording, recording.database)
+    part = out[out.index("Of the GPU's 24.00 GiB at the peak"):]
+    names = ["in PyTorch tensors", "cached by PyTorch", "in other CUDA allocations", "outside, about", "free, about"]
+    assert [part.index(n) for n in names] == sorted(part.index(n) for n in names)
+    assert "512.00 MiB  2.1 %  in other CUDA allocations" in part
+    assert "train.py:44" in part and "model.py:33" in part and "dist-packages" not in out
+    assert "Keeps growing" not in out
+
+
+def test_a_leak_under_pytorch(recording):
+    """The cache that grows with it is not a leak of the line that happened to need one more segment."""
+    torch_run(recording.database, leaks=True, asked=8 * GIB)
+    report = recording.report()
+    (oom,) = report["oom"]
+    assert oom["cause"] == "leak" and "train.py:48" in oom["verdict"]
+    assert [g["site"]["line"] for g in report["growth"]] == [48]
+    out = text(recording, recording.database)
+    assert re.search(r"in tensors \+ \S+ GiB cached by PyTorch \+ 512.00 MiB in other CUDA allocations\s+\+ 1.00 GiB "
+                     r"outside .* \+ 3.50 GiB free = 24.00 GiB", out.replace("\n          ", " ")), out
+    assert out.count("train.py:48: keep a number") == 1 and "Keeps growing" not in out
+
+
+def test_capacity_is_no_leak(recording):
+    torch_run(recording.database, leaks=False, asked=18 * GIB)
+    (oom,) = recording.report()["oom"]
+    assert oom["cause"] == "capacity" and "train.py:44" in oom["verdict"] and "halve the batch" in oom["advice"][0]
+
+
+@pytest.fixture
+def ranks(recording):
+    for i in range(8):
+        name = f"run.{100 + i}.db" if i != 3 else "run.db"
+        with Rows(recording.folder / name, pid=100 + i, rank=7 - i) as r:
+            r.device(i % 4)
+            at = r.stack("/home/me/train.py:9 <module>", "/home/me/train.py:5 step")
+            for k in range(50):
+                r.block(.1 + k * .1, (100 + i) * MIB, .2, at, device=i % 4)
+                r.sync(.15 + k * .1, .02, at, kind=IMPLICIT, device=i % 4)
+    return recording
+
+
+def test_a_folder_of_ranks(ranks):
+    report = ranks.report("--top", "100")
+    assert [d["index"] for d in report["devices"]] == [0, 1, 2, 3]
+    assert sorted(p["rank"] for p in report["peak"]) == list(range(8))
+    assert report["run"]["events"] == 8 * 150
+    assert abs(report["sync_share"] - 50 * .02 / 10) < 1e-9  # of what all processes ran together
+    for at in ranks.folder, ranks.database:
+        out = text(ranks, at)
+        assert "GPU 0 to 3: NVIDIA RTX, 24.00 GiB each" in out and "of 8 processes" in out
+        lines = re.findall(r"^  rank (\d), GPU", out, re.M)
+        assert lines == [str(i) for i in range(8)]
+
+
+def test_two_runs(recording):
+    folder = recording.folder / "two"
+    folder.mkdir()
+    for run in "ab":
+        with Rows(folder / f"{run}.db", run=run) as r:
+            r.device()
+            r.block(1, MIB, 1)
+    done = recording.gpuspy("report", folder)
+    assert done.returncode == 3 and "several runs" in done.stderr
+    assert "! these are processes of different runs" in text(recording, folder / "a.db", folder / "b.db")
+
+
+def test_hours(recording):
+    with Rows(recording.database, seconds=3 * 3600 + 17) as r:
+        r.device()
+        at = r.stack("/home/me/train.py:9 <module>")
+        for k in range(5000):
+            r.block(k * 2.16, (k % 50) * MIB, 40, at)
+    out = text(recording, recording.database)
+    assert "3 h 00 min on" in out and "10,000 events" in out
+    assert "To do" not in out  # one cudaFree every two seconds costs nothing
+
+
+def test_no_event(recording):
+    with Rows(recording.database, seconds=0) as r:
+        r.device()
+    report = recording.report()
+    assert report["run"]["events"] == 0 and report["peak"] == [] and report["advice"] == []
+    assert "No out of memory; no GPU memory was allocated" in text(recording, recording.database)
+
+
+def test_the_last_device(recording):
+    with Rows(recording.database) as r:
+        r.device(63)
+        r.block(1, 5 * GIB, 1, device=63)
+    assert recording.report("--device", "63")["peak"][0]["device"] == 63
+    assert recording.report("--device", "0")["peak"] == []
+    assert recording.gpuspy("report", "--device", "64", recording.database).returncode == 2
+    assert "GPU 63" in text(recording, recording.database)
+
+
+def columns(line):
+    return sum((unicodedata.east_asian_width(c) in "WF") + 1 for c in line)
+
+
+def test_names_that_are_none(recording):
+    """Escapes, line breaks and bytes of no text: seen, never obeyed; and no line wider than it may be."""
+    with Rows(recording.database, command="py\x1b[2Jthon \x1b]0;x\x07") as r:
+        r.device(name="GPU\x1b[31m")
+        at = r.stack("/home/me/\x1b[31mtrain\n.py:9 f\x1b[0m\tg", f"/{'x' * 3000}.py:7 {'深' * 500}")
+        r.block(1, GIB, 1, at)
+        r.sync(2, 1, at)
+        r.oom(2, 30 * GIB, GIB, 24 * GIB, stack=at)
+    for width in 40, 80, 100, 140:
+        for more in [], ["--native"]:
+            out = text(recording, *more, recording.database, columns=width)
+            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", out)
+            wide = [x for x in out.splitlines() if columns(x) > max(width, 60) and str(recording.database) not in x]
+            assert not wide, wide
+    assert recording.report()["oom"][0]["cause"] == "oversized_request"
+
+
+def test_a_fifo_is_no_recording(recording):
+    os.mkfifo(recording.folder / "run.db")
+    for at in recording.folder, recording.database:
+        done = recording.gpuspy("report", at)
+        assert done.returncode == 3 and "it is no file" in done.stderr
+
+
+def test_many_stacks(recording):
+    """100,000 call paths: in seconds, and --top says how many there are."""
+    with Rows(recording.database, seconds=100) as r:
+        r.device()
+        count = "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM c WHERE i<100000) INSERT INTO "
+        r.db.execute(count + "frame(id,kind,function,file,line) SELECT i,0,'f'||i,'/me/m'||(i%300)||'.py',i%900 FROM c")
+        r.db.execute(count + "stack(id,parent_id,frame_id,depth) SELECT i,CASE WHEN i>50 THEN i/2 END,i,1 FROM c")
+        r.db.execute(count + "allocation(kind,address,bytes,alloc_ns,life_ns,stream,alloc_stack_id) "
+                     "SELECT 32+4096,i,512+(i%977)*512,i*200000,30000000000,0,i FROM c")
+        r.events = 200000
+    report = recording.report("--top", "1000000")
+    (peak,) = report["peak"]
+    assert sum(s["bytes"] for s in peak["by_stack"]) == peak["bytes"] and peak["stacks"] == 100000
+    assert re.search(r"and 9\d,\d{3} more: --top", text(recording, recording.database))
