@@ -74,6 +74,7 @@ _Static_assert(sizeof(struct gs_chunk) == 64, "one cache line");
 
 struct gs_spool {
     int fd; /* -1: private memory, for tests */
+    uint64_t device, inode; /* of the file: the application may have closed fd and reused it */
     uint8_t *map;
     size_t map_bytes;
     struct gs_spool_header *header;

@@ -27,6 +27,12 @@ int gs_spool_fallocate(int fd, uint32_t first, uint32_t count)
     return rc ? errno : 0;
 }
 
+bool gs_spool_fd_ours(const struct gs_spool *s)
+{
+    struct stat st;
+    return !fstat(s->fd, &st) && st.st_dev == s->device && st.st_ino == s->inode;
+}
+
 /* POSIX locks, not OFD locks: a forked child must not look as if it still recorded. */
 int gs_spool_lock(int fd)
 {
@@ -150,10 +156,15 @@ static int publish(const char *temp, const char *path)
 static int map_file(struct gs_spool *s, int fd, size_t bytes, int protection)
 {
     int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
+    struct stat st = {0};
+    if (fd >= 0 && fstat(fd, &st))
+        return errno;
     void *map = mmap(NULL, bytes, protection, flags, fd, 0);
     if (map == MAP_FAILED)
         return errno;
     s->fd = fd;
+    s->device = st.st_dev;
+    s->inode = st.st_ino;
     s->map = map;
     s->map_bytes = bytes;
     s->header = map;
@@ -222,7 +233,7 @@ void gs_spool_close(struct gs_spool *s)
     int saved = errno;
     if (s->map)
         munmap(s->map, s->map_bytes);
-    if (s->fd >= 0)
+    if (s->fd >= 0 && gs_spool_fd_ours(s))
         close(s->fd);
     memset(s, 0, sizeof *s);
     s->fd = -1;

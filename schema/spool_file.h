@@ -21,6 +21,8 @@ static inline struct gs_chunk *gs_spool_chunk(const struct gs_spool *s, uint32_t
     return (struct gs_chunk *)(void *)(s->map + gs_spool_chunk_offset(index));
 }
 
+/* False where the descriptor is not the spool's any more, but closed or one of the application's. */
+bool gs_spool_fd_ours(const struct gs_spool *s);
 /* Disk space for `count` chunks from `first`; 0 or an errno. */
 int gs_spool_fallocate(int fd, uint32_t first, uint32_t count);
 /* Field 22 of /proc/pid/stat, 0 where it can't be read. */

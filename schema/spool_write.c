@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <string.h>
 #include <time.h>
@@ -49,6 +50,8 @@ static int back_chunk(struct gs_spool *s, uint32_t index)
     uint64_t bit = 1ull << (index % 64);
     if (s->fd < 0 || atomic_load_explicit(&s->backed[index / 64], memory_order_relaxed) & bit)
         return 0;
+    if (!gs_spool_fd_ours(s))
+        return EBADF;
     uint32_t first = index / BACK_STEP * BACK_STEP;
     int error = gs_spool_fallocate(s->fd, first, BACK_STEP);
     if (!error) {
@@ -152,10 +155,10 @@ static bool next_chunk(struct gs_writer *w)
     atomic_store_explicit(&c->used, 0, memory_order_relaxed);
     atomic_store_explicit(&c->busy, GS_BUSY, memory_order_relaxed);
     atomic_store_explicit(&c->state, GS_CHUNK_TAKEN, memory_order_release);
-    if (w->chunk) {
+    /* The last that we do to the old one: from here on the reader may give it to another thread. Its
+     * busy mark stays as it is, as nobody looks at that of a full chunk. */
+    if (w->chunk)
         atomic_store_explicit(&w->chunk->state, GS_CHUNK_FULL, memory_order_release);
-        atomic_store_explicit(&w->chunk->busy, 0, memory_order_release);
-    }
     w->chunk = c;
     w->used = 0;
     return true;
@@ -174,8 +177,11 @@ void gs_writer_open(struct gs_writer *w, struct gs_spool *s)
 /* The slow part of gs_writer_reserve and gs_writer_busy, out of line to keep those small. */
 static __attribute__((noinline, cold)) bool next_chunk_keeping_errno(struct gs_writer *w)
 {
-    int saved = errno;
+    int saved = errno, cancel;
+    /* the system calls in it are none of the application's: it is not cancelled in them */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     bool ok = next_chunk(w);
+    pthread_setcancelstate(cancel, NULL);
     errno = saved;
     return ok;
 }
@@ -240,10 +246,8 @@ void gs_writer_close(struct gs_writer *w)
         w->used += sizeof *rec;
         atomic_store_explicit(&c->used, w->used, memory_order_release);
     }
-    if (c) {
+    if (c) /* not ours any more from here on, as in next_chunk */
         atomic_store_explicit(&c->state, GS_CHUNK_LAST, memory_order_release);
-        atomic_store_explicit(&c->busy, 0, memory_order_release);
-    }
     memset(w, 0, sizeof *w);
 }
 

@@ -86,6 +86,9 @@ static int open_database(struct gs_store *s, const char *path)
 
 static void close_database(struct gs_store *s)
 {
+    /* SQLite would fold the log into whatever has these descriptors now. */
+    if (!gs_store_files_ours())
+        return;
     for (int i = 0; i < GS_SQL_COUNT; i++) {
         sqlite3_finalize(s->statements[i]);
         s->statements[i] = NULL;
@@ -343,6 +346,24 @@ int gs_store_finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t
     int rc = finish(s, end_ns, complete, lost, lost_first_ns, damaged);
     gs_file_guard_end(&guard);
     return rc;
+}
+
+void gs_store_add_lost(const char *path, uint64_t events, uint64_t time_ns)
+{
+    struct gs_file_guard guard;
+    sqlite3 *db = NULL;
+    char sql[512];
+    snprintf(sql, sizeof sql,
+             "PRAGMA synchronous=OFF;BEGIN IMMEDIATE;"
+             "UPDATE process SET lost_events=lost_events+%lld,"
+             "lost_first_ns=coalesce(lost_first_ns,%lld);"
+             "UPDATE meta SET value=value+%lld WHERE key='lost_events';COMMIT",
+             (long long)events, (long long)time_ns, (long long)events);
+    gs_file_guard_begin(&guard);
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) == SQLITE_OK)
+        (void)sqlite3_exec(db, sql, NULL, NULL, NULL);
+    sqlite3_close(db);
+    gs_file_guard_end(&guard);
 }
 
 const struct gs_summary *gs_store_summary(struct gs_store *s)

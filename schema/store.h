@@ -71,6 +71,9 @@ uint64_t gs_store_pending(const struct gs_store *s);
  * so in `process`). `end_ns` 0: the last event's time. */
 int gs_store_finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost,
                     uint64_t lost_first_ns, uint64_t damaged);
+/* Events that were dropped after the end of a recording that gs_store_finish closed: for the report's
+ * first line. Best effort. */
+void gs_store_add_lost(const char *path, uint64_t events, uint64_t time_ns);
 const struct gs_summary *gs_store_summary(struct gs_store *s);
 const char *gs_store_error(const struct gs_store *s);
 void gs_store_close(struct gs_store *s);

@@ -52,10 +52,23 @@ static int open_high(const char *path, int flags, int mode)
     return fd;
 }
 
+static bool is_ours(const struct file *f)
+{
+    struct stat st;
+    return !fstat(f->fd, &st) && st.st_dev == f->device && st.st_ino == f->inode;
+}
+
+/* Not where the application has closed it already: the number may be one of its own files. */
 static int close_known(int fd)
 {
+    bool ours = true;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < FILES_MAX; i++)
+        if (files[i].fd == fd)
+            ours = is_ours(&files[i]);
+    pthread_mutex_unlock(&lock);
     remember(-1, fd);
-    return close(fd);
+    return ours ? close(fd) : 0;
 }
 
 static void init(void)
@@ -81,13 +94,20 @@ void gs_store_files_init(void)
 bool gs_store_files_ours(void)
 {
     bool ours = true;
-    struct stat st;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < FILES_MAX && ours; i++)
-        ours = files[i].fd < 0 || (!fstat(files[i].fd, &st) && st.st_dev == files[i].device &&
-                                   st.st_ino == files[i].inode);
+        ours = files[i].fd < 0 || is_ours(&files[i]);
     pthread_mutex_unlock(&lock);
     return ours;
+}
+
+void gs_store_files_forget(void)
+{
+    for (int i = 0; i < FILES_MAX; i++) {
+        if (files[i].fd >= 0 && is_ours(&files[i]))
+            close(files[i].fd);
+        files[i].fd = -1;
+    }
 }
 
 void gs_file_guard_begin(struct gs_file_guard *g)

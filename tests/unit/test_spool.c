@@ -284,6 +284,58 @@ static struct shared {
     atomic_uint running;
 } shared;
 
+/* Once a chunk is marked full or last the reader may give it to another thread, whose busy mark it
+ * carries then: its old writer does not touch it any more. */
+static void a_chunk_given_up(void **state)
+{
+    struct gs_spool s;
+    struct gs_writer w;
+    create(&s, NULL);
+    gs_writer_open(&w, &s);
+    assert_true(put(&w, 1, 1, 64));
+    struct gs_chunk *old = w.chunk;
+    for (uint32_t i = 2; w.chunk == old; i++) {
+        old->busy = 77;
+        assert_true(gs_writer_reserve(&w, GS_CHUNK_BYTES / 2) != NULL);
+        if (w.chunk == old)
+            gs_writer_idle(&w), assert_true(put(&w, i, i, 8192));
+    }
+    assert_int_equal(old->state, GS_CHUNK_FULL);
+    assert_int_equal(old->busy, 77);
+    gs_writer_idle(&w);
+    old = w.chunk;
+    old->busy = 77;
+    gs_writer_close(&w);
+    assert_int_equal(old->state, GS_CHUNK_LAST);
+    assert_int_equal(old->busy, 77);
+    gs_spool_close(&s);
+}
+
+/* The application has closed the descriptor, and a file of its own has the number now. */
+static void a_descriptor_taken_over(void **state)
+{
+    struct gs_spool s;
+    struct gs_writer w;
+    char other[320];
+    struct stat st;
+    create(&s, path);
+    gs_writer_open(&w, &s);
+    snprintf(other, sizeof other, "%s/other", folder);
+    int fd = open(other, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    assert_true(fd >= 0 && dup2(fd, s.fd) == s.fd);
+    assert_false(put(&w, 1, 1, 64));
+    assert_int_equal(s.failed, EBADF);
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(st.st_size, 0);
+    int taken_over = s.fd;
+    gs_spool_close(&s);
+    assert_int_equal(fcntl(taken_over, F_GETFD), 0); /* still open */
+    close(taken_over);
+    close(fd);
+    unlink(other);
+    unlink(path);
+}
+
 static void *writing(void *unused)
 {
     struct gs_writer w;
@@ -719,6 +771,8 @@ int main(void)
         cmocka_unit_test(definitions),
         cmocka_unit_test(many_threads_one_after_another),
         cmocka_unit_test(full),
+        cmocka_unit_test(a_chunk_given_up),
+        cmocka_unit_test(a_descriptor_taken_over),
         cmocka_unit_test(threads_at_once),
         cmocka_unit_test(creation),
         cmocka_unit_test(header),
