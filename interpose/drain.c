@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 #include "interpose/recorder.h"
+#include "interpose/shield.h"
+#include "schema/store_files.h"
 
 #define STACK_BYTES (512 * 1024)
 #define NICE 5              /* below the application, but not so low that a busy machine fills the spool */
@@ -172,22 +173,6 @@ static void *run(void *unused)
     return NULL;
 }
 
-static int start_thread(size_t stack)
-{
-    pthread_attr_t attr;
-    sigset_t all, before;
-    int failed = pthread_attr_init(&attr);
-    if (failed) return failed;
-    if (stack) pthread_attr_setstacksize(&attr, stack);
-    /* the application's signals are not for this thread */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&drain.thread, &attr, run, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
-    return failed;
-}
-
 int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
 {
     pthread_condattr_t attr;
@@ -202,8 +187,7 @@ int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
     drain.reader = gs_reader_open(spool, NULL, 0);
     if (!drain.reader) return ENOMEM;
     atomic_store(&spool->drain_alive, 1);
-    int failed = start_thread(STACK_BYTES);
-    if (failed == EINVAL) failed = start_thread(0); /* thread-locals larger than that stack */
+    int failed = gs_start_thread(&drain.thread, STACK_BYTES, run, NULL);
     drain.running = !failed;
     if (!failed) return 0;
     atomic_store(&spool->drain_alive, 0);
@@ -259,8 +243,8 @@ void gs_drain_unlock(void)
 
 void gs_drain_forget(void)
 {
-    /* The store's file handles stay open in the child: closing them is SQLite's to do, and this
-     * connection is the parent's. */
+    /* This connection is the parent's. Its descriptors go, as SQLite would never close them. */
+    gs_store_files_forget();
     memset(&drain, 0, sizeof drain);
     pthread_mutex_init(&drain.lock, NULL);
 }

@@ -2,6 +2,7 @@
 #include "interpose/recorder.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -11,6 +12,7 @@
 #include "interpose/api.h"
 #include "interpose/device.h"
 #include "interpose/session.h"
+#include "interpose/shield.h"
 
 /* A preloaded library's thread-locals lie in the static block: no call to find them. */
 static __thread struct gs_thread self __attribute__((tls_model("initial-exec")));
@@ -47,7 +49,7 @@ static void define_thread(struct gs_thread *t)
 static void open_thread(struct gs_thread *t, uint32_t session)
 {
     memset(t, 0, sizeof *t);
-    t->inside = true; /* the zeros before it are no gap: a signal handler finds no session yet */
+    t->inside = true;
     t->device = GS_DEVICE_UNKNOWN;
     gs_writer_open(&t->writer, gs_session_spool());
     define_thread(t);
@@ -60,13 +62,15 @@ static void open_thread(struct gs_thread *t, uint32_t session)
 void gs_thread_end(void *thread)
 {
     struct gs_thread *t = thread;
+    struct gs_shield shield;
+    gs_shield_begin(&shield);
     if (t->session && t->session == atomic_load(&gs_session_live)) {
-        t->inside = true;
         gs_stacks_close(t->stacks);
         gs_writer_close(&t->writer);
     }
     /* a later destructor of this thread may still call CUDA: it opens the thread anew */
     memset(t, 0, sizeof *t);
+    gs_shield_end(&shield);
 }
 
 void gs_thread_forked(void)
@@ -79,30 +83,45 @@ void gs_thread_forked(void)
 
 static bool enter_slowly(struct gs_thread *t)
 {
-    if (t->inside) return false;
+    if (t->inside || gs_session_over()) return false;
     int saved = errno;
+    struct gs_shield shield;
+    gs_shield_begin(&shield);
     t->inside = true;
     bool recording = gs_session_begin();
     const uint32_t live = atomic_load(&gs_session_live);
     if (recording && live && t->session != live) open_thread(t, live);
     t->inside = false;
+    gs_shield_end(&shield);
     errno = saved;
     return recording && live;
+}
+
+/* Whether the outermost wrapper is still on the stack. longjmp out of it (from a signal handler), an
+ * exception and a cancellation leave it without a word. Then it stands further down the stack than
+ * we do, or what came since has overwritten its return address: the first call that its caller
+ * makes does. A handler on a stack of its own may stand anywhere. */
+static __attribute__((noinline, no_sanitize("address"))) bool still_inside(const struct gs_thread *t,
+                                                                          const char *frame)
+{
+    if (frame < t->frame) return *t->slot == t->returns;
+    stack_t own;
+    return !sigaltstack(NULL, &own) && own.ss_flags & SS_ONSTACK;
 }
 
 struct gs_thread *gs_enter(uint16_t api, const void *caller)
 {
     struct gs_thread *t = &self;
-    const char *frame = __builtin_frame_address(0);
-    /* An outer wrapper that stands further down the stack than we do has been left by longjmp, an
-     * exception or cancellation. */
-    if (__builtin_expect(t->depth, 0) && frame < t->frame) return NULL;
+    void *const *frame = __builtin_frame_address(0); /* the wrapper's frame, our return address */
+    if (__builtin_expect(t->depth, 0) && still_inside(t, (const char *)frame)) return NULL;
     const uint32_t live = atomic_load_explicit(&gs_session_live, memory_order_acquire);
     if (__builtin_expect(!live || t->session != live, 0) && !enter_slowly(t)) return NULL;
     t->depth = 1;
     t->api = api;
     t->caller = caller;
-    t->frame = frame;
+    t->frame = (const char *)frame;
+    t->slot = (void *const *)*frame + 1;
+    t->returns = *t->slot;
     t->stack = 0;
     return t;
 }
@@ -119,7 +138,9 @@ static void lose(struct gs_thread *t)
     struct gs_spool *spool = t->writer.spool;
     gs_spool_lost(spool, gs_now());
     int failed = (int)atomic_load(&spool->failed);
-    if (failed) gs_deactivate("recording stopped here: %s", strerror(failed));
+    if (!failed) return;
+    gs_deactivate("recording stopped here: %s",
+                  failed == EBADF ? "the application closed the spool's file" : strerror(failed));
 }
 
 /* Room for an event, its header filled; its time is taken after the room, which marks the writer

@@ -28,7 +28,9 @@ struct gs_thread {
     int device;         /* the thread's current CUDA device, GS_DEVICE_UNKNOWN to be asked */
     uint32_t stack;     /* number of the stack that this call captured last */
     const void *caller; /* the outermost wrapper's return address */
-    const char *frame;  /* where the outermost wrapper stands on the stack */
+    const char *frame;  /* where the outermost wrapper stands on the stack … */
+    void *const *slot;  /* … its return address there … */
+    void *returns;      /* … and what that is, as long as the wrapper has not been left */
     uint64_t start_ns;  /* when its real call began */
 };
 

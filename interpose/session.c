@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -21,6 +22,7 @@
 #include "interpose/recorder.h"
 #include "interpose/resolve.h"
 #include "interpose/run_path.h"
+#include "interpose/shield.h"
 #include "interpose/summary.h"
 #include "schema/store.h"
 
@@ -33,13 +35,19 @@ static struct {
     pthread_mutex_t lock; /* held while a session starts, and by fork */
     _Atomic int state;
     _Atomic bool spooling; /* the spool is mapped: what comes after a failure is counted in it */
+    _Atomic bool ended;    /* the database is finished: what comes now is counted there */
+    pthread_t ender;       /* the thread that did it */
     uint32_t number;
     pid_t pid;
     struct gs_spool spool;
     struct gs_run_path path;
     pthread_key_t thread_key;
+    bool has_key;    /* the program may have used all keys up: threads then end unseen */
     bool registered; /* thread_key and the fork handlers: once per process image */
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+#define START_STACK (256 * 1024)
+#define PATIENCE_MS 200 /* for whoever should read stderr */
 
 static _Atomic bool said_failure;
 static struct stat stderr_at_load;
@@ -55,19 +63,43 @@ static bool stderr_is_ours(void)
     return now.st_dev == stderr_at_load.st_dev && now.st_ino == stderr_at_load.st_ino;
 }
 
+/* A reader that is gone must not kill the program (SIGPIPE), one that does not read must not hold it
+ * up: a pipe that can be written to takes a whole line of this length. */
+static void write_line(const char *line, size_t len)
+{
+    struct pollfd stderr_now = {.fd = STDERR_FILENO, .events = POLLOUT};
+    for (size_t done = 0; done < len;) {
+        if (poll(&stderr_now, 1, PATIENCE_MS) != 1) return;
+        ssize_t wrote = write(STDERR_FILENO, line + done, len - done);
+        if (wrote < 0 && errno != EINTR) return;
+        if (wrote > 0) done += (size_t)wrote;
+    }
+}
+
+static void write_line_unharmed(const char *line, size_t len)
+{
+    const struct timespec now = {0, 0};
+    sigset_t ours, pending;
+    struct gs_shield shield;
+    gs_shield_begin(&shield);
+    sigpending(&pending);
+    write_line(line, len);
+    sigemptyset(&ours);
+    if (!sigismember(&pending, SIGPIPE)) sigaddset(&ours, SIGPIPE);
+    if (!sigismember(&pending, SIGXFSZ)) sigaddset(&ours, SIGXFSZ); /* stderr is a file at its limit */
+    while (sigtimedwait(&ours, NULL, &now) > 0 || errno == EINTR) continue;
+    gs_shield_end(&shield);
+}
+
 static void say(const char *format, va_list arguments)
 {
-    char line[4096] = "gpuspy: ";
+    char line[2048] = "gpuspy: "; /* the thread that has something to say may have a small stack */
     size_t len = strlen(line);
     int more = vsnprintf(line + len, sizeof line - len - 1, format, arguments);
     if (more < 0 || !stderr_is_ours()) return;
     len += (size_t)more < sizeof line - len - 1 ? (size_t)more : sizeof line - len - 2;
     line[len++] = '\n';
-    for (size_t done = 0; done < len;) {
-        ssize_t wrote = write(STDERR_FILENO, line + done, len - done);
-        if (wrote < 0 && errno != EINTR) return;
-        if (wrote > 0) done += (size_t)wrote;
-    }
+    write_line_unharmed(line, len);
 }
 
 void gs_say(const char *format, ...)
@@ -83,8 +115,8 @@ void gs_say(const char *format, ...)
 void gs_deactivate(const char *format, ...)
 {
     int saved = errno;
+    atomic_store(&session.state, OVER); /* in this order: see go_live */
     atomic_store(&gs_session_live, 0);
-    atomic_store(&session.state, OVER);
     if (!atomic_exchange(&said_failure, true)) {
         va_list arguments;
         va_start(arguments, format);
@@ -218,13 +250,47 @@ static void register_once(void)
 {
     if (session.registered) return;
     session.registered = true;
-    pthread_key_create(&session.thread_key, gs_thread_end);
+    session.has_key = !pthread_key_create(&session.thread_key, gs_thread_end);
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+static void *open_and_drain(void *unused)
+{
+    struct gs_store *store;
+    if (!open_files(&store)) return NULL;
+    atomic_store(&session.spooling, true);
+    session.pid = getpid();
+    define_apis();
+    int failed = gs_drain_start(&session.spool, store);
+    if (!failed) return &session;
+    gs_store_close(store);
+    gs_deactivate("not recording: cannot start a thread: %s", strerror(failed));
+    return NULL;
+}
+
+/* SQLite wants more stack than a thread of the application may have. */
+static bool open_and_drain_elsewhere(void)
+{
+    pthread_t thread;
+    void *done = NULL;
+    int failed = gs_start_thread(&thread, START_STACK, open_and_drain, NULL);
+    if (failed) gs_deactivate("not recording: cannot start a thread: %s", strerror(failed));
+    else pthread_join(thread, &done);
+    return done != NULL;
+}
+
+/* A thread that sees the state goes on to look for the number, and records nothing without one. The
+ * drain may have failed meanwhile: what gs_deactivate stores comes last, whatever the order. */
+static void go_live(void)
+{
+    int expected = NOT_YET;
+    atomic_store(&gs_session_live, ++session.number);
+    if (!atomic_compare_exchange_strong(&session.state, &expected, LIVE))
+        atomic_store(&gs_session_live, 0);
 }
 
 static void start(void)
 {
-    struct gs_store *store;
     if (!gs_session_wanted()) {
         atomic_store(&session.state, OVER);
         return;
@@ -233,38 +299,40 @@ static void start(void)
     register_once();
     gs_stack_init(possible_stacks(), gs_config()->native_depth);
     gs_stack_find_python();
-    if (!spool_fits_limit() || !open_files(&store)) return;
-    atomic_store(&session.spooling, true);
-    session.pid = getpid();
-    define_apis();
-    int failed = gs_drain_start(&session.spool, store);
-    if (failed) {
-        gs_store_close(store);
-        gs_deactivate("not recording: cannot start a thread: %s", strerror(failed));
-        return;
-    }
-    atomic_store(&session.state, LIVE);
-    atomic_store_explicit(&gs_session_live, ++session.number, memory_order_release);
+    if (spool_fits_limit() && open_and_drain_elsewhere()) go_live();
+}
+
+/* A destructor that runs after ours still calls CUDA. Its thread is the one that ends the process, so
+ * it has the time and the stack to say so in the database. */
+static void lose_late(void)
+{
+    if (!pthread_equal(session.ender, pthread_self()) || session.pid != getpid()) return;
+    int saved = errno;
+    struct gs_shield shield;
+    gs_shield_begin(&shield);
+    gs_store_add_lost(session.path.db, 1, gs_now());
+    gs_shield_end(&shield);
+    errno = saved;
 }
 
 bool gs_session_begin(void)
 {
     int state = atomic_load(&session.state);
     if (state == NOT_YET) {
-        /* A signal handler that calls CUDA must not meet the lock held by what it interrupted. */
-        sigset_t all, before;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
         pthread_mutex_lock(&session.lock);
         if (atomic_load(&session.state) == NOT_YET) start();
         pthread_mutex_unlock(&session.lock);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
         state = atomic_load(&session.state);
     }
-    /* Recording stopped by a failure: what is not recorded is counted, for the report's first
-     * line. */
-    if (state == OVER && atomic_load(&session.spooling)) gs_spool_lost(&session.spool, gs_now());
     return state == LIVE;
+}
+
+bool gs_session_over(void)
+{
+    if (atomic_load(&session.state) != OVER) return false;
+    if (atomic_load(&session.spooling)) gs_spool_lost(&session.spool, gs_now());
+    else if (atomic_load(&session.ended)) lose_late();
+    return true;
 }
 
 bool gs_session_wanted(void)
@@ -274,7 +342,9 @@ bool gs_session_wanted(void)
 
 bool gs_session_torch_cpu(void)
 {
-    return gs_config()->torch_cpu && atomic_load(&session.state) != OVER;
+    /* after a failure they are still asked for, to be counted as lost */
+    return gs_config()->torch_cpu &&
+           (atomic_load(&session.state) != OVER || atomic_load(&session.spooling));
 }
 
 struct gs_spool *gs_session_spool(void)
@@ -284,7 +354,7 @@ struct gs_spool *gs_session_spool(void)
 
 void gs_session_watch_thread(void *thread)
 {
-    pthread_setspecific(session.thread_key, thread);
+    if (session.has_key) pthread_setspecific(session.thread_key, thread);
 }
 
 /* --- fork ------------------------------------------------------------------------------------ */
@@ -307,6 +377,7 @@ static void after_fork_in_child(void)
 {
     atomic_store(&gs_session_live, 0);
     if (atomic_exchange(&session.spooling, false)) gs_spool_close(&session.spool);
+    atomic_store(&session.ended, false);
     memset(&session.spool, 0, sizeof session.spool);
     gs_thread_forked();
     gs_drain_forget();
@@ -329,17 +400,21 @@ static void __attribute__((constructor)) load(void)
 static void __attribute__((destructor)) unload(void)
 {
     struct gs_summary summary;
-    int saved = errno;
+    int saved = errno, cancel;
     const int state = atomic_load(&session.state);
     /* a child made by a bare clone has the parent's memory and no fork handler */
     if (!atomic_load(&session.spooling) || session.pid != getpid()) return;
-    atomic_store(&session.spooling, false);
-    atomic_store(&gs_session_live, 0);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     atomic_store(&session.state, OVER);
+    atomic_store(&gs_session_live, 0);
     if (gs_drain_stop(&summary)) {
         unlink(session.path.spool);
+        session.ender = pthread_self();
+        atomic_store(&session.ended, true);
         if (state == LIVE && !gs_config()->quiet)
             gs_summary_say(&summary, &session.path, gs_config());
+        atomic_store(&session.spooling, false);
     }
+    pthread_setcancelstate(cancel, NULL);
     errno = saved;
 }

@@ -16,7 +16,10 @@ extern uint64_t gs_session_start_ns; /* CLOCK_MONOTONIC at time 0 */
 bool gs_session_wanted(void);
 bool gs_session_torch_cpu(void);
 
-/* Starts the session if none was tried yet. True while one records. errno is kept. */
+/* Whether nothing is recorded any more. Where something was until a failure, the call is counted. */
+bool gs_session_over(void);
+/* Starts the session if none was tried yet. True while one records. Only under a gs_shield: a signal
+ * handler that calls CUDA must not meet the lock held by what it interrupted. */
 bool gs_session_begin(void);
 struct gs_spool *gs_session_spool(void);
 /* Arranges that gs_thread_end is called for this thread. */

@@ -2,6 +2,7 @@
 #include "interpose/stack_native.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <string.h>
 #include "interpose/stack_python.h"
@@ -31,11 +32,22 @@ static int find_unwind(struct dl_phdr_info *info, size_t size, void *unused)
     return gs_unwind != NULL;
 }
 
+/* libunwind takes a key for granted, and writes to somebody else's where there is none left. */
+static bool has_a_key(void)
+{
+    pthread_key_t key;
+    return !pthread_key_create(&key, NULL) && !pthread_key_delete(key);
+}
+
 void gs_native_open(void)
 {
     if (gs_unwind)
         return;
     dl_iterate_phdr(note_self, NULL);
+    if (!has_a_key()) {
+        gs_stack_lacks("no native stacks: the program has used up all thread-specific keys");
+        return;
+    }
     if (!dlopen(LIBUNWIND, RTLD_NOW | RTLD_LOCAL)) {
         gs_stack_lacks("no native stacks: cannot open " LIBUNWIND);
         return;
@@ -43,4 +55,6 @@ void gs_native_open(void)
     dl_iterate_phdr(find_unwind, NULL);
     if (!gs_unwind)
         gs_stack_lacks("no native stacks: " LIBUNWIND " has no unw_backtrace");
+    else
+        gs_unwind((void *[4]){0}, 4); /* it gets what it needs for good now */
 }

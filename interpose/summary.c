@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "interpose/session.h"
+#include "interpose/stack.h"
 
 struct text {
     char at[1536];
@@ -81,6 +82,7 @@ void gs_summary_say(const struct gs_summary *s, const struct gs_run_path *path,
     }
     add_peak(&t, s);
     if (s->ooms) add(&t, ", %u OOM", s->ooms);
+    if (gs_stack_missing()) add(&t, " · %s", gs_stack_missing());
     add(&t, " · %s", gs_run_path_shown(path->db, config));
     if (path->asked[0]) add(&t, " (%s exists)", gs_run_path_shown(path->asked, config));
     add(&t, " · next: gpuspy report %s", gs_run_path_shown(path->first, config));

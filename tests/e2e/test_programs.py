@@ -242,6 +242,62 @@ def test_every_way_to_end(recording, how, code):
     assert recording.sql("select complete from process") == [(1 if orderly else 0,)]
 
 
+# --- what hosts do ------------------------------------------------------------------------------
+
+def rough(recording, how, check=True):
+    return recording.run(PROGRAMS / "rough", how, check=check,
+                         LD_PRELOAD=f"{recording.environment()['LD_PRELOAD']}:{PROGRAMS}/rough.so")
+
+
+@pytest.mark.parametrize("how", ["small", "longjmp", "cancel", "cleanup", "keys"])
+def test_rough_hosts(recording, how):
+    done = rough(recording, how)
+    assert_same(rendered(recording.database), expected(done.stdout))
+    assert names_of(recording) == ["run.db"] and len(done.stderr.splitlines()) == 1
+    assert ("no native stacks: the program has used up all thread-specific keys" in done.stderr) is (how == "keys")
+
+
+def test_a_host_that_closes_all_descriptors(recording):
+    """Its own files get our numbers: not a byte of ours may go there, neither now nor at exit."""
+    done = rough(recording, "files")
+    own = [f for f in recording.folder.iterdir() if f.name.startswith("own-")]
+    assert len(own) > 50 and {f.read_text() for f in own} == {"mine"}
+    assert re.fullmatch(r"gpuspy: recording stopped here: the application closed the (spool|database)'s files?\n", done.stderr)
+    assert recording.report()["run"]["lost_events"] > 0
+    assert recording.sql("select count(*) + (select lost_events from process) from allocation")[0][0] > 50000
+
+
+def test_a_forked_child_that_closes_all_descriptors(recording):
+    done = rough(recording, "child")
+    assert "stopped" not in done.stderr and not list(recording.folder.glob("*.spool"))
+    assert_same([line for path in databases(recording) for line in rendered(path)], expected(done.stdout))
+    assert {f.read_text() for f in recording.folder.iterdir() if f.name.startswith("own-")} == {"mine"}
+
+
+def test_calls_after_the_end_are_counted(recording):
+    rough(recording, "late")
+    assert recording.report()["run"]["lost_events"] == 2
+
+
+def test_nobody_reads_stderr(recording):
+    read, write = os.pipe()
+    os.close(read)
+    command, env = [PROGRAMS / "storm", "10"], recording.environment()
+    done = subprocess.run(command, env=env, cwd=recording.folder, stdout=subprocess.PIPE, stderr=write, timeout=SECONDS)
+    os.close(write)
+    assert done.returncode == 0
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(write, b"x" * 65536)
+    os.set_blocking(write, True)
+    done = subprocess.run(command, env=env, cwd=recording.folder, stdout=subprocess.PIPE, stderr=write, timeout=SECONDS)
+    assert done.returncode == 0
+    os.close(read)
+    os.close(write)
+
+
 # --- where it is written ------------------------------------------------------------------------
 
 def storm(recording, pairs=10, **more):

@@ -1,0 +1,21 @@
+/* Stretches of an application's thread that nothing may cut short: gpuspy holds a lock there, or has
+ * begun what a signal handler's own call, a longjmp out of it or a cancellation would leave half
+ * done. Also threads of our own. */
+#ifndef GPUSPY_SHIELD_H
+#define GPUSPY_SHIELD_H
+
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+
+struct gs_shield {
+    sigset_t signals;
+    int cancel;
+};
+void gs_shield_begin(struct gs_shield *s);
+void gs_shield_end(struct gs_shield *s);
+
+/* A thread without signals on a stack of so many bytes. 0 or an errno. */
+int gs_start_thread(pthread_t *thread, size_t stack, void *(*run)(void *), void *argument);
+
+#endif
