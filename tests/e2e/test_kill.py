@@ -10,13 +10,13 @@ import time
 
 import pytest
 
-WORKER = """import ctypes, mmap, struct, sys, threading
+WORKER = """import ctypes, mmap, sys, threading
 lib = ctypes.CDLL("libcudart.so.13")
 lib.cudaMalloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 lib.cudaFree.argtypes = [ctypes.c_void_p]
 threads = int(sys.argv[2])
 with open(sys.argv[1], "r+b") as file:
-    shared = mmap.mmap(file.fileno(), 0)
+    shared = memoryview(mmap.mmap(file.fileno(), 0)).cast("Q")  # struct.pack_into would write zeros first
 def work(index):
     allocated = freed = 0
     keep = []
@@ -25,12 +25,12 @@ def work(index):
         if lib.cudaMalloc(ctypes.byref(pointer), 1024) != 0:
             break
         allocated += 1
-        struct.pack_into("<Q", shared, index * 16, allocated)  # after the call has returned
+        shared[index * 2] = allocated  # after the call has returned
         keep.append(pointer)
         if len(keep) > 100:
             lib.cudaFree(keep.pop(0))
             freed += 1
-            struct.pack_into("<Q", shared, index * 16 + 8, freed)
+            shared[index * 2 + 1] = freed
 for n in range(1, threads):
     threading.Thread(target=work, args=(n,), daemon=True).start()
 work(0)
