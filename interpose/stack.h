@@ -5,10 +5,11 @@
  * for what this thread has not written since its last GS_REC_RESET. No lock, no malloc, no dladdr,
  * no dlsym on that path.
  *
- *   stack_python*.c  the interpreter: finding and verifying it, its layout by version, walking,
- * lines stack_code.c     the identity of code objects, whose memory is used again stack_native.c
- * libunwind opened privately; stack_module.c: modules and build ids stack_id.c       merging both
- * into a hash and a number; stack_cache.c: the caches
+ *   stack_python*.c  the interpreter: finding and verifying it, its layout by version, walking, lines
+ *   stack_code.c     the identity of code objects, whose memory is used again
+ *   stack_native.c   libunwind, opened privately; stack_module.c: modules and build ids
+ *   stack_walk.c     ways down the C stack that need no unwinding again
+ *   stack_id.c       merging both into a hash and a number; stack_cache.c: the caches
  */
 #ifndef GPUSPY_STACK_H
 #define GPUSPY_STACK_H

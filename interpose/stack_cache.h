@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include "interpose/stack.h"
 #include "interpose/stack_native.h"
+#include "interpose/stack_walk.h"
 #include "schema/spool.h"
 
 #define GS_CACHE_STACKS                                                                     \
@@ -45,6 +46,7 @@ struct gs_stacks {
         };
         struct gs_module module;
     } text;
+    struct gs_walk walks[GS_WALKS];
     _Alignas(64) uint64_t stacks[GS_CACHE_STACKS]; /* hash; its place + 1 is the number */
     uint64_t frame_keys[GS_CACHE_FRAMES];
     uint32_t frame_numbers[GS_CACHE_FRAMES];

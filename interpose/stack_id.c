@@ -105,6 +105,7 @@ static inline void learn(struct gs_reach *reach, uint32_t needed)
 
 struct native {
     uint32_t first, end; /* in gs_stacks.native */
+    uint32_t seen;       /* so many decided that; the first is in gs_stack_capture */
     bool cut;
 };
 
@@ -118,9 +119,10 @@ unwind(struct gs_stacks *s, const struct gs_elf_range *stop, uint64_t above, con
     struct gs_reach *reach = &s->reach[(above ^ here) % GS_REACHES];
     uint32_t size = !stop || reach->size > most ? most : reach->size ? reach->size : 32;
     struct native w;
+    uint32_t n;
     for (;; size = most) {
         int got = gs_unwind(s->native, (int)size);
-        uint32_t n = got > 0 ? (uint32_t)got : 0;
+        n = got > 0 ? (uint32_t)got : 0;
         w.first = skip_own(s->native, n, caller);
         w.end = stop ? until(s->native, w.first, n, stop) : n;
         if (w.end < n) {
@@ -133,6 +135,7 @@ unwind(struct gs_stacks *s, const struct gs_elf_range *stop, uint64_t above, con
     w.cut = w.end - w.first > native_depth;
     if (w.cut)
         w.end = w.first + native_depth;
+    w.seen = w.end < n ? w.end + 1 : n;
     return w;
 }
 
@@ -308,7 +311,14 @@ uint32_t gs_stack_capture(struct gs_stacks *s, unsigned what, const void *caller
         python = gs_python_walk(p, s->python, GS_STACK_MAX_FRAMES, &cut, &hash);
 
     struct native w = {0};
+    struct gs_walk *walk = NULL;
+    const uintptr_t *here = __builtin_frame_address(0);
+    const uint64_t above = hash ^ (uintptr_t)caller ^ (uint64_t)cut << 63;
     if (gs_unwind && what & GS_STACK_NATIVE) {
+        walk = &s->walks[(above ^ (uintptr_t)here / 16) % GS_WALKS];
+        uint32_t known = gs_walk_holds(walk, above, here) ? gs_cache_stack(s, walk->hash) : 0;
+        if (known)
+            return known;
         w = unwind(s, python ? &p->module : NULL, hash, caller);
         hash = hash_native(s, w, hash);
         cut |= w.cut && !python;
@@ -318,8 +328,11 @@ uint32_t gs_stack_capture(struct gs_stacks *s, unsigned what, const void *caller
     hash ^= cut; /* of two stacks with the same frames one may be longer */
     hash += !hash;
     uint32_t known = gs_cache_stack(s, hash);
-    if (known)
+    if (known) {
+        if (walk && w.seen > 1)
+            gs_walk_learn(walk, above, here, hash, s->native + 1, w.seen - 1);
         return known;
+    }
     if (!p && what & GS_STACK_PYTHON && python_appeared())
         return gs_stack_capture(s, what, caller);
     return define(s, p, w, python, cut, hash);

@@ -10,6 +10,7 @@
 #define LIBUNWIND "libunwind.so.8"
 
 int (*gs_unwind)(void **addresses, int size);
+struct gs_unwind_by_step gs_unwind_by_step;
 struct gs_elf_range gs_stack_self;
 
 static int note_self(struct dl_phdr_info *info, size_t size, void *unused)
@@ -28,6 +29,13 @@ static int find_unwind(struct dl_phdr_info *info, size_t size, void *unused)
     const char *slash = strrchr(info->dlpi_name, '/');
     if (strncmp(slash ? slash + 1 : info->dlpi_name, LIBUNWIND, sizeof LIBUNWIND - 1))
         return 0;
+    struct gs_unwind_by_step by_step;
+    *(void **)&by_step.get_context = gs_elf_symbol(info, "_Ux86_64_getcontext");
+    *(void **)&by_step.init = gs_elf_symbol(info, "_ULx86_64_init_local");
+    *(void **)&by_step.step = gs_elf_symbol(info, "_ULx86_64_step");
+    *(void **)&by_step.get_reg = gs_elf_symbol(info, "_ULx86_64_get_reg");
+    if (by_step.get_context && by_step.init && by_step.step && by_step.get_reg)
+        gs_unwind_by_step = by_step;
     *(void **)&gs_unwind = gs_elf_symbol(info, "unw_backtrace");
     return gs_unwind != NULL;
 }

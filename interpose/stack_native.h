@@ -8,6 +8,14 @@
 
 /* Return addresses of the calling thread, innermost first; NULL where there is no libunwind. */
 extern int (*gs_unwind)(void **addresses, int size);
+/* The same a frame at a time, which tells where they stand; .step NULL where there is none. */
+struct gs_unwind_by_step {
+    int (*get_context)(void *context);
+    int (*init)(void *cursor, void *context);
+    int (*step)(void *cursor);
+    int (*get_reg)(void *cursor, int reg, uint64_t *value);
+};
+extern struct gs_unwind_by_step gs_unwind_by_step;
 /* libgpuspy's own code. */
 extern struct gs_elf_range gs_stack_self;
 

@@ -118,6 +118,97 @@ static void own_stack(void **state)
     assert_int_equal(frames[numbers[0]].build_id_len, 20);
 }
 
+/* --- ways that are alike ---------------------------------------------------------------------- */
+
+/* Random ways through few functions, with frames of fixed and variable size, so that the same place
+ * on the stack is reached in many ways: each way has a number of its own, whatever is remembered. */
+#define WAYS 8192
+static struct {
+    uint64_t way;
+    uint32_t number;
+} seen[WAYS];
+static uint64_t random_state = 88172645463325252u;
+
+static uint32_t below(uint32_t n)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint32_t)(random_state >> 33) % n;
+}
+
+static __attribute__((noinline)) void arrive(void)
+{
+    void *at[64];
+    uint64_t way = 1;
+    int n = gs_unwind(at, 64);
+    for (int i = 1; i < n; i++) /* not the place here, which the capture sees from another line */
+        way = gs_stack_mix(way, (uintptr_t)at[i], 0);
+    uint32_t number = wrapper();
+    assert_int_not_equal(number, 0);
+    for (size_t i = 0; i < WAYS; i++) {
+        if (!seen[i].number) {
+            seen[i].way = way;
+            seen[i].number = number;
+            return;
+        }
+        if (seen[i].way == way || seen[i].number == number) {
+            assert_true(seen[i].way == way);
+            assert_int_equal(seen[i].number, number);
+            return;
+        }
+    }
+    fail_msg("more ways than expected");
+}
+
+static void fork_off(int left);
+static void (*volatile go_on)(int) = fork_off;
+
+static __attribute__((noinline)) void use(volatile char *room)
+{
+    room[0] = 0;
+}
+
+#define WAY(name, size)                                 \
+    static __attribute__((noinline)) void name(int left) \
+    {                                                   \
+        volatile char room[size];                       \
+        use(room);                                      \
+        go_on(left - 1);                                \
+        use(room);                                      \
+    }
+WAY(narrow, 16)
+WAY(as_narrow, 16)
+WAY(wide, 64)
+
+static __attribute__((noinline)) void varying(int left)
+{
+    volatile char *room = __builtin_alloca(16 + 16 * below(4));
+    use(room);
+    go_on(left - 1);
+    use(room);
+}
+
+static __attribute__((noinline)) void fork_off(int left)
+{
+    static void (*const ways[])(int) = {narrow, as_narrow, wide, varying};
+    if (left <= 0)
+        arrive();
+    else
+        ways[below(4)](left);
+    __asm__ volatile("");
+}
+
+static void ways_alike(void **state)
+{
+    for (int i = 0; i < 200000; i++)
+        fork_off(2 + (int)below(3));
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < GS_WALKS; i++)
+        taken += stacks->walks[i].count != 0;
+    assert_in_range(taken, 1, GS_WALKS);
+}
+
 static void no_python_here(void **state)
 {
     assert_null(gs_stack_python_version());
@@ -222,9 +313,10 @@ static void symbols(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(own_stack),         cmocka_unit_test(no_python_here),
-        cmocka_unit_test(errno_is_kept),     cmocka_unit_test(objects_come_and_go),
-        cmocka_unit_test(threads_and_loads), cmocka_unit_test(symbols),
+        cmocka_unit_test(own_stack),         cmocka_unit_test(ways_alike),
+        cmocka_unit_test(no_python_here),    cmocka_unit_test(errno_is_kept),
+        cmocka_unit_test(objects_come_and_go), cmocka_unit_test(threads_and_loads),
+        cmocka_unit_test(symbols),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
