@@ -47,3 +47,21 @@ def test_pageable_uploads_are_found(recording):
     leak(recording)
     uploads = [t for t in recording.report()["transfers"] if t["direction"] == "h2d"]
     assert uploads and not uploads[0]["pinned"] and uploads[0]["bytes"] >= 4 << 20
+
+
+def test_the_verdict_reads_well(recording):
+    """What was asked and free, the cause with its line, what to do there, the parts of the device: each once. The
+    lines are the script's, not those of the framework's helpers that it calls."""
+    leak(recording)
+    out = recording.gpuspy("report", recording.database).stdout
+    line = line_of("output = Tensor")
+    verdict = out[out.index("OUT OF MEMORY"):out.index("\nGPU 0\n")]
+    assert re.search(r"Asked +16\.00 MiB, with \S+ MiB of 2\.00 GiB free, at train_leak\.py:\d+ in Model\.", verdict)
+    assert f"a leak: train_leak.py:{line} in Model.forward keeps 6.00 MiB each time" in verdict
+    assert f"To do   train_leak.py:{line}: " in verdict
+    assert re.search(r"in CUDA allocations \+ 512\.00 MiB outside .* free = 2\.00 GiB", " ".join(verdict.split()))
+    assert "Evidence" not in out and "Keeps growing" not in out and out.count("6.00 MiB each time") == 1
+    assert f"train_leak.py:{line}  → " in out and "libffi" not in out and "at interpreter exit" in out
+    advice = out[out.index("Also to do"):out.index("\nNext\n")].count("•")
+    assert 1 <= advice <= 5
+    assert max(map(len, out.splitlines())) <= 100 or str(recording.database) in max(out.splitlines(), key=len)
