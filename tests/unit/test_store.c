@@ -273,7 +273,7 @@ static void the_rest(void **state)
     db_assert_text(db, "SELECT run_id,command,host,end_ns,complete,lost_events FROM process",
                    "run python train.py host 1000000 1 0\n");
     db_assert_text(db, "SELECT word FROM space ORDER BY id",
-                   "device\nmanaged\npinned\npool\nvmm\narray\nhost\n");
+                   "device\nmanaged\npinned\npool\nvmm\narray\nhost\nshared\n");
     db_assert_text(db, "SELECT count(*) FROM sqlite_master WHERE name LIKE 'recovery%'", "0\n");
     db_assert_text(db, "PRAGMA journal_mode", "delete\n");
     db_assert_text(db, "PRAGMA integrity_check", "ok\n");
