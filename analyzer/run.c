@@ -152,9 +152,11 @@ static bool open_folder(struct gs_run *run, const char *folder, char *error, siz
                                folder);
     for (size_t i = 0; ok && i < found.n; i++) {
         ok = open_one(run, found.list[i], error, error_size);
+        if (!ok)
+            break; /* without a process there is none to compare */
         const struct gs_process *first = &run->processes[0],
                                 *last = &run->processes[run->processes_n - 1];
-        if (ok && strcmp(first->run_id, last->run_id) != 0) {
+        if (strcmp(first->run_id, last->run_id) != 0) {
             ok = gs_fail(
                 error, error_size,
                 "cannot read '%s': it holds several runs ('%s' and '%s' among them); name one",

@@ -58,7 +58,7 @@ static struct gs_dl_answer answer_cuda(uint16_t api, void *handle, const char *v
     return answer_found(api, found, handle);
 }
 
-__attribute__((no_sanitize("address"), no_sanitize("undefined"))) struct gs_dl_answer
+__attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread"))) struct gs_dl_answer
 gs_dlsym_filter(void *handle, const char *name, const char *version)
 {
     if (!gs_dlsym_at || !gs_dlvsym_at) gs_real_find();

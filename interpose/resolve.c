@@ -10,7 +10,8 @@
 #include <string.h>
 
 /* This file runs at the very first dlsym of a process, which may be a sanitizer's own start-up. */
-#define UNCHECKED __attribute__((no_sanitize("address"), no_sanitize("undefined")))
+#define UNCHECKED \
+    __attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread")))
 
 void *gs_dlsym_at, *gs_dlvsym_at;
 
