@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Measures gpuspy beside its peers, in one run on one machine, and prints ratios.
 
-Each figure is the median of several runs, the contestants taking turns, so that a machine whose
-speed drifts does not favour one of them. Absolute times are this machine's; the ratios are what
-to compare. A peer that is not installed is left out and named.
+The contestants take turns, and a ratio is the median of the ratios of each round's two, so that a
+machine whose speed drifts does not favour one of them. Absolute times are this machine's; the
+ratios are what to compare. A peer that is not installed is left out and named.
+
+The cost of an event is measured in bursts that the spool holds, so that it is the cost while the
+drain keeps up; how much it keeps up with is a figure of its own.
 
   scripts/bench.py [--quick] [--json FILE]
 """
@@ -78,111 +81,107 @@ def median(values):
     return statistics.median(values)
 
 
+def ratio(results, over, under, number=0):
+    """The median over the rounds of one contestant's figure to another's."""
+    return median([a[number] / b[number] for a, b in zip(results[over], results[under])])
+
+
 def row(what, figure, unit, budget="", holds=None):
     ROWS.append((what, figure, unit, budget, holds))
     mark = {None: "", True: "  ok", False: "  OVER"}[holds]
     print(f"  {what:<66} {figure:>9} {unit:<10} {budget}{mark}", flush=True)
 
 
-def ratio(a, b):
-    return f"{a / b:.2f}"
-
-
 def call_cost(folder, times, pairs):
-    print("\nA pair of cudaMalloc and cudaFree in C, over a CUDA that does nothing (ns a pair, mean; median)")
+    print("\nA pair of cudaMalloc and cudaFree in C, over a CUDA that does nothing (the median pair)")
     program = BENCH / "bench_call"
     for depth in (5, 20, 50):
+        command = [program, "cuda", depth, pairs]
         contestants = {
-            "bare": lambda: last_numbers(run([program, "cuda", depth, pairs]), 2),
-            "gpuspy": lambda: last_numbers(recorded([program, "cuda", depth, pairs], folder / "c.db"), 2),
-            "none": lambda: last_numbers(
-                recorded([program, "cuda", depth, pairs], folder / "n.db", GPUSPY_STACKS="none"), 2),
+            "gpuspy": lambda: last_numbers(recorded(command, folder / "c.db"), 2),
+            "none": lambda: last_numbers(recorded(command, folder / "n.db", GPUSPY_STACKS="none"), 2),
         }
         if HEAPTRACK:
             contestants["heaptrack"] = lambda: last_numbers(
                 under_heaptrack([program, "malloc", depth, pairs], folder), 2)
         results = turns(contestants, times)
-        mean = {name: median([r[1] for r in rows]) for name, rows in results.items()}
-        mid = {name: median([r[0] for r in rows]) for name, rows in results.items()}
-        row(f"depth {depth}: gpuspy", f"{mean['gpuspy']:.0f}; {mid['gpuspy']:.0f}", "ns")
-        row(f"depth {depth}: gpuspy without stacks", f"{mean['none']:.0f}; {mid['none']:.0f}", "ns")
+        pair = {name: median([r[0] for r in rows]) for name, rows in results.items()}
+        row(f"depth {depth}: gpuspy", f"{pair['gpuspy']:.0f}", "ns")
+        row(f"depth {depth}: gpuspy without stacks", f"{pair['none']:.0f}", "ns")
         if HEAPTRACK:
-            row(f"depth {depth}: heaptrack (malloc and free)",
-                f"{mean['heaptrack']:.0f}; {mid['heaptrack']:.0f}", "ns")
+            row(f"depth {depth}: heaptrack (malloc and free)", f"{pair['heaptrack']:.0f}", "ns")
             # gpuspy takes a stack at the free as well, heaptrack does not: one event against one stack.
-            share = mean["gpuspy"] / 2 / mean["heaptrack"]
+            share = ratio(results, "gpuspy", "heaptrack") / 2
             row(f"depth {depth}: an event of gpuspy / an allocation of heaptrack", f"{share:.2f}", "×",
                 "≤ 0.50" if depth == 20 else "", share <= 0.5 if depth == 20 else None)
 
 
 def python_cost(folder, times, pairs):
-    print("\nThe same from Python by ctypes, 20 frames down (ns an event above bare)")
+    print("\nThe same from Python by ctypes, 20 frames down (an event, above bare)")
     command = [PYTHON, "tests/bench/bench_call.py", BENCH / "libcudart.so.13", 20, pairs]
     results = turns({
         "bare": lambda: last_numbers(run(command), 2),
         "both": lambda: last_numbers(recorded(command, folder / "p.db"), 2),
         "python": lambda: last_numbers(recorded(command, folder / "q.db", GPUSPY_STACKS="python"), 2),
     }, times)
-    bare = median([r[0] for r in results["bare"]])
     for name, label in (("both", "Python and native frames"), ("python", "Python frames only")):
-        cost = (median([r[0] for r in results[name]]) - bare) / 2
+        cost = median([(a[0] - b[0]) / 2 for a, b in zip(results[name], results["bare"])])
         row(label, f"{cost:.0f}", "ns", "≤ 300" if name == "both" else "", cost <= 300 if name == "both" else None)
 
 
 def torch_cost(folder, times, steps):
-    print("\nPyTorch's micro training loop, CPU tensors (seconds of the loop, median)")
+    print("\nPyTorch's micro training loop, CPU tensors")
     if subprocess.run([PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode:
         print("  left out: no PyTorch for", PYTHON)
         return
-    script = [PYTHON, "fixtures/python/micro_torch.py"]
+    script = [PYTHON, "fixtures/python/micro_torch.py", steps]
     database = folder / "torch.db"
 
-    def spied():
-        # The drain's remainder at exit belongs to the price: the loop's own seconds, and the process
-        # as a whole against the bare process.
+    def timed(go):
+        """The loop's own seconds, and those of the process as a whole: the drain's remainder at
+        exit belongs to the price."""
         start = time.perf_counter()
-        seconds = last_numbers(recorded([*script, steps], database, GPUSPY_TORCH_CPU="1"), 1)[0]
+        seconds = last_numbers(go(), 1)[0]
         return seconds, time.perf_counter() - start
 
-    def bare():
-        start = time.perf_counter()
-        seconds = last_numbers(run([*script, steps]), 1)[0]
-        return seconds, time.perf_counter() - start
-
-    contestants = {"bare": bare, "gpuspy": spied}
+    contestants = {
+        "bare": lambda: timed(lambda: run(script)),
+        "gpuspy": lambda: timed(lambda: recorded(script, database, GPUSPY_TORCH_CPU="1")),
+        "reports": lambda: timed(lambda: run(script, {"LD_PRELOAD": str(BENCH / "torch_reports.so")})),
+    }
     if HEAPTRACK:
-        contestants["heaptrack"] = lambda: (last_numbers(under_heaptrack([*script, steps], folder), 1)[0], 0)
+        contestants["heaptrack"] = lambda: timed(lambda: under_heaptrack(script, folder))
     results = turns(contestants, times)
-    bare_loop = median([r[0] for r in results["bare"]])
     with sqlite3.connect(database) as db:
-        lifetimes, freed = db.execute("select count(*), count(life_ns) from allocation").fetchone()
-    events = lifetimes + freed
-    row("bare", f"{bare_loop:.3f}", "s", f"{bare_loop / events * 1e6:.2f} µs of work an event, {events:,} events")
-    pairs = sorted(s[0] / b[0] for s, b in zip(results["gpuspy"], results["bare"]))
-    share = median(pairs)
-    row("gpuspy / bare, the loop", f"{share:.2f}", "×", "≤ 1.15", share <= 1.15)
-    share = median(sorted(s[1] / b[1] for s, b in zip(results["gpuspy"], results["bare"])))
-    row("gpuspy / bare, the whole process with the drain", f"{share:.2f}", "×", "≤ 1.15", share <= 1.15)
+        events = db.execute("select count(*) + count(life_ns) from allocation").fetchone()[0]
+    work = median([r[0] for r in results["bare"]]) / events * 1e6
+    row("bare: work an event", f"{work:.2f}", "µs", f"{events:,} events; the budget is for 2.75 µs")
+    for number, label in ((0, "the loop"), (1, "the whole process with the drain")):
+        share = ratio(results, "gpuspy", "bare", number)
+        row(f"gpuspy / bare, {label}", f"{share:.2f}", "×", "≤ 1.15", share <= 1.15)
+    cost = median([a[0] - b[0] for a, b in zip(results["gpuspy"], results["bare"])]) / events * 1e9
+    row("gpuspy: an event", f"{cost:.0f}", "ns")
+    row("of it PyTorch's reports alone / bare", f"{ratio(results, 'reports', 'bare'):.2f}", "×")
     if HEAPTRACK:
-        row("heaptrack / bare", ratio(median([r[0] for r in results["heaptrack"]]), bare_loop), "×")
-    few = max(steps // 10, 1)
-    scale = steps / few
-    for mode in ("profiler", "profiler-stack"):
-        seconds = last_numbers(run([*script, few, mode]), 1)[0] * scale
-        row(f"torch.profiler / bare ({'with_stack' if mode.endswith('stack') else 'profile_memory'})",
-            ratio(seconds, bare_loop), "×")
+        row("heaptrack / bare", f"{ratio(results, 'heaptrack', 'bare'):.2f}", "×")
+    short = [*script[:2], max(steps // 10, 1)]
+    peers = {"bare": lambda: timed(lambda: run(short)),
+             "profile_memory": lambda: timed(lambda: run([*short, "profiler"])),
+             "with_stack": lambda: timed(lambda: run([*short, "profiler-stack"]))}
+    results = turns(peers, max(times // 3, 1))
+    for name in ("profile_memory", "with_stack"):
+        row(f"torch.profiler / bare ({name})", f"{ratio(results, name, 'bare'):.2f}", "×")
     size = database.stat().st_size
     row("database", f"{size / events:.1f}", "B/event", "≤ 20", size / events <= 20)
 
 
 def report_speed(folder, lifetimes):
-    print("\nThe report")
+    print("\nA long run, faster than the drain, and its report")
     database = folder / "big.db"
-    for old in folder.glob("big*"):
-        old.unlink()
-    command = [BENCH / "bench_call", "cuda", 20, lifetimes]
-    recorded(command, database)
+    start = time.perf_counter()
+    recorded([BENCH / "bench_call", "cuda", 20, lifetimes], database)
     events = 2 * lifetimes
+    row("the drain keeps up with", f"{events / (time.perf_counter() - start) / 1e6:.1f}", "M events/s")
     size = database.stat().st_size
     row(f"database of {events:,} events", f"{size / events:.1f}", "B/event", "≤ 20", size / events <= 20)
     best, peak = None, 0
@@ -219,15 +218,15 @@ def main():
     parser.add_argument("--quick", action="store_true", help="few repetitions: does it run, not how fast")
     parser.add_argument("--json", metavar="FILE", help="also write the rows there")
     options = parser.parse_args()
-    times = 1 if options.quick else 5
+    times = 1 if options.quick else 7
     scale = 10 if options.quick else 1
     if not HEAPTRACK:
         print("left out: heaptrack is not installed")
     with tempfile.TemporaryDirectory(prefix="gpuspy-bench-") as name:
         folder = Path(name)
-        call_cost(folder, times, 1_000_000 // scale)
-        python_cost(folder, times, 400_000 // scale)
-        torch_cost(folder, times, 600 // scale)
+        call_cost(folder, times, 200_000 // scale)
+        python_cost(folder, times, 200_000 // scale)
+        torch_cost(folder, times, 400 // scale)
         target_memory(folder, 3_000_000 // scale)
         report_speed(folder, 3_000_000 // scale)
     over = [what for what, *_, holds in ROWS if holds is False]

@@ -37,7 +37,7 @@ bench-programs: all programs
 
 # ---------------------------------------------------------------- bench
 BENCH := $(O)/bench
-bench-programs: $(BENCH)/bench_call $(BENCH)/libcudart.so.13
+bench-programs: $(BENCH)/bench_call $(BENCH)/libcudart.so.13 $(BENCH)/torch_reports.so
 $(BENCH)/libcudart.so.13: tests/bench/nullcuda.c
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
@@ -45,3 +45,7 @@ $(BENCH)/libcudart.so.13: tests/bench/nullcuda.c
 $(BENCH)/bench_call: tests/bench/bench_call.c $(BENCH)/libcudart.so.13
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -Wl,-rpath,'$$ORIGIN'
+$(BENCH)/torch_reports.so: tests/bench/torch_reports.c
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -shared -fPIC -fvisibility=hidden -o $@ $<

@@ -1,0 +1,8 @@
+/* Switches PyTorch's reports of CPU tensors on and does nothing with them: what they cost alone. */
+#include <stdbool.h>
+
+bool _ZN3c1022memoryProfilingEnabledEv(void);
+__attribute__((visibility("default"))) bool _ZN3c1022memoryProfilingEnabledEv(void)
+{
+    return true;
+}
