@@ -414,6 +414,8 @@ static void __attribute__((destructor)) unload(void)
         if (state == LIVE && !gs_config()->quiet)
             gs_summary_say(&summary, &session.path, gs_config());
         atomic_store(&session.spooling, false);
+    } else {
+        gs_spool_end(&session.spool, gs_now()); /* whoever completes it sees that nobody died */
     }
     pthread_setcancelstate(cancel, NULL);
     errno = saved;

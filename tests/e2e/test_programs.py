@@ -405,6 +405,8 @@ def test_a_disk_that_fills_up(recording, mebibytes):
     report = recording.report()
     assert report["run"]["lost_events"] > 0
     assert recording.sql("select count(*) from allocation")[0][0] > 0
+    assert recording.sql("select complete from process") == [(1,)]  # the program ended as it should
+    assert "killed" not in recording.gpuspy("report", recording.database).stdout
 
 
 # --- hosts that replace parts of libc themselves --------------------------------------------------
