@@ -136,6 +136,8 @@ void gs_leave(struct gs_thread *t)
 static void lose(struct gs_thread *t)
 {
     struct gs_spool *spool = t->writer.spool;
+    /* the process was ending when this call came back: it is behind the recording's end */
+    if (atomic_load(&spool->header->closed)) return;
     gs_spool_lost(spool, gs_now());
     int failed = (int)atomic_load(&spool->failed);
     if (!failed) return;

@@ -47,6 +47,7 @@ static struct {
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 #define START_STACK (256 * 1024)
+#define START_S 5 /* longer than a start ever takes */
 #define PATIENCE_MS 200 /* for whoever should read stderr */
 
 static _Atomic bool said_failure;
@@ -397,26 +398,36 @@ static void __attribute__((constructor)) load(void)
     errno = saved;
 }
 
-static void __attribute__((destructor)) unload(void)
+static void end(void)
 {
     struct gs_summary summary;
-    int saved = errno, cancel;
     const int state = atomic_load(&session.state);
     /* a child made by a bare clone has the parent's memory and no fork handler */
     if (!atomic_load(&session.spooling) || session.pid != getpid()) return;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    /* What other threads still do while the process ends is behind the recording's end, and no loss. */
+    atomic_store(&session.spooling, false);
     atomic_store(&session.state, OVER);
     atomic_store(&gs_session_live, 0);
-    if (gs_drain_stop(&summary)) {
-        unlink(session.path.spool);
-        session.ender = pthread_self();
-        atomic_store(&session.ended, true);
-        if (state == LIVE && !gs_config()->quiet)
-            gs_summary_say(&summary, &session.path, gs_config());
-        atomic_store(&session.spooling, false);
-    } else {
+    if (!gs_drain_stop(&summary)) {
         gs_spool_end(&session.spool, gs_now()); /* whoever completes it sees that nobody died */
+        return;
     }
+    unlink(session.path.spool);
+    session.ender = pthread_self();
+    atomic_store(&session.ended, true);
+    if (state == LIVE && !gs_config()->quiet) gs_summary_say(&summary, &session.path, gs_config());
+}
+
+static void __attribute__((destructor)) unload(void)
+{
+    int saved = errno, cancel;
+    struct timespec until;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    /* another thread may be starting the session: what it has begun is to be finished */
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += START_S;
+    if (!pthread_mutex_timedlock(&session.lock, &until)) pthread_mutex_unlock(&session.lock);
+    end();
     pthread_setcancelstate(cancel, NULL);
     errno = saved;
 }

@@ -244,8 +244,8 @@ def test_every_way_to_end(recording, how, code):
 
 # --- what hosts do ------------------------------------------------------------------------------
 
-def rough(recording, how, check=True):
-    return recording.run(PROGRAMS / "rough", how, check=check,
+def rough(recording, how, *arguments, check=True):
+    return recording.run(PROGRAMS / "rough", how, *arguments, check=check,
                          LD_PRELOAD=f"{recording.environment()['LD_PRELOAD']}:{PROGRAMS}/rough.so")
 
 
@@ -272,6 +272,18 @@ def test_a_forked_child_that_closes_all_descriptors(recording):
     assert "stopped" not in done.stderr and not list(recording.folder.glob("*.spool"))
     assert_same([line for path in databases(recording) for line in rendered(path)], expected(done.stdout))
     assert {f.read_text() for f in recording.folder.iterdir() if f.name.startswith("own-")} == {"mine"}
+
+
+def test_an_exit_while_other_threads_are_busy(recording):
+    """Wherever that meets them, the start of the recording included: it ends in order, and what they
+    still do is no loss."""
+    for n in range(40):
+        recording.database = recording.folder / f"run-{n}.db"
+        done = rough(recording, "busy", 500 * n, check=False)
+        assert done.returncode == 5 and not list(recording.folder.glob("*.spool")), done.stderr
+        if recording.database.exists():
+            assert recording.sql("select complete, lost_events from process") == [(1, 0)]
+            assert recording.sql("pragma integrity_check") == [("ok",)]
 
 
 def test_calls_after_the_end_are_counted(recording):
