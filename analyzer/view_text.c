@@ -68,13 +68,14 @@ static void killed(const struct view_text *v)
     if (died == 1 && r->processes_n == 1)
         snprintf(
             line, sizeof line,
-            "the program was killed or crashed at %s: the recording is complete up to its last "
+            "the program was killed or crashed at %s, or left by _exit: the recording is complete up to its last "
             "call",
             at);
     else
         snprintf(
             line, sizeof line,
-            "%zu of %zu processes were killed or crashed, process %u first (%s): their recordings "
+            "%zu of %zu processes were killed, crashed or left by _exit (as forked workers do), "
+            "process %u first (%s): their recordings "
             "are complete up to their last calls",
             died, r->processes_n, r->processes[first].pid, at);
     warn(v, line);
