@@ -39,5 +39,5 @@ title "gpuspy report leak.db"
 
 title "what it should have needed"
 "$build/gpuspy" estimate --params 1e9
-printf '\nThe databases are in %s; look on with:\n  gpuspy report --json %s\n  sqlite3 %s "select * from leaks limit 5"\n' \
+printf '\nThe databases are in %s; look on with:\n  gpuspy report --json %s\n  sqlite3 %s "select * from sync_sites limit 5"\n' \
     "$demo" "$demo/leak.db" "$demo/leak.db"
