@@ -1,12 +1,15 @@
 #include "interpose/api.h"
 
+#include "interpose/acts.h"
+
 #include <stddef.h>
 #include <string.h>
 
 const struct gs_api gs_apis[GS_API_COUNT] = {
-#define GS_ROW(layer, name, stream, params, args, act) [GS_API_##name] = {#name, GS_LIBRARY_##layer},
+#define GS_ROW(layer, name, stream, params, args, act)                                             \
+    [GS_API_##name] = {#name, GS_LIBRARY_##layer, GS_MEMORY_##act},
 #include "interpose/cuda_api.def"
-#define GS_TORCH_ROW(symbol, name) [GS_API_##symbol] = {name, GS_LIBRARY_TORCH},
+#define GS_TORCH_ROW(symbol, name) [GS_API_##symbol] = {name, GS_LIBRARY_TORCH, false},
     GS_TORCH_APIS(GS_TORCH_ROW)
 #undef GS_TORCH_ROW
 };

@@ -3,6 +3,7 @@
 #define GPUSPY_API_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include "interpose/cuda_abi.h"
 
@@ -27,6 +28,7 @@ enum gs_api_number {
 struct gs_api {
     const char *name; /* NULL for GS_API_NONE */
     uint8_t library; /* enum gs_library */
+    bool memory;     /* its act gives, takes or maps memory (GS_MEMORY_<act>) */
 };
 extern const struct gs_api gs_apis[GS_API_COUNT];
 

@@ -24,6 +24,7 @@ static void *asked(enum gs_library library, const char *name, _Atomic(void *) * 
 ASK(RT, cudaError_t, cudaGetDevice, int *)
 ASK(RT, cudaError_t, cudaMemGetInfo, size_t *, size_t *)
 ASK(DRV, CUresult, cuCtxGetDevice, CUdevice *)
+ASK(DRV, CUresult, cuCtxGetCurrent, CUcontext *)
 ASK(DRV, CUresult, cuDeviceGetName, char *, int, CUdevice)
 ASK(DRV, CUresult, cuDeviceTotalMem_v2, size_t *, CUdevice)
 ASK(DRV, CUresult, cuMemGetInfo_v2, size_t *, size_t *)
@@ -46,7 +47,7 @@ static int ask_driver(void)
 static int ask_current(const struct gs_thread *t)
 {
     /* The runtime's device is set before a context is; after a driver call the context says it. */
-    int device = gs_apis[t->api].library == GS_LIBRARY_RT ? ask_runtime() : ask_driver();
+    int device = gs_apis[t->call.api].library == GS_LIBRARY_RT ? ask_runtime() : ask_driver();
     return device >= 0 && device < INT16_MAX ? device : GS_DEVICE_NONE;
 }
 
@@ -58,7 +59,7 @@ void gs_device_memory(struct gs_thread *t, uint64_t *free_bytes, uint64_t *total
     /* The driver is asked even for a runtime call: a failing runtime call would replace what the
      * program will read with cudaGetLastError. */
     bool known = driver && driver(&free_now, &total) == CUDA_SUCCESS;
-    if (!known && gs_apis[t->api].library == GS_LIBRARY_RT) {
+    if (!known && gs_apis[t->call.api].library == GS_LIBRARY_RT) {
         cudaError_t (*runtime)(size_t *, size_t *) = real_cudaMemGetInfo();
         known = runtime && runtime(&free_now, &total) == cudaSuccess;
     }
@@ -124,7 +125,52 @@ int gs_device_resolve(struct gs_thread *t, int device)
 
 void gs_device_set(struct gs_thread *t, int device)
 {
-    if (t) t->device = device;
+    if (!t) return;
+    t->device = device;
+    t->context = GS_CONTEXT_UNKNOWN;
+}
+
+/* --- contexts beside the primary ones --------------------------------------------------------- */
+
+#define CONTEXTS 256 /* alive at once; of more, the older ones' memory counts as the primary's */
+static _Atomic uint64_t contexts[CONTEXTS]; /* number % CONTEXTS → handle, 0 none */
+static _Atomic uint32_t last_context;
+
+uint16_t gs_context_add(uint64_t context)
+{
+    uint16_t number;
+    do {
+        number = (uint16_t)(atomic_fetch_add(&last_context, 1) + 1);
+    } while (!number);
+    atomic_store(&contexts[number % CONTEXTS], context);
+    return number;
+}
+
+static uint16_t find_context(uint64_t context)
+{
+    const uint32_t last = atomic_load(&last_context);
+    for (uint32_t n = last; context && n && last - n < CONTEXTS; n--)
+        if (atomic_load(&contexts[(uint16_t)n % CONTEXTS]) == context) return (uint16_t)n;
+    return 0;
+}
+
+uint16_t gs_context_remove(uint64_t context)
+{
+    const uint16_t number = find_context(context);
+    if (number) atomic_store(&contexts[number % CONTEXTS], 0);
+    return number;
+}
+
+uint16_t gs_context_current(struct gs_thread *t)
+{
+    if (!atomic_load_explicit(&last_context, memory_order_relaxed)) return 0;
+    if (t->context == GS_CONTEXT_UNKNOWN) {
+        CUresult (*get)(CUcontext *) = real_cuCtxGetCurrent();
+        CUcontext now;
+        const bool known = get && get(&now) == CUDA_SUCCESS;
+        t->context = known ? find_context((uint64_t)(uintptr_t)now) : 0;
+    }
+    return (uint16_t)t->context;
 }
 
 uint64_t gs_device_primary(int device, uint64_t context)
@@ -144,4 +190,6 @@ void gs_device_forget(void)
 {
     atomic_store(&seen, 0);
     for (int i = 0; i < DEVICES; i++) atomic_store(&primary[i], 0);
+    atomic_store(&last_context, 0);
+    for (int i = 0; i < CONTEXTS; i++) atomic_store(&contexts[i], 0);
 }

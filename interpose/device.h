@@ -17,6 +17,11 @@ uint64_t gs_device_primary(int device, uint64_t context);
 /* Whether CUDA says that the device's primary context is gone. */
 bool gs_device_primary_inactive(int device);
 
+/* Contexts that are no primary ones have numbers, from 1: gs_rec_alloc.context. 0 for the others. */
+uint16_t gs_context_add(uint64_t context);
+uint16_t gs_context_remove(uint64_t context); /* the number that it had */
+uint16_t gs_context_current(struct gs_thread *t);
+
 /* A new session knows no device. */
 void gs_device_forget(void);
 

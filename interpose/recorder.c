@@ -51,6 +51,7 @@ static void open_thread(struct gs_thread *t, uint32_t session)
     memset(t, 0, sizeof *t);
     t->inside = true;
     t->device = GS_DEVICE_UNKNOWN;
+    t->context = GS_CONTEXT_UNKNOWN;
     gs_writer_open(&t->writer, gs_session_spool());
     define_thread(t);
     t->stacks = gs_stacks_open(&t->writer);
@@ -109,26 +110,52 @@ static __attribute__((noinline, no_sanitize("address"))) bool still_inside(const
     return !sigaltstack(NULL, &own) && own.ss_flags & SS_ONSTACK;
 }
 
+/* Inside another wrapper. Only a call about memory inside one that is not makes an event here. */
+static __attribute__((noinline)) struct gs_thread *enter_nested(struct gs_thread *t, uint16_t api,
+                                                                const void *caller)
+{
+    if (t->depth > 1 || gs_apis[t->call.api].memory || !gs_apis[api].memory) return NULL;
+    if (t->session != atomic_load_explicit(&gs_session_live, memory_order_acquire)) return NULL;
+    t->outer = t->call;
+    t->depth = 2;
+    t->call = (struct gs_call){.api = api, .caller = caller};
+    return t;
+}
+
 struct gs_thread *gs_enter(uint16_t api, const void *caller)
 {
     struct gs_thread *t = &self;
     void *const *frame = __builtin_frame_address(0); /* the wrapper's frame, our return address */
-    if (__builtin_expect(t->depth, 0) && still_inside(t, (const char *)frame)) return NULL;
+    if (__builtin_expect(t->depth, 0) && still_inside(t, (const char *)frame))
+        return enter_nested(t, api, caller);
     const uint32_t live = atomic_load_explicit(&gs_session_live, memory_order_acquire);
     if (__builtin_expect(!live || t->session != live, 0) && !enter_slowly(t)) return NULL;
     t->depth = 1;
-    t->api = api;
-    t->caller = caller;
+    t->call.api = api;
+    t->call.caller = caller;
+    t->call.stack = 0;
+    t->call.noted = 0;
     t->frame = (const char *)frame;
     t->slot = (void *const *)*frame + 1;
     t->returns = *t->slot;
-    t->stack = 0;
     return t;
 }
 
 void gs_leave(struct gs_thread *t)
 {
-    if (t) t->depth = 0;
+    if (!t) return;
+    if (t->depth == 2) t->call = t->outer;
+    t->depth--;
+}
+
+/* An allocation of the driver's inside a wrapper about memory: that one makes the event. */
+static void note(uint64_t address, uint64_t bytes)
+{
+    struct gs_thread *t = &self;
+    if (!t->depth || !gs_apis[t->call.api].memory) return;
+    t->call.noted_address = address;
+    t->call.noted_bytes = bytes;
+    t->call.noted++;
 }
 
 /* --- writing --------------------------------------------------------------------------------- */
@@ -154,7 +181,7 @@ static void *begin(struct gs_thread *t, uint16_t bytes, uint8_t type, uint8_t fl
         lose(t);
         return NULL;
     }
-    *r = (struct gs_rec){.size = bytes, .type = type, .flags = flags, .stack = t->stack,
+    *r = (struct gs_rec){.size = bytes, .type = type, .flags = flags, .stack = t->call.stack,
                          .time_ns = gs_now()};
     return r;
 }
@@ -167,7 +194,7 @@ static void end(struct gs_thread *t, const void *record)
 
 static void capture(struct gs_thread *t, unsigned what)
 {
-    t->stack = t->stacks ? gs_stack_capture(t->stacks, what, t->caller) : 0;
+    t->call.stack = t->stacks ? gs_stack_capture(t->stacks, what, t->call.caller) : 0;
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -175,20 +202,22 @@ static void capture(struct gs_thread *t, unsigned what)
 void gs_record_alloc(struct gs_thread *t, uint64_t address, uint64_t bytes, uint8_t layer,
                      uint8_t space, int device, uint64_t stream, uint8_t flags)
 {
+    if (!t) note(address, bytes);
     if (!t || !address) return;
     int saved = errno;
     const int on = gs_device_resolve(t, device);
+    if (t->call.noted == 1 && t->call.noted_address == address) bytes = t->call.noted_bytes;
     capture(t, EVERYTHING);
     struct gs_rec_alloc *r = BEGIN(t, gs_rec_alloc, GS_REC_ALLOC, flags);
     if (r) {
         r->address = address;
         r->bytes = bytes;
         r->stream = stream;
-        r->api = t->api;
+        r->api = t->call.api;
         r->device = (int16_t)on;
         r->layer = layer;
         r->space = space;
-        r->pad = 0;
+        r->context = gs_context_current(t);
         end(t, r);
     }
     errno = saved;
@@ -201,7 +230,7 @@ static uint64_t write_free(struct gs_thread *t, uint8_t type, uint64_t address, 
     if (!r) return gs_now();
     r->address = address;
     r->stream = stream;
-    r->api = t->api;
+    r->api = t->call.api;
     r->device = (int16_t)device;
     r->layer = layer;
     r->space = space;
@@ -216,13 +245,13 @@ void gs_record_free(struct gs_thread *t, uint64_t address, uint8_t layer, uint8_
 {
     if (!t) return;
     if (!address) { /* cudaFree(0) is how many programs make a context: not a free, but a call */
-        t->start_ns = 0;
+        t->call.start_ns = 0;
         return;
     }
     int saved = errno;
     const int on = gs_device_resolve(t, device);
     capture(t, EVERYTHING);
-    t->start_ns = write_free(t, GS_REC_FREE, address, layer, space, on, stream, flags);
+    t->call.start_ns = write_free(t, GS_REC_FREE, address, layer, space, on, stream, flags);
     errno = saved;
 }
 
@@ -250,7 +279,7 @@ void gs_record_tensor(struct gs_thread *t, uint64_t address, int64_t bytes, uint
         r->bytes = bytes;
         r->total_allocated = allocated;
         r->total_reserved = reserved;
-        r->api = t->api;
+        r->api = t->call.api;
         r->device = (int16_t)on;
         r->layer = layer;
         r->has_totals = has_totals;
@@ -279,13 +308,13 @@ static void write_copy(struct gs_thread *t, uint8_t type, uint64_t dst, uint64_t
     capture(t, EVERYTHING);
     struct gs_rec_copy *r = BEGIN(t, gs_rec_copy, type, async ? GS_FLAG_ASYNC : 0);
     if (r) {
-        r->rec.time_ns = t->start_ns;
+        r->rec.time_ns = t->call.start_ns;
         r->dst = dst;
         r->src = src;
         r->bytes = bytes;
         r->stream = stream;
-        r->blocked_ns = now - t->start_ns;
-        r->api = t->api;
+        r->blocked_ns = now - t->call.start_ns;
+        r->api = t->call.api;
         r->device = (int16_t)on;
         r->direction = direction;
         memset(r->pad, 0, sizeof r->pad);
@@ -308,13 +337,13 @@ void gs_record_set(struct gs_thread *t, uint64_t dst, uint64_t bytes, uint64_t s
 static void write_sync(struct gs_thread *t, uint8_t kind, uint64_t handle, uint64_t blocked_ns)
 {
     const int on = gs_device_resolve(t, GS_DEVICE_CURRENT);
-    if (!t->stack) capture(t, EVERYTHING);
+    if (!t->call.stack) capture(t, EVERYTHING);
     struct gs_rec_sync *r = BEGIN(t, gs_rec_sync, GS_REC_SYNC, 0);
     if (!r) return;
-    r->rec.time_ns = t->start_ns;
+    r->rec.time_ns = t->call.start_ns;
     r->handle = handle;
     r->blocked_ns = blocked_ns;
-    r->api = t->api;
+    r->api = t->call.api;
     r->device = (int16_t)on;
     r->kind = kind;
     memset(r->pad, 0, sizeof r->pad);
@@ -325,16 +354,16 @@ void gs_record_sync(struct gs_thread *t, uint8_t kind, uint64_t handle)
 {
     if (!t) return;
     int saved = errno;
-    write_sync(t, kind, handle, returned_at(t) - t->start_ns);
+    write_sync(t, kind, handle, returned_at(t) - t->call.start_ns);
     errno = saved;
 }
 
 void gs_record_implicit_sync(struct gs_thread *t)
 {
-    if (!t || !t->start_ns) return;
-    if (gs_now() - t->start_ns < WAITED_NS) return;
+    if (!t || !t->call.start_ns) return;
+    if (gs_now() - t->call.start_ns < WAITED_NS) return;
     int saved = errno;
-    write_sync(t, GS_SYNC_IMPLICIT, 0, returned_at(t) - t->start_ns);
+    write_sync(t, GS_SYNC_IMPLICIT, 0, returned_at(t) - t->call.start_ns);
     errno = saved;
 }
 
@@ -355,7 +384,7 @@ void gs_record_oom(struct gs_thread *t, uint64_t requested, uint64_t free_bytes,
         r->total_bytes = total_bytes;
         r->tensor_allocated = tensor_allocated;
         r->tensor_reserved = tensor_reserved;
-        r->api = t->api;
+        r->api = t->call.api;
         r->device = (int16_t)on;
         r->layer = layer;
         r->space = space;
@@ -394,10 +423,9 @@ void gs_record_sample(struct gs_thread *t, uint64_t free_bytes, uint64_t total_b
     errno = saved;
 }
 
-void gs_record_handle(struct gs_thread *t, uint8_t kind, uint64_t handle, int device,
-                      bool destroyed)
+static void write_handle(struct gs_thread *t, uint8_t kind, uint64_t handle, int device,
+                         uint16_t context, bool destroyed)
 {
-    if (!t) return;
     int saved = errno;
     const int on = gs_device_resolve(t, device);
     capture(t, EVERYTHING);
@@ -405,12 +433,84 @@ void gs_record_handle(struct gs_thread *t, uint8_t kind, uint64_t handle, int de
         BEGIN(t, gs_rec_handle, GS_REC_HANDLE, destroyed ? GS_FLAG_DESTROYED : 0);
     if (r) {
         r->handle = handle;
-        r->api = t->api;
+        r->api = t->call.api;
         r->device = (int16_t)on;
         r->kind = kind;
+        r->pad = 0;
+        r->context = context;
+        end(t, r);
+    }
+    errno = saved;
+}
+
+void gs_record_handle(struct gs_thread *t, uint8_t kind, uint64_t handle, int device,
+                      bool destroyed)
+{
+    if (t) write_handle(t, kind, handle, device, 0, destroyed);
+}
+
+void gs_record_context(struct gs_thread *t, uint64_t context, int device)
+{
+    if (!t) return;
+    write_handle(t, GS_HANDLE_CONTEXT, context, device, gs_context_add(context), false);
+    gs_device_set(t, device);
+}
+
+void gs_record_context_gone(struct gs_thread *t, uint64_t context)
+{
+    if (!t) return;
+    write_handle(t, GS_HANDLE_CONTEXT, context, GS_DEVICE_NONE, gs_context_remove(context), true);
+    gs_device_set(t, GS_DEVICE_UNKNOWN);
+}
+
+void gs_record_vmm(struct gs_thread *t, uint8_t op, uint64_t handle, uint64_t address,
+                   uint64_t bytes, uint64_t offset, int device, uint8_t flags)
+{
+    if (!t) return;
+    int saved = errno;
+    const int on = gs_device_resolve(t, device);
+    capture(t, EVERYTHING);
+    struct gs_rec_vmm *r = BEGIN(t, gs_rec_vmm, GS_REC_VMM, flags);
+    if (r) {
+        t->call.start_ns = r->rec.time_ns;
+        r->handle = handle;
+        r->address = address;
+        r->bytes = bytes;
+        r->offset = offset;
+        r->api = t->call.api;
+        r->device = (int16_t)on;
+        r->op = op;
         memset(r->pad, 0, sizeof r->pad);
         end(t, r);
     }
+    errno = saved;
+}
+
+void gs_record_pool(struct gs_thread *t, uint64_t pool, uint64_t used_bytes, uint64_t reserved_bytes,
+                    int device)
+{
+    if (!t) return;
+    int saved = errno;
+    const int on = gs_device_resolve(t, device);
+    struct gs_rec_pool *r = BEGIN(t, gs_rec_pool, GS_REC_POOL, 0);
+    if (r) {
+        r->pool = pool;
+        r->used_bytes = used_bytes;
+        r->reserved_bytes = reserved_bytes;
+        r->api = t->call.api;
+        r->device = (int16_t)on;
+        r->pad = 0;
+        end(t, r);
+    }
+    errno = saved;
+}
+
+void gs_count(struct gs_thread *t, uint64_t stream, bool not_ready)
+{
+    if (!t) return;
+    int saved = errno;
+    const int on = gs_device_resolve(t, GS_DEVICE_CURRENT);
+    gs_spool_count(t->writer.spool, gs_counter_key(t->call.api, on, stream, not_ready));
     errno = saved;
 }
 

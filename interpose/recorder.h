@@ -8,6 +8,11 @@
  *
  * and looks the same whether t is NULL or not: a NULL t records nothing. errno is kept by
  * gs_enter and gs_leave.
+ *
+ * One event for one act. A runtime call and the driver call inside it both enter; the outermost makes
+ * the event, under the name that the user called. Where both are about memory (gs_apis[].memory),
+ * the driver's call only notes the size that it gave, and the event has that. A driver's call about
+ * memory inside something else is an act of its own and makes its own event.
  */
 #ifndef GPUSPY_RECORDER_H
 #define GPUSPY_RECORDER_H
@@ -18,20 +23,29 @@
 #include "schema/event.h"
 #include "schema/spool.h"
 
+/* A wrapper that is on this thread's stack. */
+struct gs_call {
+    uint16_t api;
+    uint32_t stack;     /* number of the stack that it captured last */
+    const void *caller; /* its return address */
+    uint64_t start_ns;  /* when its real call began */
+    uint64_t noted_address, noted_bytes; /* what the driver's allocation inside it gave */
+    uint32_t noted;                      /* how many of those there were */
+};
+
 struct gs_thread {
     struct gs_writer writer;
     struct gs_stacks *stacks;
     uint32_t session;   /* the session it belongs to; differs after fork: open it anew */
-    uint16_t depth;     /* a wrapper is on this thread's stack: only the outermost makes an event */
-    uint16_t api;       /* the outermost wrapper's entry point */
+    uint16_t depth;     /* wrappers on this thread's stack that make events: 0, 1, or 2 */
     bool inside;        /* gpuspy opens the thread or the session: a call now passes through */
     int device;         /* the thread's current CUDA device, GS_DEVICE_UNKNOWN to be asked */
-    uint32_t stack;     /* number of the stack that this call captured last */
-    const void *caller; /* the outermost wrapper's return address */
+    int context;        /* number of its current context, GS_CONTEXT_UNKNOWN to be asked */
+    struct gs_call call;  /* the innermost of those wrappers … */
+    struct gs_call outer; /* … and the one around it, at depth 2 */
     const char *frame;  /* where the outermost wrapper stands on the stack … */
     void *const *slot;  /* … its return address there … */
     void *returns;      /* … and what that is, as long as the wrapper has not been left */
-    uint64_t start_ns;  /* when its real call began */
 };
 
 /* NULL: nothing is recorded now (disabled, deactivated, nested in another wrapper, in our own code,
@@ -44,6 +58,7 @@ uint64_t gs_now(void);
 
 /* Devices where a function takes one. */
 enum { GS_DEVICE_NONE = -1, GS_DEVICE_UNKNOWN = -2, GS_DEVICE_CURRENT = -3 };
+#define GS_CONTEXT_UNKNOWN (-1)
 
 /* Each takes NULL for t, keeps errno, and must be called between gs_enter and gs_leave. */
 void gs_record_alloc(struct gs_thread *t, uint64_t address, uint64_t bytes, uint8_t layer,
@@ -56,7 +71,7 @@ void gs_record_free_failed(struct gs_thread *t, uint64_t address, uint8_t layer,
 void gs_record_implicit_sync(struct gs_thread *t);
 void gs_record_tensor(struct gs_thread *t, uint64_t address, int64_t bytes, uint64_t allocated,
                       uint64_t reserved, bool has_totals, uint8_t layer, int device);
-/* These two and gs_record_sync: from t->start_ns until now is the time that the call blocked. */
+/* These two and gs_record_sync: from t->call.start_ns until now is the time that the call blocked. */
 void gs_record_copy(struct gs_thread *t, uint64_t dst, uint64_t src, uint64_t bytes,
                     uint64_t stream, uint8_t direction, bool async);
 void gs_record_set(struct gs_thread *t, uint64_t dst, uint64_t bytes, uint64_t stream, bool async);
@@ -70,6 +85,18 @@ void gs_record_sample(struct gs_thread *t, uint64_t free_bytes, uint64_t total_b
                       uint8_t source);
 void gs_record_handle(struct gs_thread *t, uint8_t kind, uint64_t handle, int device,
                       bool destroyed);
+/* A context that is not a device's primary one. */
+void gs_record_context(struct gs_thread *t, uint64_t context, int device);
+void gs_record_context_gone(struct gs_thread *t, uint64_t context);
+/* A step in the life of physical memory (enum gs_vmm_op); also notes the time as the beginning of the
+ * real call, for the two that are recorded before it. */
+void gs_record_vmm(struct gs_thread *t, uint8_t op, uint64_t handle, uint64_t address,
+                   uint64_t bytes, uint64_t offset, int device, uint8_t flags);
+/* What a memory pool, or 0: the device's memory for graphs, says of itself. */
+void gs_record_pool(struct gs_thread *t, uint64_t pool, uint64_t used_bytes, uint64_t reserved_bytes,
+                    int device);
+/* A call that is only counted: by entry point, device, stream and second. */
+void gs_count(struct gs_thread *t, uint64_t stream, bool not_ready);
 /* A device's primary context: retained (recorded the first time only), perhaps released by the
  * last who held it, gone for certain. */
 void gs_record_primary(struct gs_thread *t, uint64_t context, int device);

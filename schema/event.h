@@ -29,7 +29,10 @@
     X(DEVICE, 1, "device") X(CONTEXT, 2, "context") X(EVENT, 3, "event") X(IMPLICIT, 4, "implicit")
 #define GS_FRAME_KINDS(X) X(PYTHON, 0, "python") X(NATIVE, 1, "native")
 #define GS_SAMPLE_SOURCES(X) X(MEMGETINFO, 0, "memgetinfo") X(OOM, 1, "oom") X(NVML, 2, "nvml")
-#define GS_HANDLE_KINDS(X) X(STREAM, 0, "stream") X(CONTEXT, 1, "context") X(EVENT, 2, "event")
+#define GS_HANDLE_KINDS(X)                                                                         \
+    X(STREAM, 0, "stream")                                                                         \
+    X(CONTEXT, 1, "context") X(EVENT, 2, "event") X(POOL, 3, "pool") X(GRAPH, 4, "graph")          \
+        X(GRAPH_EXEC, 5, "graph_exec")
 
 #define GS_ENUM_LAYER(s, v, w) GS_LAYER_##s = v,
 #define GS_ENUM_SPACE(s, v, w) GS_SPACE_##s = v,
@@ -73,6 +76,8 @@ enum gs_rec_type {
     GS_REC_SAMPLE,        /* gs_rec_sample */
     GS_REC_HANDLE,        /* gs_rec_handle: a stream or context came or went */
     GS_REC_MARK,          /* gs_rec_name: a named moment */
+    GS_REC_VMM,           /* gs_rec_vmm: physical memory and address ranges, separately */
+    GS_REC_POOL,          /* gs_rec_pool: what a pool says of itself */
     GS_REC_TYPES
 };
 
@@ -81,6 +86,10 @@ enum {
     GS_FLAG_ASYNC = 1,     /* an ...Async call */
     GS_FLAG_DESTROYED = 2, /* gs_rec_handle: destroyed rather than created */
     GS_FLAG_PINNED_REGISTERED = 4, /* gs_rec_alloc/free: memory that was only registered */
+    GS_FLAG_GRAPH = 8, /* gs_rec_alloc/free: a node of a graph, made or captured: an address is given,
+                          memory only while the graph runs (gs_rec_pool says how much) */
+    GS_FLAG_FAILED = 16, /* gs_rec_vmm: this thread's last record of this op, handle and address did
+                            not happen */
 };
 
 struct gs_rec {
@@ -157,8 +166,9 @@ struct gs_rec_alloc {
     uint16_t api;
     int16_t device; /* -1 unknown or none (host memory) */
     uint8_t layer;  /* enum gs_layer */
-    uint8_t space;  /* enum gs_space */
-    uint16_t pad;
+    uint8_t space;  /* enum gs_space; SHARED in layer DEVICE: opened here, but another process (or
+                       API) owns it, and its bytes count there */
+    uint16_t context; /* number of the context that owns it, as in gs_rec_handle; 0 the primary one */
 };
 
 struct gs_rec_free {
@@ -238,7 +248,41 @@ struct gs_rec_handle {
     uint16_t api;
     int16_t device;
     uint8_t kind; /* enum gs_handle_kind */
+    uint8_t pad;
+    uint16_t context; /* of a context that is not a device's primary one: its number, from 1; where it
+                         is destroyed, everything with this number goes. 0 else */
+};
+
+/* Virtual memory management: physical memory has a handle, which is counted by its references (the
+ * creation's, one a retain or an import) and its mappings; it is freed when none is left. UNMAP and
+ * RELEASE are written before the real call, everything else after it. */
+#define GS_VMM_OPS(X)                                                                              \
+    X(CREATE, 0, "create")                                                                         \
+    X(IMPORT, 1, "import") X(RETAIN, 2, "retain") X(RELEASE, 3, "release") X(MAP, 4, "map")        \
+        X(UNMAP, 5, "unmap")
+#define GS_ENUM_VMM(s, v, w) GS_VMM_##s = v,
+enum gs_vmm_op { GS_VMM_OPS(GS_ENUM_VMM) };
+
+struct gs_rec_vmm {
+    struct gs_rec rec;
+    uint64_t handle;  /* all but UNMAP */
+    uint64_t address; /* MAP, UNMAP; RETAIN: of the mapping whose handle it gave */
+    uint64_t bytes;   /* CREATE, MAP, UNMAP (which may span several mappings); IMPORT: 0 */
+    uint64_t offset;  /* MAP: where in the handle's memory */
+    uint16_t api;
+    int16_t device;   /* CREATE: where the memory lies; -1 on the host */
+    uint8_t op;       /* enum gs_vmm_op */
     uint8_t pad[3];
+};
+
+struct gs_rec_pool {
+    struct gs_rec rec;
+    uint64_t pool;           /* handle; 0: the device's memory for graphs */
+    uint64_t used_bytes;     /* in allocations now */
+    uint64_t reserved_bytes; /* held from the device now */
+    uint16_t api;            /* the call at which it was asked */
+    int16_t device;
+    uint32_t pad;
 };
 
 #endif

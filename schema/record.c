@@ -19,6 +19,8 @@ static const uint16_t least[GS_REC_TYPES] = {
     [GS_REC_SAMPLE] = sizeof(struct gs_rec_sample),
     [GS_REC_HANDLE] = sizeof(struct gs_rec_handle),
     [GS_REC_MARK] = sizeof(struct gs_rec_name),
+    [GS_REC_VMM] = sizeof(struct gs_rec_vmm),
+    [GS_REC_POOL] = sizeof(struct gs_rec_pool),
 };
 
 /* What follows the fixed part. */

@@ -24,8 +24,9 @@
 #include "schema/event.h"
 
 #define GS_SPOOL_MAGIC "gpuspy spool"
-#define GS_SPOOL_VERSION 1
-#define GS_SPOOL_HEADER_BYTES 4096
+#define GS_SPOOL_VERSION 2
+#define GS_SPOOL_HEADER_BYTES (4096 + GS_SPOOL_COUNTERS * 16)
+#define GS_SPOOL_COUNTERS 1024
 #define GS_CHUNK_BYTES (32 * 1024)
 #define GS_SPOOL_CHUNKS 1024 /* 32 MiB: half of what gpuspy may hold in the target. Each thread that
                                 records holds one, so this also bounds how many can at once */
@@ -59,7 +60,25 @@ struct gs_spool_header {
                                                    cleared by the reader's release */
     char command[2048];           /* argv joined by spaces, cut if longer */
 };
-_Static_assert(sizeof(struct gs_spool_header) <= GS_SPOOL_HEADER_BYTES, "header fits its page");
+_Static_assert(sizeof(struct gs_spool_header) <= 4096, "header fits its page");
+
+/* Calls that are only counted (kernel and graph launches, queries), behind the header's page: an open
+ * hash table of GS_SPOOL_COUNTERS slots that any thread adds to without a lock. A slot is never given
+ * up and its count only grows; the drain writes the difference since it last looked, so that a kill
+ * loses nothing. Where no slot is left, the call is counted without its stream (GS_COUNTER_ANY). */
+struct gs_counter {
+    _Atomic uint64_t key; /* gs_counter_key, 0 free */
+    _Atomic uint64_t count;
+};
+#define GS_COUNTER_ANY 0xffffffffffffull /* stream */
+/* stream: 48 bits of the handle; api: 11 bits; device: -1 … 13, all above as 14; not_ready: a query
+ * that was told to come again. */
+static inline uint64_t gs_counter_key(uint16_t api, int device, uint64_t stream, bool not_ready)
+{
+    const uint64_t on = device < 0 ? 0 : device > 13 ? 15 : (uint64_t)device + 1;
+    return (stream & GS_COUNTER_ANY) | (uint64_t)(api & 2047) << 48 | on << 59 |
+           (uint64_t)not_ready << 63;
+}
 
 struct gs_chunk {
     _Atomic uint32_t state;  /* enum gs_chunk_state */
@@ -78,6 +97,7 @@ struct gs_spool {
     uint8_t *map;
     size_t map_bytes;
     struct gs_spool_header *header;
+    struct gs_counter *counters;
     uint32_t chunks;                   /* as many as the file holds: a cut-off file holds fewer */
     _Atomic uint64_t backed[GS_SPOOL_MAP_WORDS]; /* a bit a chunk: its disk space is there */
     _Atomic uint32_t failed;           /* errno of the failure that stopped it, else 0 */
@@ -127,6 +147,8 @@ void gs_writer_idle(struct gs_writer *w);
 void gs_writer_close(struct gs_writer *w);
 
 void gs_spool_lost(struct gs_spool *s, uint64_t time_ns);
+/* Counts one call. Any thread, at any time between create and close; no lock, no system call. */
+void gs_spool_count(struct gs_spool *s, uint64_t key);
 /* After this no writer gets room; readers read to the end. */
 void gs_spool_end(struct gs_spool *s, uint64_t end_ns);
 

@@ -168,6 +168,7 @@ static int map_file(struct gs_spool *s, int fd, size_t bytes, int protection)
     s->map = map;
     s->map_bytes = bytes;
     s->header = map;
+    s->counters = (struct gs_counter *)((char *)map + 4096);
     s->chunks = (uint32_t)((bytes - GS_SPOOL_HEADER_BYTES) / GS_CHUNK_BYTES);
     return 0;
 }

@@ -264,3 +264,35 @@ void gs_spool_end(struct gs_spool *s, uint64_t end_ns)
     atomic_store(&s->header->closed, 1);
     atomic_store(&s->stop, 1);
 }
+
+/* ---------------------------------------------------------------- counters */
+
+#define PROBES 16
+
+/* True where the slot belongs to `key` now. */
+static bool claim(struct gs_counter *slot, uint64_t key)
+{
+    uint64_t found = atomic_load_explicit(&slot->key, memory_order_relaxed);
+    if (!found && atomic_compare_exchange_strong(&slot->key, &found, key))
+        return true;
+    return found == key;
+}
+
+static bool count_in(struct gs_counter *slots, uint64_t key)
+{
+    uint64_t at = (key ^ key >> 29) * 0x9e3779b97f4a7c15u >> 54; /* 10 bits */
+    for (int i = 0; i < PROBES; i++, at++) {
+        struct gs_counter *slot = &slots[at % GS_SPOOL_COUNTERS];
+        if (!claim(slot, key))
+            continue;
+        atomic_fetch_add_explicit(&slot->count, 1, memory_order_relaxed);
+        return true;
+    }
+    return false;
+}
+
+void gs_spool_count(struct gs_spool *s, uint64_t key)
+{
+    if (!count_in(s->counters, key))
+        count_in(s->counters, key | GS_COUNTER_ANY);
+}

@@ -528,7 +528,9 @@ int gs_store_add(struct gs_store *s, uint32_t thread, const struct gs_rec *rec)
         return add_sample(s, any);
     case GS_REC_HANDLE:
         return add_handle(s, thread, any);
-    default:
+    case GS_REC_MARK:
         return add_mark(s, thread, any);
+    default:
+        return 0;
     }
 }
