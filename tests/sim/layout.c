@@ -1,5 +1,6 @@
 /* Prints the sizes and values that a caller and the simulator must agree on. Compiled once with the
  * simulator's own types and once with the toolkit's; test_libraries compares. */
+#define __CUDA_API_VERSION_INTERNAL /* the toolkit then shows the 32-bit forms, too */
 #include "fixtures/simcuda/include/simcuda_types.h"
 
 #include <stdio.h>
@@ -7,6 +8,47 @@
 #define SIZE(type) printf("sizeof " #type " %zu\n", sizeof(type))
 #define AT(type, field) printf(#type "." #field " %zu\n", offsetof(type, field))
 #define VALUE(constant) printf(#constant " %lld\n", (long long)(constant))
+
+static void array_sizes(void)
+{
+    SIZE(CUDA_ARRAY_DESCRIPTOR);
+    SIZE(CUDA_ARRAY3D_DESCRIPTOR);
+    AT(CUDA_ARRAY3D_DESCRIPTOR, Flags);
+    SIZE(CUDA_ARRAY_DESCRIPTOR_v1);
+    SIZE(CUDA_ARRAY3D_DESCRIPTOR_v1);
+    SIZE(CUDA_ARRAY_MEMORY_REQUIREMENTS);
+    SIZE(struct cudaArrayMemoryRequirements);
+    SIZE(struct cudaChannelFormatDesc);
+    SIZE(CUDA_MEMCPY2D_v1);
+    AT(CUDA_MEMCPY2D_v1, dstPitch);
+    SIZE(CUDA_MEMCPY3D_v1);
+    AT(CUDA_MEMCPY3D_v1, dstHost);
+    SIZE(CUDA_MEMCPY3D);
+    AT(CUDA_MEMCPY3D, srcHeight);
+    AT(CUDA_MEMCPY3D, dstHeight);
+    SIZE(CUDA_MEMCPY3D_PEER);
+    AT(CUDA_MEMCPY3D_PEER, dstContext);
+    SIZE(struct cudaMemcpy3DParms);
+    AT(struct cudaMemcpy3DParms, extent);
+    SIZE(struct cudaMemcpy3DPeerParms);
+    AT(struct cudaMemcpy3DPeerParms, dstDevice);
+}
+
+static void batch_sizes(void)
+{
+    SIZE(CUmemcpyAttributes);
+    AT(CUmemcpyAttributes, dstLocHint);
+    SIZE(struct cudaMemcpyAttributes);
+    SIZE(CUmemcpy3DOperand);
+    AT(CUmemcpy3DOperand, op.ptr.locHint);
+    AT(CUmemcpy3DOperand, op.array.offset);
+    SIZE(struct cudaMemcpy3DOperand);
+    SIZE(CUDA_MEMCPY3D_BATCH_OP);
+    AT(CUDA_MEMCPY3D_BATCH_OP, srcAccessOrder);
+    SIZE(struct cudaMemcpy3DBatchOp);
+    SIZE(CUmemDecompressParams);
+    AT(CUmemDecompressParams, algo);
+}
 
 static void sizes(void)
 {
@@ -25,6 +67,8 @@ static void sizes(void)
     SIZE(CUDA_MEMCPY2D);
     AT(CUDA_MEMCPY2D, dstMemoryType);
     AT(CUDA_MEMCPY2D, Height);
+    array_sizes();
+    batch_sizes();
     SIZE(CUdevprop);
     SIZE(CUlaunchConfig);
     AT(CUlaunchConfig, hStream);
@@ -92,6 +136,23 @@ static void values(void)
     VALUE(CU_MEMPOOL_ATTR_USED_MEM_HIGH);
     VALUE(cudaMemPoolAttrReleaseThreshold);
     VALUE(cudaFuncAttributeMaxDynamicSharedMemorySize);
+    VALUE(cudaErrorInvalidPitchValue);
+    VALUE(cudaErrorInvalidSymbol);
+    VALUE(CU_AD_FORMAT_FLOAT);
+    VALUE(CU_AD_FORMAT_SNORM_INT16X4);
+    VALUE(CU_AD_FORMAT_UNORM_INT8X1);
+    VALUE(CUDA_ARRAY3D_DEFERRED_MAPPING);
+    VALUE(cudaArrayTextureGather);
+    VALUE(cudaChannelFormatKindNone);
+    VALUE(cudaChannelFormatKindUnsignedNormalized8X1);
+    VALUE(cudaChannelFormatKindSignedNormalized16X4);
+    VALUE(CU_MEM_ADVISE_UNSET_ACCESSED_BY);
+    VALUE(cudaMemAdviseSetAccessedBy);
+    VALUE(CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT);
+    VALUE(CU_MEMCPY_SRC_ACCESS_ORDER_ANY);
+    VALUE(cudaMemcpySrcAccessOrderDuringApiCall);
+    VALUE(CU_MEMCPY_OPERAND_TYPE_ARRAY);
+    VALUE(CU_MEM_DECOMPRESS_ALGORITHM_LZ4);
 }
 
 int main(void)
