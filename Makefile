@@ -1,4 +1,4 @@
-# gpuspy: make · demo · test · bench · install · uninstall · help
+# gpuspy: make · demo · test · bench · gpu-kit · install · uninstall · help
 #
 # V=1 shows the commands, O=dir builds elsewhere, SAN=address|undefined|thread
 # (or address,undefined) builds instrumented into a folder of its own.
@@ -109,7 +109,7 @@ $(O)/obj/%.o: %.S
 -include tests/tests.mk
 
 # ---------------------------------------------------------------- everything else
-.PHONY: setup demo bench install uninstall clean help
+.PHONY: setup demo bench gpu-kit install uninstall clean help
 setup:
 	$(Q)scripts/setup.sh
 
@@ -120,6 +120,9 @@ demo: setup
 bench: setup
 	$(Q)$(MAKE) --no-print-directory all bench-programs
 	$(Q)O=$(O) $(PYTHON) scripts/bench.py
+
+gpu-kit: $(O)/libgpuspy.so $(O)/gpuspy
+	$(Q)O=$(O) scripts/gpu-kit.sh
 
 install: $(O)/libgpuspy.so $(O)/gpuspy
 	$(call say,INSTALL,$(DESTDIR)$(PREFIX))
@@ -144,6 +147,7 @@ help:
 	  'make demo       set up, build, record two runs and print their reports' \
 	  'make test       set up, build and run every test; ends with "N passed, N failed"' \
 	  'make bench      measure cost and size beside peers, printed as ratios' \
+	  'make gpu-kit    pack what scripts/gpu-acceptance.sh needs on a machine with a GPU' \
 	  'make install    into PREFIX ($(PREFIX)), below DESTDIR if set; make uninstall removes it' \
 	  'make clean      remove $(O)' \
 	  '' \

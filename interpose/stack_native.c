@@ -2,8 +2,10 @@
 #include "interpose/stack_native.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include "interpose/stack_python.h"
 
@@ -47,6 +49,20 @@ static bool has_a_key(void)
     return !pthread_key_create(&key, NULL) && !pthread_key_delete(key);
 }
 
+/* Where the machine has none, one that travels in the folder of libgpuspy.so serves. */
+static void *open_beside(void)
+{
+    Dl_info info;
+    char path[PATH_MAX];
+    if (!dladdr((void *)gs_native_open, &info) || !info.dli_fname)
+        return NULL;
+    const char *slash = strrchr(info.dli_fname, '/');
+    const int folder = slash ? (int)(slash - info.dli_fname) : 0;
+    if (!folder || snprintf(path, sizeof path, "%.*s/" LIBUNWIND, folder, info.dli_fname) >= (int)sizeof path)
+        return NULL;
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
 void gs_native_open(void)
 {
     if (gs_unwind)
@@ -56,7 +72,7 @@ void gs_native_open(void)
         gs_stack_lacks("no native stacks: the program has used up all thread-specific keys");
         return;
     }
-    if (!dlopen(LIBUNWIND, RTLD_NOW | RTLD_LOCAL)) {
+    if (!dlopen(LIBUNWIND, RTLD_NOW | RTLD_LOCAL) && !open_beside()) {
         gs_stack_lacks("no native stacks: cannot open " LIBUNWIND);
         return;
     }

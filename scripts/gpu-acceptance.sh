@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Runs gpuspy against the real CUDA of a machine with a GPU, and against the frameworks that are
+# installed there, and compares its figures with theirs. Installs nothing; what is missing is skipped,
+# with the reason. About five minutes.
+#
+#   scripts/gpu-acceptance.sh [OUT] [--only=CHECK,…] [--simulated]
+#
+# OUT (build/gpu-acceptance): results.json, results.md and the recorded databases. From the kit of
+# `make gpu-kit` it runs the same way, without a compiler for gpuspy itself. PYTHON names the
+# interpreter that has the frameworks.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=build/gpu-acceptance
+options=()
+for word in "$@"; do
+    case $word in
+    --*) options+=("$word") ;;
+    *) out=$word ;;
+    esac
+done
+export GPUSPY_BUILD=${GPUSPY_BUILD:-$PWD/build}
+for file in libgpuspy.so gpuspy; do
+    [ -e "$GPUSPY_BUILD/$file" ] || { echo "gpu-acceptance: no $GPUSPY_BUILD/$file: run make first" >&2; exit 3; }
+done
+mkdir -p "$out"
+for option in ${options[@]+"${options[@]}"}; do
+    [ "$option" != --simulated ] || export LD_LIBRARY_PATH="$GPUSPY_BUILD/sim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+done
+exec "${PYTHON:-python3}" tests/gpu/acceptance.py "$out" ${options[@]+"${options[@]}"}

@@ -1,0 +1,427 @@
+"""The acceptance run on a machine with a GPU: real driver, real runtimes, real frameworks. Each check records a
+program and holds gpuspy's figures against what CUDA, or the framework, says of itself.
+
+  acceptance.py OUT [--only NAME,…] [--simulated]
+
+Writes OUT/results.json and OUT/results.md. Exits 1 where a check failed or none could be run; what could not be run is
+skipped, with the reason. --simulated: only what needs no GPU, against the simulated CUDA on LD_LIBRARY_PATH (a rehearsal)."""
+import ctypes
+import json
+import os
+import platform
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from recorded import BUILD, DEVICE, OWN, ROOT, TENSOR, Recorded, environment
+
+HERE = Path(__file__).resolve().parent
+MIB = 1 << 20
+CHECKS = []
+
+
+class Skip(Exception):
+    pass
+
+
+def check(needs_gpu=True):
+    def keep(function):
+        CHECKS.append((function.__name__, function, needs_gpu))
+        return function
+    return keep
+
+
+class Run:
+    def __init__(self, out, simulated):
+        self.out, self.simulated = out, simulated
+        self.python = sys.executable
+
+    def nvcc(self):
+        found = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+        if not Path(found).exists():
+            raise Skip("no nvcc")
+        return found
+
+    def build(self, name, *flags):
+        program = self.out / name
+        libraries = [f"-L{BUILD / 'sim'}"] if self.simulated else ["-L/usr/local/cuda/lib64/stubs"]
+        done = subprocess.run([self.nvcc(), "-o", program, HERE / "workload.cu", *flags, *libraries], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert done.returncode == 0, done.stdout[-2000:]
+        return program
+
+    def record(self, name, *command, **more):
+        if self.simulated:
+            more["WORKLOAD_SIMULATED"] = 1
+        return Recorded(self.out, name, command, **more)
+
+    def package(self, name):
+        done = subprocess.run([self.python, "-c", f"import {name}; print({name}.__version__)"], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+        if done.returncode != 0:
+            raise Skip(f"no {name}: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+        return done.stdout.strip()
+
+    def torch(self, name, *words, **more):
+        self.package("torch")
+        done = self.record(name, self.python, HERE / "torch_train.py", *words, **more)
+        assert done.code == 0, done.stderr[-3000:]
+        return done
+
+
+def nothing_lost(done):
+    assert done.lost() == 0, f"{done.lost()} events lost"
+
+
+# ------------------------------------------------------------------ CUDA programs
+
+def workload(run, name, *flags):
+    """Device totals against cudaMemGetInfo's movement, and every kind of call counted."""
+    done = run.record(name, run.build(name, *flags))
+    assert done.code == 0, done.stderr
+    nothing_lost(done)
+    said, figures = done.said(), {}
+    rows = {
+        "alloc": done.one("SELECT count(*) FROM allocations"),
+        "copy": done.one("SELECT count(*) FROM copy"),
+        "set": done.one("SELECT count(*) FROM memset"),
+        "sync": done.one("SELECT count(*) FROM syncs WHERE kind <> 'implicit'"),
+        "sample": done.one("SELECT count(*) FROM sample WHERE source = 0"),
+        "launch": done.one("SELECT coalesce(sum(count), 0) FROM calls WHERE api LIKE '%LaunchKernel%'"),
+    }
+    for kind, count in said.items():
+        assert rows[kind] == count, f"{kind}: {rows[kind]} rows, {count} calls made"
+    assert done.one("SELECT count(*) FROM allocation WHERE free_ns IS NULL") == 0, "what was freed is not live"
+    assert done.one("SELECT count(*) FROM oom") == 2, "two refused allocations"
+    moved = done.movements()
+    moved = moved[len(moved) // 2 + 1:]  # the second round
+    figures.update(rows, movements=len(moved), unequal=sum(a != b for a, b in moved),
+                   largest_difference=max(abs(a - b) for a, b in moved))
+    if not run.simulated:  # small ones share pages there, and managed memory costs nothing
+        assert figures["unequal"] == 0, f"device and gpuspy moved by different amounts: {moved}"
+    return figures
+
+
+@check(needs_gpu=False)
+def cuda_shared_runtime(run):
+    return workload(run, "workload_shared", "-cudart", "shared")
+
+
+@check(needs_gpu=False)
+def cuda_static_runtime(run):
+    figures = workload(run, "workload_static", "-cudart", "static")
+    return figures
+
+
+@check(needs_gpu=False)
+def cuda_driver_and_vmm(run):
+    return workload(run, "workload_driver", "-DDRIVER", "-cudart", "shared", "-lcuda")
+
+
+@check(needs_gpu=False)
+def same_table_by_every_door(run):
+    """Shared and static runtime leave the same allocations."""
+    tables = []
+    for name in ("workload_shared", "workload_static"):
+        if not (run.out / f"{name}.db").exists():
+            raise Skip(f"{name} did not run")
+        kept = Recorded.__new__(Recorded)
+        kept.name, kept.database = name, run.out / f"{name}.db"
+        tables.append(kept.sql("SELECT bytes, space, free_ns IS NOT NULL FROM allocations ORDER BY id"))
+    assert tables[0] == tables[1], "the tables differ"
+    return {"rows": len(tables[0])}
+
+
+@check(needs_gpu=False)
+def killed_at_random(run):
+    """kill -9 in the middle: the report is complete and nothing is called lost."""
+    program = run.build("workload_killed", "-cudart", "shared")
+    seen = []
+    for round_ in range(5):
+        database = run.out / f"killed{round_}.db"
+        child = subprocess.Popen([program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=run.out,
+                                 env=environment(LD_PRELOAD=BUILD / "libgpuspy.so", GPUSPY_DB=database,
+                                                 WORKLOAD_SIMULATED=1))
+        deadline = time.monotonic() + 30
+        while not database.exists() and child.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.002)
+        time.sleep(0.02 * round_)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        if not database.exists():
+            continue
+        kept = Recorded.__new__(Recorded)
+        kept.name, kept.database = f"killed{round_}", database
+        answer = kept.json()
+        assert answer["run"]["lost_events"] == 0
+        seen.append(kept.one("SELECT count(*) FROM allocation"))
+    assert seen, "the program ended before it could be killed"
+    return {"rounds": len(seen), "rows": seen}
+
+
+# ------------------------------------------------------------------ PyTorch
+
+SEGMENTS = "layer = 'device' AND api LIKE 'cudaMalloc%' AND space = 'device'"
+
+
+def torch_figures(done, segments=SEGMENTS, exact_segments=True):
+    nothing_lost(done)
+    said = done.said()
+    figures = dict(said)
+    figures["gpuspy_tensor_peak"] = done.peak("layer = 'tensor' AND device = 0")
+    figures["gpuspy_segment_peak"] = done.peak(segments)
+    figures["tensor_events"], figures["tensor_mismatches"] = done.tensor_mismatches()
+    figures["seconds"] = round(done.seconds, 2)
+    assert figures["tensor_mismatches"] == 0, f"gpuspy's total differs from PyTorch's {figures['tensor_mismatches']} times"
+    assert figures["tensor_events"] > 0, "PyTorch reported nothing"
+    assert figures["gpuspy_tensor_peak"] == said["max_memory_allocated"], \
+        f"tensor peak {figures['gpuspy_tensor_peak']}, PyTorch says {said['max_memory_allocated']}"
+    if exact_segments:
+        assert figures["gpuspy_segment_peak"] == said["max_memory_reserved"], \
+            f"segment peak {figures['gpuspy_segment_peak']}, PyTorch says {said['max_memory_reserved']}"
+    return figures
+
+
+@check()
+def torch_plain(run):
+    return torch_figures(run.torch("torch_plain"))
+
+
+@check()
+def torch_amp(run):
+    return torch_figures(run.torch("torch_amp", "amp"))
+
+
+@check()
+def torch_checkpointing(run):
+    return torch_figures(run.torch("torch_checkpoint", "checkpoint"))
+
+
+@check()
+def torch_loader_with_pinned_memory(run):
+    done = run.torch("torch_loader", "loader")
+    figures = torch_figures(done)
+    figures["pinned_peak"] = done.peak("space = 'pinned'")
+    assert figures["pinned_peak"] > 0, "no pinned memory seen"
+    return figures
+
+
+@check()
+def torch_expandable_segments(run):
+    return torch_figures(run.torch("torch_expandable", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"),
+                         segments="layer = 'device' AND space = 'vmm' AND device = 0")
+
+
+@check()
+def torch_async_backend(run):
+    done = run.torch("torch_async", PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
+    nothing_lost(done)
+    figures = dict(done.said(), gpuspy_pool_peak=done.peak("space = 'pool'"))
+    assert figures["backend"] == "cudaMallocAsync" and figures["gpuspy_pool_peak"] > 0
+    figures["difference"] = figures["gpuspy_pool_peak"] - figures["max_memory_allocated"]
+    return figures
+
+
+@check()
+def torch_graph_pools(run):
+    done = run.torch("torch_graph", "graph")
+    figures = torch_figures(done, exact_segments=False)
+    figures["graph_launches"] = done.one("SELECT coalesce(sum(count), 0) FROM calls WHERE api LIKE '%GraphLaunch%'")
+    assert figures["graph_launches"] == 10, figures["graph_launches"]
+    return figures
+
+
+@check()
+def torch_item_is_the_line_that_waits(run):
+    done = run.torch("torch_item", "item")
+    text = (HERE / "torch_train.py").read_text().splitlines()
+    line = next(i for i, t in enumerate(text, 1) if "the line that waits" in t)
+    sites = done.json()["sync"]
+    found = [s for s in sites if s["site"]["file"] and s["site"]["file"].endswith("torch_train.py") and s["site"]["line"] == line]
+    assert found, f"line {line} is not among {[(s['site']['file'], s['site']['line']) for s in sites]}"
+    return {"count": found[0]["count"], "blocked_s": found[0]["blocked_s"], "share": found[0]["share"]}
+
+
+@check()
+def torch_out_of_memory(run):
+    run.package("torch")
+    done = run.record("torch_oom", run.python, HERE / "torch_train.py", "oom")
+    assert done.code == 1 and "OutOfMemoryError" in done.stderr, done.stderr[-2000:]
+    ooms = [o for o in done.json()["oom"] if o["fatal"]]
+    assert ooms, "no fatal OOM reported"
+    text = (HERE / "torch_train.py").read_text().splitlines()
+    line = next(i for i, t in enumerate(text, 1) if "the line that fails" in t)
+    lines = [f["line"] for f in ooms[-1]["stack"] if f.get("file", "") and f["file"].endswith("torch_train.py")]
+    assert line in lines, f"line {line} is not in the OOM's stack {lines}"
+    return {"cause": ooms[-1]["cause"], "requested_bytes": ooms[-1]["requested_bytes"],
+            "free_bytes": ooms[-1]["free_bytes"], "total_bytes": ooms[-1]["total_bytes"]}
+
+
+@check()
+def torch_leak_and_its_line(run):
+    done = run.torch("torch_leak", "leak")
+    growth = done.json()["growth"]
+    return {"growth": growth[:1], "said": done.said()}
+
+
+@check()
+def torch_overhead(run):
+    """The training run's time, recorded and bare, each three times in turn."""
+    run.package("torch")
+    times = {"bare": [], "recorded": []}
+    for round_ in range(3):
+        for how in times:
+            done = run.record(f"overhead_{how}{round_}", run.python, HERE / "torch_train.py", "amp", bare=how == "bare")
+            assert done.code == 0, done.stderr[-2000:]
+            times[how].append(done.seconds)
+    return {**{k: [round(s, 2) for s in v] for k, v in times.items()},
+            "ratio": round(statistics.median(times["recorded"]) / statistics.median(times["bare"]), 3)}
+
+
+# ------------------------------------------------------------------ others
+
+def other(run, name, **more):
+    run.package(name)
+    done = run.record(name, run.python, HERE / "others.py", name, **more)
+    assert done.code == 0, done.stderr[-3000:]
+    nothing_lost(done)
+    return done
+
+
+@check()
+def jax_with_preallocation(run):
+    done = other(run, "jax")
+    figures = dict(done.said(), device_peak=done.peak(f"layer = 'device' AND space IN {OWN}"))
+    assert figures["device_peak"] > 0, "no allocation seen"
+    return figures
+
+
+@check()
+def cupy_pool(run):
+    done = other(run, "cupy")
+    said = done.said()
+    live = done.one("SELECT time_ns FROM sample WHERE source = 0 ORDER BY time_ns DESC LIMIT 1")
+    # every segment of the pool is an allocation of CUDA's: the pool's total is what lived when it was asked
+    at_end = done.live_at(live, "layer = 'device' AND space = 'device'")
+    assert at_end == said["total_bytes"], f"gpuspy {at_end}, CuPy says {said['total_bytes']}"
+    return dict(said, gpuspy=at_end)
+
+
+@check()
+def triton_launches(run):
+    done = other(run, "triton")
+    said = done.said()
+    launches = done.one("SELECT coalesce(sum(count), 0) FROM calls WHERE api LIKE 'cuLaunchKernel%'")
+    assert launches >= said["launches"], f"{launches} driver launches seen, {said['launches']} made by Triton"
+    return dict(said, seen=launches)
+
+
+@check()
+def numba_memory(run):
+    done = other(run, "numba")
+    return dict(done.said(), device_peak=done.peak(f"layer = 'device' AND space IN {OWN}"))
+
+
+@check()
+def two_ranks_one_run(run):
+    run.package("torch")
+    folder = run.out / "ranks"
+    done = Recorded(folder, "ranks", [run.python, HERE / "ranks.py"])
+    assert done.code == 0, done.stderr[-3000:]
+    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    answer = done.json()
+    ranks = {p.get("rank") for p in answer["run"]["processes"]}
+    assert {0, 1} <= ranks, f"ranks {ranks}"
+    return {"ranks": sorted(r for r in ranks if r is not None), "said": said,
+            "peaks": [p["bytes"] for p in answer["peak"]]}
+
+
+@check()
+def nvml_agrees(run):
+    """NVML's account of this process beside gpuspy's live bytes: what is left is the context."""
+    path = run.out / "torch_plain.db"
+    if not path.exists():
+        raise Skip("torch_plain did not run")
+    kept = Recorded.__new__(Recorded)
+    kept.name, kept.database = "torch_plain", path
+    rows = kept.sql("SELECT time_ns, own_bytes FROM sample WHERE source = 2 AND own_bytes IS NOT NULL ORDER BY time_ns")
+    if not rows:
+        raise Skip("NVML does not tell processes apart here (containers often hide them)")
+    rest = [own - kept.live_at(at, f"layer = 'device' AND space IN {OWN}") for at, own in rows]
+    return {"samples": len(rows), "context_bytes": [min(rest), max(rest)]}
+
+
+# ------------------------------------------------------------------ the run itself
+
+def machine():
+    facts = {"date": time.strftime("%Y-%m-%d"), "system": platform.platform(), "python": platform.python_version()}
+    try:
+        facts["gpu"] = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"],
+                                      text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.strip()
+    except OSError:
+        facts["gpu"] = ""
+    for package in ("torch", "jax", "cupy", "triton", "numba"):
+        try:
+            from importlib import metadata
+            facts[package] = metadata.version({"cupy": "cupy-cuda13x"}.get(package, package))
+        except Exception:
+            facts[package] = None
+    return facts
+
+
+def why_no_gpu():
+    """None where there is one."""
+    try:
+        code = ctypes.CDLL("libcuda.so.1").cuInit(0)
+    except OSError as error:
+        return f"no GPU here: {error}"
+    return f"no GPU here: cuInit gave {code}" if code else None
+
+
+def short(figures):
+    text = json.dumps(figures)
+    return text if len(text) < 400 else text[:397] + "..."
+
+
+def main():
+    words = [w for w in sys.argv[1:] if not w.startswith("--")]
+    simulated = "--simulated" in sys.argv
+    only = [w.split("=", 1)[1].split(",") for w in sys.argv if w.startswith("--only=")]
+    run = Run(Path(words[0]).resolve(), simulated)
+    run.out.mkdir(parents=True, exist_ok=True)
+    facts, results, without = machine(), [], why_no_gpu()
+    for name, function, needs_gpu in CHECKS:
+        if only and name not in only[0]:
+            continue
+        start = time.monotonic()
+        try:
+            if without or (simulated and needs_gpu):
+                raise Skip(without or "needs a GPU")
+            outcome, figures = "passed", function(run) or {}
+        except Skip as reason:
+            outcome, figures = "skipped", {"reason": str(reason)}
+        except Exception as error:  # a check that breaks must not take the others with it
+            outcome = "failed"
+            figures = {"error": str(error)[-1500:] or type(error).__name__}
+            if not isinstance(error, AssertionError):
+                figures["where"] = traceback.format_exc()[-1500:]
+        results.append({"check": name, "outcome": outcome, "seconds": round(time.monotonic() - start, 1), **figures})
+        print(f"{outcome:8} {name} ({results[-1]['seconds']} s) {short(figures)}", flush=True)
+        (run.out / "results.json").write_text(json.dumps({"machine": facts, "results": results}, indent=1) + "\n")
+    lines = [f"# {facts['date']}: {facts['gpu'] or 'no GPU: the simulated CUDA'}", "",
+             *(f"- {k}: {v}" for k, v in facts.items() if v and k not in ("date", "gpu")), "", "| check | outcome | figures |",
+             "|---|---|---|"]
+    lines += [f"| {r['check']} | {r['outcome']} | " + short({k: v for k, v in r.items() if k not in ("check", "outcome")})
+              .replace("|", "\\|") + " |" for r in results]
+    (run.out / "results.md").write_text("\n".join(lines) + "\n")
+    count = {o: sum(r["outcome"] == o for r in results) for o in ("passed", "failed", "skipped")}
+    print(f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped")
+    return 1 if count["failed"] or not count["passed"] else 0
+
+
+sys.exit(main())
