@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -19,6 +20,7 @@
 #include "interpose/config.h"
 #include "interpose/device.h"
 #include "interpose/drain.h"
+#include "interpose/inherit.h"
 #include "interpose/recorder.h"
 #include "interpose/resolve.h"
 #include "interpose/run_path.h"
@@ -26,7 +28,7 @@
 #include "interpose/summary.h"
 #include "schema/store.h"
 
-_Atomic uint32_t gs_session_live;
+union gs_session_page gs_session_page __attribute__((aligned(4096)));
 uint64_t gs_session_start_ns;
 
 enum { NOT_YET, LIVE, OVER };
@@ -42,8 +44,10 @@ static struct {
     struct gs_spool spool;
     struct gs_run_path path;
     pthread_key_t thread_key;
-    bool has_key;    /* the program may have used all keys up: threads then end unseen */
-    bool registered; /* thread_key and the fork handlers: once per process image */
+    bool has_key; /* the program may have used all keys up: threads then end unseen */
+    bool wiped;   /* gs_session_page tells a child that nobody prepared */
+    bool started; /* start has been at it: once per process image */
+    struct gs_shield forking; /* the thread that forks is not to be interrupted by one that forks */
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 #define START_STACK (256 * 1024)
@@ -243,16 +247,10 @@ static unsigned possible_stacks(void)
     return stacks & ~(unsigned)GS_STACK_NATIVE;
 }
 
-static void before_fork(void);
-static void after_fork_in_parent(void);
-static void after_fork_in_child(void);
-
-static void register_once(void)
+static void create_key_once(void)
 {
-    if (session.registered) return;
-    session.registered = true;
-    session.has_key = !pthread_key_create(&session.thread_key, gs_thread_end);
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    if (!session.started) session.has_key = !pthread_key_create(&session.thread_key, gs_thread_end);
+    session.started = true;
 }
 
 static void *open_and_drain(void *unused)
@@ -297,7 +295,7 @@ static void start(void)
         return;
     }
     if (gs_config()->complaint[0]) gs_say("%s", gs_config()->complaint);
-    register_once();
+    create_key_once();
     gs_stack_init(possible_stacks(), gs_config()->native_depth);
     gs_stack_find_python();
     if (spool_fits_limit() && open_and_drain_elsewhere()) go_live();
@@ -316,6 +314,27 @@ static void lose_late(void)
     errno = saved;
 }
 
+/* A child that was made behind libc's back (a bare clone, _Fork) has the memory of a process whose
+ * other threads were anywhere, perhaps in SQLite or in malloc. To start anew in it might hang it. */
+static void leave_unprepared_child(void)
+{
+    const bool recorded = atomic_exchange(&session.spooling, false) || session.started;
+    atomic_store(&gs_session_page.here, true);
+    atomic_store(&session.ended, false);
+    atomic_store(&said_failure, false);
+    if (!recorded && !pthread_mutex_trylock(&session.lock)) { /* it has nothing of another's yet */
+        pthread_mutex_unlock(&session.lock);
+        return;
+    }
+    gs_deactivate("not recording process %ld: clone or _Fork copied it from one that is recorded",
+                  (long)getpid());
+}
+
+static bool unprepared_child(void)
+{
+    return session.wiped && !atomic_load_explicit(&gs_session_page.here, memory_order_relaxed);
+}
+
 bool gs_session_begin(void)
 {
     int state = atomic_load(&session.state);
@@ -330,6 +349,7 @@ bool gs_session_begin(void)
 
 bool gs_session_over(void)
 {
+    if (unprepared_child()) leave_unprepared_child();
     if (atomic_load(&session.state) != OVER) return false;
     if (atomic_load(&session.spooling)) gs_spool_lost(&session.spool, gs_now());
     else if (atomic_load(&session.ended)) lose_late();
@@ -362,21 +382,28 @@ void gs_session_watch_thread(void *thread)
 
 static void before_fork(void)
 {
+    struct gs_shield shield;
+    gs_shield_begin(&shield);
     pthread_mutex_lock(&session.lock);
     gs_drain_lock();
+    session.forking = shield;
 }
 
 static void after_fork_in_parent(void)
 {
+    struct gs_shield shield = session.forking;
     gs_drain_unlock();
     pthread_mutex_unlock(&session.lock);
+    gs_shield_end(&shield);
 }
 
 /* The child has the parent's memory but not its drain, and must not write into its spool. It may
  * start a session of its own at its first CUDA call. */
 static void after_fork_in_child(void)
 {
+    struct gs_shield shield = session.forking;
     atomic_store(&gs_session_live, 0);
+    atomic_store(&gs_session_page.here, true);
     if (atomic_exchange(&session.spooling, false)) gs_spool_close(&session.spool);
     atomic_store(&session.ended, false);
     memset(&session.spool, 0, sizeof session.spool);
@@ -386,6 +413,7 @@ static void after_fork_in_child(void)
     pthread_mutex_init(&session.lock, NULL);
     atomic_store(&said_failure, false);
     atomic_store(&session.state, NOT_YET);
+    gs_shield_end(&shield);
 }
 
 /* --- load and exit --------------------------------------------------------------------------- */
@@ -395,6 +423,14 @@ static void __attribute__((constructor)) load(void)
     int saved = errno;
     fstat(STDERR_FILENO, &stderr_at_load);
     gs_config();
+    /* Before there is a thread: one that forks while another starts the session is to wait for it. */
+    if (gs_session_wanted()) {
+        gs_inherit(gs_config());
+        atomic_store(&gs_session_page.here, true);
+        session.wiped =
+            !madvise(&gs_session_page, sizeof gs_session_page, MADV_WIPEONFORK);
+        pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    }
     errno = saved;
 }
 
@@ -422,6 +458,7 @@ static void __attribute__((destructor)) unload(void)
 {
     int saved = errno, cancel;
     struct timespec until;
+    if (unprepared_child()) return;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     /* another thread may be starting the session: what it has begun is to be finished */
     clock_gettime(CLOCK_REALTIME, &until);

@@ -8,8 +8,16 @@
 #include "schema/spool.h"
 
 /* Number of the session that records now, 0 if none does. Grows with every fork, so that a thread
- * sees that what it holds belongs to its parent. */
-extern _Atomic uint32_t gs_session_live;
+ * sees that what it holds belongs to its parent. It lies in a page that the kernel zeroes in a child,
+ * also in one that no fork handler knows of (a bare clone, _Fork). */
+#define gs_session_live (gs_session_page.live)
+extern union gs_session_page {
+    struct {
+        _Atomic uint32_t live;
+        _Atomic bool here; /* this process is the one that looked last whether it is recorded */
+    };
+    char page[4096];
+} gs_session_page;
 extern uint64_t gs_session_start_ns; /* CLOCK_MONOTONIC at time 0 */
 
 /* Whether the user wants this process recorded at all. */
