@@ -24,6 +24,8 @@
 #define COMMIT_FILL 0.25    /* … or the spool this full, for only a commit gives chunks back */
 #define BATCH 20000         /* records between two looks at who else wants the lock */
 #define STUCK_S 20          /* without any progress the end is given up */
+#define BURY_FILL 0.5       /* so many chunks in use: perhaps by threads that are no more … */
+#define BURY_NS 50000000    /* … looked at this often */
 #define ALONE_LOOKS 10      /* idle looks between two checks whether anybody else is left */
 
 static struct {
@@ -36,7 +38,7 @@ static struct {
     struct gs_spool *spool;
     struct gs_store *store;
     struct gs_reader *reader;
-    uint64_t committed_ns;
+    uint64_t committed_ns, buried_ns;
     struct gs_summary summary;
     _Atomic uint64_t progress; /* grows while work is done */
 } drain = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -85,10 +87,18 @@ static int read_batch(void)
     return n;
 }
 
+static void bury(uint64_t now_ns)
+{
+    if (gs_reader_fill(drain.reader) < BURY_FILL || now_ns - drain.buried_ns < BURY_NS) return;
+    drain.buried_ns = now_ns;
+    gs_reader_bury(drain.reader);
+}
+
 /* Everything that can be read now. Returns the number of records, -1 on failure. */
 static int read_all(bool final)
 {
     int total = 0, n;
+    bury(gs_now());
     gs_reader_poll(drain.reader, gs_now(), final);
     while ((n = read_batch()) > 0) {
         total += n;
@@ -183,7 +193,7 @@ int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
     drain.spool = spool;
     drain.store = store;
     drain.stop = drain.failed = drain.alone = false;
-    drain.committed_ns = 0;
+    drain.committed_ns = drain.buried_ns = 0;
     drain.reader = gs_reader_open(spool, NULL, 0);
     if (!drain.reader) return ENOMEM;
     atomic_store(&spool->drain_alive, 1);

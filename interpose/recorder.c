@@ -2,6 +2,7 @@
 #include "interpose/recorder.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
@@ -48,13 +49,16 @@ static void define_thread(struct gs_thread *t)
 
 static void open_thread(struct gs_thread *t, uint32_t session)
 {
+    const uint8_t ended = t->ended;
     memset(t, 0, sizeof *t);
     t->inside = true;
+    t->ended = ended;
     t->device = GS_DEVICE_UNKNOWN;
     t->context = GS_CONTEXT_UNKNOWN;
     gs_writer_open(&t->writer, gs_session_spool());
     define_thread(t);
-    t->stacks = gs_stacks_open(&t->writer);
+    /* after the last round nobody would give the memory back */
+    if (ended < PTHREAD_DESTRUCTOR_ITERATIONS) t->stacks = gs_stacks_open(&t->writer);
     gs_stack_find_python();
     gs_session_watch_thread(t);
     t->session = session;
@@ -70,7 +74,9 @@ void gs_thread_end(void *thread)
         gs_writer_close(&t->writer);
     }
     /* a later destructor of this thread may still call CUDA: it opens the thread anew */
+    const uint8_t ended = t->ended;
     memset(t, 0, sizeof *t);
+    t->ended = (uint8_t)(ended + 1);
     gs_shield_end(&shield);
 }
 

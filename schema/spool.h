@@ -87,7 +87,8 @@ struct gs_chunk {
     _Atomic uint32_t used;   /* bytes of records published */
     _Atomic uint32_t busy;   /* the writer is between taking a time and publishing: the reader must
                                 not run past this thread (gs_reader) */
-    uint64_t pad[5];
+    uint32_t tid;            /* the writer's, for the kernel */
+    uint32_t pad[9];
 };
 _Static_assert(sizeof(struct gs_chunk) == 64, "one cache line");
 
@@ -125,6 +126,7 @@ struct gs_writer {
     struct gs_chunk *chunk;
     uint32_t thread; /* number, from 1 */
     uint32_t used;   /* copy of chunk->used */
+    uint32_t tid;
     bool held;       /* busy was set by gs_writer_busy: definitions committed meanwhile leave it */
 };
 
@@ -189,6 +191,9 @@ struct gs_progress gs_reader_progress(const struct gs_reader *r, uint32_t thread
 uint32_t gs_reader_threads(const struct gs_reader *r); /* highest thread number seen */
 /* After the commit: chunks read to the end go back to the writers. */
 void gs_reader_release(struct gs_reader *r);
+/* Closes for the writers that ended without a word what they hold: threads that recorded once more
+ * after their last thread-specific destructor, or were left without one. Only in their own process. */
+void gs_reader_bury(struct gs_reader *r);
 uint64_t gs_reader_damaged(const struct gs_reader *r);
 /* Share of the chunks in use, 0..1: the drain hurries as it grows. */
 double gs_reader_fill(const struct gs_reader *r);

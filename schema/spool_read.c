@@ -29,8 +29,11 @@
 #include "schema/spool.h"
 #include "schema/spool_file.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define GS_SLACK_NS 1000000
 #define NO_CHUNK UINT16_MAX
@@ -470,6 +473,26 @@ void gs_reader_release(struct gs_reader *r)
         c->head = c->tail = NO_CHUNK;
         give_back(r, index);
     }
+}
+
+void gs_reader_bury(struct gs_reader *r)
+{
+    int saved = errno;
+    for (uint32_t word = 0; word < GS_SPOOL_MAP_WORDS; word++) {
+        uint64_t bits = atomic_load_explicit(&r->spool->header->taken[word], memory_order_acquire);
+        for (; bits; bits &= bits - 1) {
+            const uint32_t index = word * 64 + (uint32_t)__builtin_ctzll(bits);
+            struct gs_chunk *chunk = gs_spool_chunk(r->spool, index);
+            /* what the chunk says of its writer is there only where its state says so */
+            if (atomic_load_explicit(&chunk->state, memory_order_acquire) != GS_CHUNK_TAKEN)
+                continue;
+            if (syscall(SYS_tgkill, getpid(), (pid_t)chunk->tid, 0) && errno == ESRCH) {
+                uint32_t taken = GS_CHUNK_TAKEN;
+                atomic_compare_exchange_strong(&chunk->state, &taken, GS_CHUNK_LAST);
+            }
+        }
+    }
+    errno = saved;
 }
 
 uint64_t gs_reader_damaged(const struct gs_reader *r)

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -150,6 +151,7 @@ static bool next_chunk(struct gs_writer *w)
     }
     struct gs_chunk *c = chunk_at(s, (uint32_t)index);
     c->thread = w->thread;
+    c->tid = w->tid;
     /* release: a reader that sees this number sees all that the thread did before */
     c->seq = atomic_fetch_add_explicit(&s->header->next_seq, 1, memory_order_release) + 1;
     atomic_store_explicit(&c->used, 0, memory_order_relaxed);
@@ -172,6 +174,7 @@ void gs_writer_open(struct gs_writer *w, struct gs_spool *s)
     w->spool = s;
     uint32_t n = atomic_fetch_add_explicit(&s->header->threads, 1, memory_order_relaxed) + 1;
     w->thread = n;
+    w->tid = (uint32_t)syscall(SYS_gettid);
 }
 
 /* The slow part of gs_writer_reserve and gs_writer_busy, out of line to keep those small. */
