@@ -218,11 +218,21 @@ static bool check_tables(struct gs_database *db, char *error, size_t error_size)
         db->path);
 }
 
+/* The file comes before its tables, and both before the first event. */
+static bool just_begun(const char *path, char *error, size_t error_size)
+{
+    return gs_fail(error, error_size,
+                   "cannot read '%s': its recording begins just now; ask again in a moment", path);
+}
+
 static bool check_version(struct gs_database *db, char *error, size_t error_size)
 {
     int rc, rc2;
     int64_t application = pragma(db->db, "PRAGMA application_id", &rc);
     int64_t version = pragma(db->db, "PRAGMA user_version", &rc2);
+    if (db->recording && rc == SQLITE_OK && application == 0) {
+        return just_begun(db->path, error, error_size);
+    }
     if (rc != SQLITE_OK || rc2 != SQLITE_OK) {
         return gs_database_bad(db, error, error_size);
     }
@@ -251,7 +261,9 @@ bool gs_database_open(struct gs_run *run, struct gs_database *db, const char *pa
         db->opened = strdup(path);
     }
     if (!check_header(db->opened, error, error_size)) {
-        return false;
+        return db->recording && file_size(db->opened, "") <= 0
+                   ? just_begun(path, error, error_size)
+                   : false;
     }
     int rc = open_somehow(db);
     if (rc != SQLITE_OK) {

@@ -120,6 +120,10 @@ static __attribute__((noinline, no_sanitize("address"))) bool still_inside(const
 static __attribute__((noinline)) struct gs_thread *enter_nested(struct gs_thread *t, uint16_t api,
                                                                 const void *caller)
 {
+    if (t->writing) { /* a signal handler's; what is half written can't be entered again */
+        gs_spool_lost(t->writer.spool, gs_now());
+        return NULL;
+    }
     if (t->depth > 1 || gs_apis[t->call.api].memory || !gs_apis[api].memory) return NULL;
     if (t->session != atomic_load_explicit(&gs_session_live, memory_order_acquire)) return NULL;
     t->outer = t->call;
@@ -136,6 +140,7 @@ struct gs_thread *gs_enter(uint16_t api, const void *caller)
         return enter_nested(t, api, caller);
     const uint32_t live = atomic_load_explicit(&gs_session_live, memory_order_acquire);
     if (__builtin_expect(!live || t->session != live, 0) && !enter_slowly(t)) return NULL;
+    t->writing = false;
     t->depth = 1;
     t->call.api = api;
     t->call.caller = caller;
@@ -182,8 +187,10 @@ static void lose(struct gs_thread *t)
  * busy, so that no reader passes this moment before the event is there. */
 static void *begin(struct gs_thread *t, uint16_t bytes, uint8_t type, uint8_t flags)
 {
+    t->writing = true;
     struct gs_rec *r = gs_writer_reserve(&t->writer, bytes);
     if (!r) {
+        t->writing = false;
         lose(t);
         return NULL;
     }
@@ -196,10 +203,12 @@ static void *begin(struct gs_thread *t, uint16_t bytes, uint8_t type, uint8_t fl
 static void end(struct gs_thread *t, const void *record)
 {
     gs_writer_commit(&t->writer, ((const struct gs_rec *)record)->size);
+    t->writing = false;
 }
 
 static void capture(struct gs_thread *t, unsigned what)
 {
+    t->writing = true; /* until the event that it is for has been written */
     t->call.stack = t->stacks ? gs_stack_capture(t->stacks, what, t->call.caller) : 0;
 }
 

@@ -30,8 +30,12 @@ def other_lines(stderr):
 
 def completed(recording):
     """What all databases of the folder hold, after a report has completed the unfinished ones."""
+    deadline = time.monotonic() + 20
     for path in sorted(recording.folder.glob("*.db.spool")):
-        assert recording.gpuspy("report", path.with_suffix("")).returncode == 0
+        while path.exists():  # one that was killed may not be quite dead yet
+            done = recording.gpuspy("report", path.with_suffix(""))
+            assert done.returncode == 0 or "begins just now" in done.stderr, done.stderr
+            assert time.monotonic() < deadline
     assert not list(recording.folder.glob("*.spool"))
     rows = []
     for path in databases(recording):
@@ -158,3 +162,114 @@ def test_multiprocessing(recording, how):
     assert_same(completed(recording), [f"alloc cudaMalloc {n} device live" for n in sizes])
     report = json.loads(recording.gpuspy("report", "--json", recording.folder).stdout)
     assert len(report["run"]["processes"]) == len(databases(recording))
+
+
+# --- ends ---------------------------------------------------------------------------------------
+
+ROUGH = PROGRAMS / "rough.so"
+
+
+def behind(recording, *libraries, first=()):
+    """LD_PRELOAD with gpuspy before, or after, other libraries."""
+    return ":".join(map(str, (*first, recording.environment()["LD_PRELOAD"], *libraries)))
+
+
+ENDS = (("quick_exit", 5, False), ("SIGTERM", -signal.SIGTERM, False), ("SIGTERM, exit", 6, True), ("detached", 0, True),
+        ("atexit", 0, True), ("destructors", 0, True))
+
+
+@pytest.mark.parametrize("how,code,orderly", ENDS, ids=[how for how, _, _ in ENDS])
+def test_rarer_ends(recording, how, code, orderly):
+    done = same_as_bare(recording, PROGRAMS / "ends", how, code=code)
+    assert len(own_lines(done.stderr)) == orderly
+    did = int(done.stdout.split()[1])
+    assert len(completed(recording)) == (500 if how == "atexit" else did)
+    assert recording.sql("select complete, count(*) = count(free_ns) from process, allocation") == [(orderly, 1)]
+
+
+@pytest.mark.parametrize("how,code", [("overflow", -signal.SIGSEGV), ("overflow, leave", 7)])
+def test_an_overflowing_stack(recording, how, code):
+    """Deep in the recorder's frames, perhaps: what had returned is there, and the end is the program's."""
+    done = recording.run(PROGRAMS / "ends", how, check=False)
+    assert (done.returncode, done.stderr) == (code, "")
+    rows = completed(recording)
+    if code == 7:
+        assert int(done.stdout.split()[1]) <= len(rows) <= int(done.stdout.split()[1]) + 1
+    assert len(rows) > 100
+
+
+def test_an_overflow_that_is_survived(recording):
+    done = recording.run(PROGRAMS / "ends", "overflow, go on", LD_PRELOAD=behind(recording, ROUGH))
+    assert done.stdout == "did 101 1000\n" 
+    assert len([line for line in completed(recording) if line.startswith("alloc")]) == 101
+
+
+@pytest.mark.parametrize("how", ["signals", "signals, own stack"])
+def test_calls_out_of_signal_handlers(recording, how):
+    """At any instruction of the recorder's: what cannot be written there is counted as lost."""
+    done = recording.run(PROGRAMS / "rough", how, LD_PRELOAD=behind(recording, ROUGH))
+    _, main, _, handler = done.stdout.split()
+    main, handler = int(main), int(handler)
+    (begun, ended, lost, complete), = recording.sql("select (select count(*) from allocation), (select count(free_ns) from "
+                                                    "allocation), lost_events, complete from process")
+    syncs = recording.sql("select count(*) from syncs where kind <> 'implicit'")[0][0]
+    assert complete == 1 and main <= syncs <= main + handler
+    assert begun + ended + syncs + lost <= 2 + main + 3 * handler
+    assert begun + ended + lost + syncs >= 2 + main + 2 * handler * 0.98  # a nested wait counts for nothing of its own
+    assert recording.sql("pragma integrity_check") == [("ok",)]
+
+
+@pytest.mark.parametrize("round_", range(4))
+def test_kill_9_among_children(recording, round_):
+    """A tree of processes, all killed at once: each has its file, and none of them is damaged."""
+    child = subprocess.Popen([LIVES, "threads"], env=recording.environment(), cwd=recording.folder,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    time.sleep(0.02 + round_ * 0.05)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait(SECONDS)
+    completed(recording)
+
+
+THROWS = """#include <cstdio>
+#include <dlfcn.h>
+#include <stdexcept>
+extern "C" int cudaMalloc(void **, unsigned long);
+extern "C" int cudaFree(void *);
+extern "C" int cudaStreamSynchronize(void *);
+static void thrower() { throw std::runtime_error("from below"); }
+struct Memory {
+    void *p = nullptr;
+    explicit Memory(unsigned long n) { cudaMalloc(&p, n); }
+    ~Memory() { cudaFree(p); }
+};
+static Memory *never_freed() { return new Memory(30); }
+Memory global(10);                                          // freed by a destructor after main
+Memory &local() { static Memory memory(20); return memory; }
+thread_local Memory of_thread(40);
+int main()
+{
+    auto in_call = (void (**)())dlsym(RTLD_DEFAULT, "rough_in_call");
+    *in_call = thrower;
+    for (int i = 0; i < 1000; i++) {
+        Memory automatic(50);
+        try { cudaStreamSynchronize(nullptr); } catch (const std::exception &e) { if (!i) std::puts(e.what()); }
+    }
+    *in_call = nullptr;
+    for (int i = 0; i < 10; i++) cudaStreamSynchronize(nullptr);
+    local();
+    never_freed();
+    std::printf("%d\\n", of_thread.p != nullptr);
+}
+"""
+
+
+def test_cpp(recording):
+    """Exceptions through hooked calls, and objects that free device memory after main."""
+    source, program = recording.folder / "throws.cc", recording.folder / "throws"
+    source.write_text(THROWS)
+    subprocess.run(["g++", "-O1", "-g", "-o", program, source, f"-L{BUILD}/sim", "-lcudart", "-ldl"], check=True)
+    done = recording.run(program, LD_PRELOAD=behind(recording, ROUGH))
+    bare = recording.run(program, LD_PRELOAD=ROUGH)
+    assert done.stdout == bare.stdout == "from below\n1\n"
+    want = [f"alloc cudaMalloc {n} device freed" for n in [10, 20, 40] + [50] * 1000]
+    assert_same(completed(recording), want + ["alloc cudaMalloc 30 device live"] + ["sync cudaStreamSynchronize stream"] * 10)
