@@ -239,7 +239,7 @@ static void pitched(void)
     OK(memcmp(back[1], "hhhhhhhdd-", 10));
     OK(memcmp(back[3], "ddddddddd-", 10));
     CHECK_EQ(cudaMemcpy2D(back, 8, device, pitch, 9, 4, cudaMemcpyDeviceToHost),
-             cudaErrorInvalidValue);
+             cudaErrorInvalidPitchValue);
 }
 
 static void test_pitched(void **state)
