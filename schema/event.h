@@ -28,6 +28,11 @@
     X(STREAM, 0, "stream")                                                                         \
     X(DEVICE, 1, "device") X(CONTEXT, 2, "context") X(EVENT, 3, "event") X(IMPLICIT, 4, "implicit")
 #define GS_FRAME_KINDS(X) X(PYTHON, 0, "python") X(NATIVE, 1, "native")
+/* Of a range the row carries PUSH or START; POP and END are records only. */
+#define GS_MARK_KINDS(X)                                                                           \
+    X(PUSH, 0, "push")                                                                             \
+    X(POP, 1, "pop") X(START, 2, "start") X(END, 3, "end") X(MOMENT, 4, "moment")                  \
+        X(PROFILER_START, 5, "profiler_start") X(PROFILER_STOP, 6, "profiler_stop")
 #define GS_SAMPLE_SOURCES(X) X(MEMGETINFO, 0, "memgetinfo") X(OOM, 1, "oom") X(NVML, 2, "nvml")
 #define GS_HANDLE_KINDS(X)                                                                         \
     X(STREAM, 0, "stream")                                                                         \
@@ -40,6 +45,7 @@
 #define GS_ENUM_HOST_MEMORY(s, v, w) GS_HOSTMEM_##s = v,
 #define GS_ENUM_SYNC(s, v, w) GS_SYNC_##s = v,
 #define GS_ENUM_FRAME(s, v, w) GS_FRAME_##s = v,
+#define GS_ENUM_MARK(s, v, w) GS_MARK_##s = v,
 #define GS_ENUM_SAMPLE(s, v, w) GS_SAMPLE_##s = v,
 #define GS_ENUM_HANDLE(s, v, w) GS_HANDLE_##s = v,
 enum gs_layer { GS_LAYERS(GS_ENUM_LAYER) };
@@ -48,6 +54,7 @@ enum gs_direction { GS_DIRECTIONS(GS_ENUM_DIRECTION) };
 enum gs_host_memory { GS_HOST_MEMORIES(GS_ENUM_HOST_MEMORY) };
 enum gs_sync_kind { GS_SYNC_KINDS(GS_ENUM_SYNC) };
 enum gs_frame_kind { GS_FRAME_KINDS(GS_ENUM_FRAME) };
+enum gs_mark_kind { GS_MARK_KINDS(GS_ENUM_MARK) };
 enum gs_sample_source { GS_SAMPLE_SOURCES(GS_ENUM_SAMPLE) };
 enum gs_handle_kind { GS_HANDLE_KINDS(GS_ENUM_HANDLE) };
 
@@ -75,7 +82,8 @@ enum gs_rec_type {
     GS_REC_OOM,           /* gs_rec_oom */
     GS_REC_SAMPLE,        /* gs_rec_sample */
     GS_REC_HANDLE,        /* gs_rec_handle: a stream or context came or went */
-    GS_REC_MARK,          /* gs_rec_name: a named moment */
+    GS_REC_MARK,          /* gs_rec_mark + strings: what the program says of itself (NVTX) */
+    GS_REC_DEVICE_SAMPLE, /* gs_rec_device_sample + string: what NVML says, asked by the drain */
     GS_REC_VMM,           /* gs_rec_vmm: physical memory and address ranges, separately */
     GS_REC_POOL,          /* gs_rec_pool: what a pool says of itself */
     GS_REC_TYPES
@@ -240,6 +248,32 @@ struct gs_rec_sample {
     int16_t device;
     uint8_t source; /* enum gs_sample_source */
     uint8_t pad[5];
+};
+
+/* A range is two records: PUSH and POP of one thread and domain have the same level, START and END of
+ * any two threads the same range. A POP or END without its other half ends nothing. */
+struct gs_rec_mark {
+    struct gs_rec rec;
+    uint64_t id;         /* PUSH, POP: the level, 0 outermost; START, END: the range, from 1 */
+    uint16_t domain_len; /* 0: the default domain */
+    uint16_t name_len;   /* 0: POP, END, and where none was given */
+    uint8_t kind;        /* enum gs_mark_kind */
+    uint8_t pad[3];
+    /* domain, name */
+};
+
+struct gs_rec_device_sample {
+    struct gs_rec rec;
+    uint64_t used_bytes; /* UINT64_MAX unknown, and so are the others */
+    uint64_t total_bytes;
+    uint64_t own_bytes;   /* of this process */
+    uint64_t other_bytes; /* of all others that NVML lists */
+    uint32_t other_pid;   /* the largest of them, 0 none or unknown */
+    int16_t device;
+    uint8_t utilisation, memory_utilisation; /* percent of the time; 255 unknown */
+    uint16_t name_len;
+    uint8_t pad[6];
+    /* name of other_pid */
 };
 
 struct gs_rec_handle {

@@ -163,8 +163,15 @@ CREATE TABLE sample (           -- what the device said of itself
     device INTEGER NOT NULL,
     time_ns INTEGER NOT NULL,
     free_bytes INTEGER,
-    total_bytes INTEGER,
-    source INTEGER NOT NULL     -- sample_source
+    total_bytes INTEGER,        -- NVML's is a little more than CUDA's: it counts what the driver keeps
+    source INTEGER NOT NULL,    -- sample_source
+    -- of NVML only, once a second; NULL where it could not tell
+    utilisation INTEGER,        -- percent of the time in which a kernel ran …
+    memory_utilisation INTEGER, -- … and in which memory was read or written
+    own_bytes INTEGER,          -- held by this process
+    other_bytes INTEGER,        -- held by all other processes that it lists …
+    other_pid INTEGER,          -- … of which this one holds most
+    other_name TEXT
 );
 
 CREATE TABLE reserved (         -- PyTorch's reserved total, each time it changed
@@ -199,12 +206,20 @@ CREATE TABLE handle (           -- streams and contexts that the process made
     stack_id INTEGER
 );
 
-CREATE TABLE mark (             -- named moments
+CREATE TABLE mark (             -- what the program says of itself: NVTX ranges and moments, cudaProfilerStart
+    id INTEGER PRIMARY KEY,     -- in order of start_ns
+    kind INTEGER NOT NULL,      -- mark_kind; a range is one row: push (nested, of a thread) or start
+    name INTEGER,               -- mark_name, NULL none
+    domain INTEGER,             -- mark_name, NULL the default one
+    start_ns INTEGER NOT NULL,
+    life_ns INTEGER,            -- NULL: a range that was not ended while recorded
+    thread_id INTEGER,          -- that began it
+    process_id INTEGER AS (1) VIRTUAL,
+    end_ns INTEGER AS (start_ns + life_ns) VIRTUAL
+);
+CREATE TABLE mark_name (        -- a text may stand here more than once
     id INTEGER PRIMARY KEY,
-    process_id INTEGER NOT NULL,
-    time_ns INTEGER NOT NULL,
-    name TEXT NOT NULL,
-    thread_id INTEGER
+    name TEXT NOT NULL
 );
 
 -- Numbers → words, filled by the store from the lists in schema/event.h.
@@ -215,6 +230,7 @@ CREATE TABLE host_memory (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 CREATE TABLE sync_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 CREATE TABLE frame_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 CREATE TABLE sample_source (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
+CREATE TABLE mark_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 CREATE TABLE handle_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 
 -- While a recording is not finished: how far each thread's spool has become rows, what its frame and
@@ -229,6 +245,10 @@ CREATE TABLE recovery_number (
     thread INTEGER, what INTEGER, number INTEGER, id INTEGER, -- what: 0 frame, 1 stack
     PRIMARY KEY (thread, what, number)
 ) WITHOUT ROWID;
+
+CREATE TABLE recovery_mark (    -- ranges that are open, by what their end will say
+    mark_id INTEGER PRIMARY KEY, kind INTEGER, key INTEGER
+);
 
 -- What people query ---------------------------------------------------------------------------
 
@@ -255,6 +275,11 @@ SELECT o.id, o.process_id, o.device, l.word AS layer, s.word AS space, p.name AS
        o.thread_id
 FROM oom o LEFT JOIN layer l ON l.id = o.layer LEFT JOIN space s ON s.id = o.space
      LEFT JOIN api p ON p.id = o.api;
+
+CREATE VIEW marks AS
+SELECT m.id, m.process_id, k.word AS kind, n.name, d.name AS domain, m.start_ns, m.end_ns, m.thread_id
+FROM mark m LEFT JOIN mark_kind k ON k.id = m.kind LEFT JOIN mark_name n ON n.id = m.name
+     LEFT JOIN mark_name d ON d.id = m.domain;
 
 CREATE VIEW frames AS
 SELECT f.id, k.word AS kind, f.function, f.file, f.line, f.module_id, m.path AS module, m.build_id, f.offset

@@ -18,7 +18,8 @@ static const uint16_t least[GS_REC_TYPES] = {
     [GS_REC_OOM] = sizeof(struct gs_rec_oom),
     [GS_REC_SAMPLE] = sizeof(struct gs_rec_sample),
     [GS_REC_HANDLE] = sizeof(struct gs_rec_handle),
-    [GS_REC_MARK] = sizeof(struct gs_rec_name),
+    [GS_REC_MARK] = sizeof(struct gs_rec_mark),
+    [GS_REC_DEVICE_SAMPLE] = sizeof(struct gs_rec_device_sample),
     [GS_REC_VMM] = sizeof(struct gs_rec_vmm),
     [GS_REC_POOL] = sizeof(struct gs_rec_pool),
 };
@@ -40,8 +41,13 @@ static size_t variable_bytes(const struct gs_rec *rec)
     case GS_REC_STACK:
         return (size_t)((const struct gs_rec_stack *)rec)->depth * sizeof(uint32_t);
     case GS_REC_API:
-    case GS_REC_MARK:
         return ((const struct gs_rec_name *)rec)->name_len;
+    case GS_REC_MARK: {
+        const struct gs_rec_mark *m = (const void *)rec;
+        return (size_t)m->domain_len + m->name_len;
+    }
+    case GS_REC_DEVICE_SAMPLE:
+        return ((const struct gs_rec_device_sample *)rec)->name_len;
     case GS_REC_GPU:
         return ((const struct gs_rec_gpu *)rec)->name_len;
     default:

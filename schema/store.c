@@ -65,7 +65,7 @@ static struct gs_store *new_store(char *error, size_t error_size)
         snprintf(error, error_size, "out of memory");
         return NULL;
     }
-    s->first_allocation = s->first_oom = s->first_handle = 1;
+    s->first_allocation = s->first_oom = s->first_handle = s->marks.first = 1;
     for (int d = 0; d < GS_DEVICES_MAX; d++)
         s->last_reserved[d] = -1;
     return s;
@@ -136,10 +136,12 @@ static int insert_process(struct gs_store *s, const struct gs_store_info *info)
 #define SYNC_ROW(s, v, w) ROW("sync_kind", v, w)
 #define FRAME_ROW(s, v, w) ROW("frame_kind", v, w)
 #define SAMPLE_ROW(s, v, w) ROW("sample_source", v, w)
+#define MARK_ROW(s, v, w) ROW("mark_kind", v, w)
 #define HANDLE_ROW(s, v, w) ROW("handle_kind", v, w)
 static const char words_sql[] = GS_LAYERS(LAYER_ROW) GS_SPACES(SPACE_ROW)
     GS_DIRECTIONS(DIRECTION_ROW) GS_HOST_MEMORIES(HOST_MEMORY_ROW) GS_SYNC_KINDS(SYNC_ROW)
-        GS_FRAME_KINDS(FRAME_ROW) GS_SAMPLE_SOURCES(SAMPLE_ROW) GS_HANDLE_KINDS(HANDLE_ROW);
+        GS_FRAME_KINDS(FRAME_ROW) GS_SAMPLE_SOURCES(SAMPLE_ROW) GS_HANDLE_KINDS(HANDLE_ROW)
+            GS_MARK_KINDS(MARK_ROW);
 
 #define STRING_OF(x) #x
 #define NUMBER(x) STRING_OF(x)
@@ -328,7 +330,7 @@ static int finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t l
         return -1;
     if (write_end(s, end_ns ? end_ns : s->last_ns, complete, lost, lost_first_ns, damaged) ||
         gs_store_sql(s, "DROP TABLE recovery_thread;DROP TABLE recovery_number;"
-                        "DROP TABLE recovery_value;COMMIT"))
+                        "DROP TABLE recovery_value;DROP TABLE recovery_mark;COMMIT"))
         return abandon(s);
     s->finished = true;
     s->summary.lost = lost;
@@ -389,12 +391,13 @@ void gs_store_close(struct gs_store *s)
     }
     void *arrays[] = {s->allocations.at, s->ends.at,      s->copies.at,         s->memsets.at,
                       s->syncs.at,       s->ooms.at,      s->recovered_ooms.at, s->samples.at,
-                      s->reserved.at,    s->handles.at,   s->handle_ends.at,    s->marks.at,
+                      s->reserved.at,    s->handles.at,   s->handle_ends.at,    s->device_samples.at,
                       s->frames.at,      s->stacks.at,    s->modules.at,        s->thread_rows.at,
                       s->apis.at,        s->devices.at,   s->numbers.at,        s->text.at,
                       s->threads.at,     s->open_ooms.at, s->open_handles.at};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
+    gs_store_free_marks(s);
     gs_live_free(&s->live);
     gs_ranges_free(&s->ranges);
     gs_id_free(&s->frame_ids);

@@ -8,7 +8,7 @@
 #include "schema/event.h"
 #include "schema/spool.h"
 
-#define GS_SCHEMA_VERSION 1
+#define GS_SCHEMA_VERSION 2
 #define GS_APPLICATION_ID 0x67707379 /* "gpsy": tells a gpuspy database from another SQLite file */
 #define GS_DEVICES_MAX 64
 

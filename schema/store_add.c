@@ -487,16 +487,6 @@ static int add_handle(struct gs_store *s, uint32_t thread, const struct gs_rec_h
     return 0;
 }
 
-static int add_mark(struct gs_store *s, uint32_t thread, const struct gs_rec_name *rec)
-{
-    struct gs_row_mark *row = GS_ARRAY_ADD(&s->marks);
-    if (!row)
-        return gs_store_no_memory(s);
-    row->time_ns = whole(rec->rec.time_ns);
-    row->thread = thread;
-    return gs_store_add_text(s, (const char *)(rec + 1), rec->name_len, &row->name);
-}
-
 int gs_store_add(struct gs_store *s, uint32_t thread, const struct gs_rec *rec)
 {
     if (gs_record_is_definition(rec))
@@ -504,7 +494,7 @@ int gs_store_add(struct gs_store *s, uint32_t thread, const struct gs_rec *rec)
     uint64_t time = (uint64_t)whole(gs_record_time(rec));
     if (time > s->last_ns)
         s->last_ns = time;
-    s->counts[GS_COUNT_EVENTS]++;
+    s->counts[GS_COUNT_EVENTS] += rec->type != GS_REC_DEVICE_SAMPLE; /* nobody's call */
     s->pending_events++;
     const void *any = rec;
     switch (rec->type) {
@@ -529,7 +519,9 @@ int gs_store_add(struct gs_store *s, uint32_t thread, const struct gs_rec *rec)
     case GS_REC_HANDLE:
         return add_handle(s, thread, any);
     case GS_REC_MARK:
-        return add_mark(s, thread, any);
+        return gs_store_add_mark(s, thread, any);
+    case GS_REC_DEVICE_SAMPLE:
+        return gs_store_add_device_sample(s, any);
     default:
         return 0;
     }

@@ -34,6 +34,10 @@ static const struct column sync_[] = {
     AT(sync, start_ns, WHOLE),   AT(sync, blocked_ns, WHOLE), AT(sync, handle, WHOLE),
     AT(sync, stack, ID),         AT(sync, thread, ID),
 };
+static const struct column mark[] = {
+    AT(mark, kind, BYTE),      AT(mark, name, ID),      AT(mark, domain, ID),
+    AT(mark, start_ns, WHOLE), AT(mark, life_ns, KNOWN), AT(mark, thread, ID),
+};
 
 /* The names stand for the places above; what is written where is the INSERT's business. */
 static const struct feed {
@@ -49,6 +53,8 @@ static const struct feed {
      memset_, offsetof(struct gs_store, memsets), sizeof(struct gs_row_memset)},
     {"feed_sync", "CREATE TABLE x(device,kind,api,start_ns,blocked_ns,handle,stack,thread)", sync_,
      offsetof(struct gs_store, syncs), sizeof(struct gs_row_sync)},
+    {"feed_mark", "CREATE TABLE x(kind,name,domain,start_ns,life_ns,thread)", mark,
+     offsetof(struct gs_store, marks.rows), sizeof(struct gs_row_mark)},
 };
 
 /* ---------------------------------------------------------------- the table */

@@ -6,9 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef int (*row_fn)(struct gs_store *s, sqlite3_stmt *row);
-
-static int each(struct gs_store *s, const char *sql, row_fn fn)
+int gs_store_each(struct gs_store *s, const char *sql, gs_row_fn fn)
 {
     sqlite3_stmt *st;
     if (sqlite3_prepare_v2(s->db, sql, -1, &st, NULL) != SQLITE_OK)
@@ -97,12 +95,12 @@ static int load_number(struct gs_store *s, sqlite3_stmt *row)
 
 static int load_definitions(struct gs_store *s)
 {
-    if (each(s, "SELECT id,path,build_id FROM module ORDER BY id", load_module) ||
-        each(s, "SELECT id,kind,function,file,line,module_id,offset FROM frame ORDER BY id",
+    if (gs_store_each(s, "SELECT id,path,build_id FROM module ORDER BY id", load_module) ||
+        gs_store_each(s, "SELECT id,kind,function,file,line,module_id,offset FROM frame ORDER BY id",
              load_frame) ||
-        each(s, "SELECT id,parent_id,frame_id FROM stack ORDER BY id", load_stack))
+        gs_store_each(s, "SELECT id,parent_id,frame_id FROM stack ORDER BY id", load_stack))
         return -1;
-    return each(s, "SELECT thread,what,number,id FROM recovery_number", load_number);
+    return gs_store_each(s, "SELECT thread,what,number,id FROM recovery_number", load_number);
 }
 
 /* ---------------------------------------------------------------- lifetimes */
@@ -286,34 +284,35 @@ static int give_progress(struct gs_store *s, struct gs_progress **progress, uint
 
 int gs_store_load(struct gs_store *s, struct gs_progress **progress, uint32_t *threads)
 {
-    if (each(s,
+    if (gs_store_each(s,
              "SELECT coalesce((SELECT max(id) FROM allocation),0),"
              "coalesce((SELECT max(id) FROM oom),0),coalesce((SELECT max(id) FROM handle),0)",
              load_last_ids) ||
         load_definitions(s) ||
-        each(
+        gs_store_each(
             s,
             "SELECT thread,seq,offset,time_ns,free_layer,free_address,free_id FROM recovery_thread",
             load_thread) ||
-        each(s,
+        gs_store_each(s,
              "SELECT id,kind,address,bytes,alloc_ns FROM allocation WHERE life_ns IS NULL ORDER BY "
              "id",
              load_live) ||
         load_last_frees(s))
         return -1;
-    if (each(s,
+    if (gs_store_each(s,
              "SELECT layer,device,events,mismatches,first_mismatch_ns,first_difference,"
              "last_difference FROM tensor_check",
              load_check) ||
-        each(s, "SELECT device,bytes FROM reserved ORDER BY id", load_reserved) ||
-        each(s,
+        gs_store_each(s, "SELECT device,bytes FROM reserved ORDER BY id", load_reserved) ||
+        gs_store_each(s,
              "SELECT id,thread_id,device,layer,space,requested_bytes FROM oom WHERE fatal=1 ORDER "
              "BY id",
              load_oom) ||
-        each(s, "SELECT id,kind,handle FROM handle WHERE destroy_ns IS NULL ORDER BY id",
+        gs_store_each(s, "SELECT id,kind,handle FROM handle WHERE destroy_ns IS NULL ORDER BY id",
              load_handle) ||
-        each(s, "SELECT key,value FROM meta", load_count) ||
-        each(s, "SELECT name,number,value FROM recovery_value", load_value))
+        gs_store_each(s, "SELECT key,value FROM meta", load_count) ||
+        gs_store_each(s, "SELECT name,number,value FROM recovery_value", load_value) ||
+        gs_store_load_marks(s))
         return -1;
     s->saved_summary = s->summary;
     return give_progress(s, progress, threads);

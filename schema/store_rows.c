@@ -34,7 +34,16 @@ static const char *const sql[GS_SQL_COUNT] = {
         "INSERT INTO handle(id,process_id,kind,handle,device,create_ns,destroy_ns,api,"
         "stack_id) VALUES(?," P "?,?,?,?,?,?,?)",
     [GS_SQL_HANDLE_END] = "UPDATE handle SET destroy_ns=? WHERE id=?",
-    [GS_SQL_MARK] = "INSERT INTO mark(process_id,time_ns,name,thread_id) VALUES(" P "?,?,?)",
+    [GS_SQL_MARK] = "INSERT INTO mark(kind,name,domain,start_ns,life_ns,thread_id)"
+                    " SELECT * FROM feed_mark",
+    [GS_SQL_MARK_END] = "UPDATE mark SET life_ns=? WHERE id=?",
+    [GS_SQL_MARK_NAME] = "INSERT INTO mark_name(id,name) VALUES(?,?)",
+    [GS_SQL_MARK_OPEN] = "INSERT INTO recovery_mark(mark_id,kind,key) VALUES(?,?,?)",
+    [GS_SQL_MARK_CLOSED] = "DELETE FROM recovery_mark WHERE mark_id=?",
+    [GS_SQL_DEVICE_SAMPLE] =
+        "INSERT INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source,utilisation,"
+        "memory_utilisation,own_bytes,other_bytes,other_pid,other_name)"
+        " VALUES(" P "?,?,?,?,?,?,?,?,?,?,?)",
     [GS_SQL_FRAME] = "INSERT INTO frame(id,kind,function,file,line,module_id,offset)"
                      " VALUES(?,?,?,?,?,?,?)",
     [GS_SQL_STACK] = "INSERT INTO stack(id,parent_id,frame_id,depth) VALUES(?,?,?,?)",
@@ -64,6 +73,7 @@ const char *const gs_count_names[GS_COUNTS] = {
     [GS_COUNT_FAILED_FREES] = "failed_frees",
     [GS_COUNT_FREE_SIZE_DIFFERS] = "free_size_differs",
     [GS_COUNT_UNDEFINED] = "undefined_numbers",
+    [GS_COUNT_UNMATCHED_ENDS] = "unmatched_range_ends",
 };
 
 /* ---------------------------------------------------------------- one statement */
@@ -135,6 +145,26 @@ static int take(struct gs_store *s, enum gs_statement which, size_t count)
     if (!st)
         return count ? -1 : 0;
     return run(s, st);
+}
+
+sqlite3_stmt *gs_store_statement(struct gs_store *s, enum gs_statement which)
+{
+    return statement(s, which);
+}
+
+int gs_store_run(struct gs_store *s, sqlite3_stmt *st)
+{
+    return run(s, st);
+}
+
+int gs_store_take(struct gs_store *s, enum gs_statement which, size_t count)
+{
+    return take(s, which, count);
+}
+
+void gs_bind_known(sqlite3_stmt *st, int at, int64_t n)
+{
+    bind_known(st, at, n);
 }
 
 /* ---------------------------------------------------------------- definitions */
@@ -262,12 +292,7 @@ static int write_moments(struct gs_store *s)
         sqlite3_bind_int64(st, 1, row->destroy_ns);
         sqlite3_bind_int64(st, 2, row->id);
     });
-    WRITE(s->marks, GS_SQL_MARK, struct gs_row_mark, {
-        sqlite3_bind_int64(st, 1, row->time_ns);
-        bind_text(s, st, 2, row->name);
-        bind_id(st, 3, row->thread);
-    });
-    return 0;
+    return gs_store_write_marks(s) || gs_store_write_device_samples(s) ? -1 : 0;
 }
 
 /* ---------------------------------------------------------------- totals and counts */
@@ -430,10 +455,11 @@ void gs_store_forget_rows(struct gs_store *s, const struct gs_reader *r)
     s->first_handle += (int64_t)s->handles.count;
     s->allocations.count = s->ends.count = s->copies.count = s->memsets.count = 0;
     s->syncs.count = s->ooms.count = s->recovered_ooms.count = s->samples.count = 0;
-    s->reserved.count = s->handles.count = s->handle_ends.count = s->marks.count = 0;
+    s->reserved.count = s->handles.count = s->handle_ends.count = s->device_samples.count = 0;
     s->frames.count = s->stacks.count = s->modules.count = s->thread_rows.count = 0;
     s->apis.count = s->devices.count = s->numbers.count = s->text.count = 0;
     s->pending_events = 0;
+    gs_store_forget_marks(s);
     for (int device = 0; device <= GS_CPU_CHECK; device++)
         s->checks[device].dirty = false;
     memcpy(s->saved_counts, s->counts, sizeof s->counts);

@@ -2,6 +2,8 @@
  *
  *   store.c        opening, transactions, the end
  *   store_add.c    an event → rows in memory
+ *   store_mark.c   … ranges and moments
+ *   store_sample.c … what NVML says of a device
  *   store_oom.c    which failed allocations were fatal
  *   store_names.c  definitions: frames, stacks, modules, threads
  *   store_rows.c   rows in memory → SQL
@@ -79,10 +81,35 @@ struct gs_row_handle { /* id = first_handle + index */
 struct gs_row_handle_end {
     int64_t id, destroy_ns;
 };
-struct gs_row_mark {
-    int64_t time_ns;
+struct gs_row_mark { /* id = first + index */
+    int64_t start_ns, life_ns;
+    uint64_t key; /* of a range: what its end will say */
+    uint32_t name, domain, thread;
+    uint8_t kind;
+    bool lost; /* its end: no later one belongs to it */
+};
+struct gs_row_mark_end { /* of a range committed before; GS_OPEN: it is lost */
+    int64_t id, life_ns;
+};
+struct gs_row_mark_name {
     struct gs_text name;
-    uint32_t thread;
+    uint32_t id;
+};
+struct gs_marks {
+    GS_ARRAY(struct gs_row_mark) rows;
+    GS_ARRAY(struct gs_row_mark_end) ends;
+    GS_ARRAY(struct gs_row_mark_name) names;
+    int64_t first;
+    uint32_t last_name;
+    struct gs_id_map name_ids;
+    struct gs_live_map open; /* layer: kind, address: key */
+};
+struct gs_row_device_sample {
+    int64_t time_ns, free, total, own, other;
+    struct gs_text name;
+    uint32_t pid;
+    int16_t device;
+    uint8_t utilisation, memory_utilisation;
 };
 struct gs_row_frame {
     int64_t offset;
@@ -158,6 +185,7 @@ enum gs_count { /* meta */
     GS_COUNT_FAILED_FREES,
     GS_COUNT_FREE_SIZE_DIFFERS,
     GS_COUNT_UNDEFINED,
+    GS_COUNT_UNMATCHED_ENDS,
     GS_COUNTS
 };
 
@@ -175,6 +203,11 @@ enum gs_statement {
     GS_SQL_HANDLE,
     GS_SQL_HANDLE_END,
     GS_SQL_MARK,
+    GS_SQL_MARK_END,
+    GS_SQL_MARK_NAME,
+    GS_SQL_MARK_OPEN,
+    GS_SQL_MARK_CLOSED,
+    GS_SQL_DEVICE_SAMPLE,
     GS_SQL_FRAME,
     GS_SQL_STACK,
     GS_SQL_MODULE,
@@ -207,7 +240,7 @@ struct gs_store {
     GS_ARRAY(struct gs_row_reserved) reserved;
     GS_ARRAY(struct gs_row_handle) handles;
     GS_ARRAY(struct gs_row_handle_end) handle_ends;
-    GS_ARRAY(struct gs_row_mark) marks;
+    GS_ARRAY(struct gs_row_device_sample) device_samples;
     GS_ARRAY(struct gs_row_frame) frames;
     GS_ARRAY(struct gs_row_stack) stacks;
     GS_ARRAY(struct gs_row_module) modules;
@@ -220,6 +253,7 @@ struct gs_store {
     uint64_t pending_events;
 
     GS_ARRAY(struct gs_store_thread) threads; /* index: thread number */
+    struct gs_marks marks;
     GS_ARRAY(struct gs_open_oom) open_ooms;
     GS_ARRAY(struct gs_open_handle) open_handles;
     struct gs_live_map live;
@@ -264,12 +298,28 @@ struct gs_content gs_store_native_key(uint32_t module, uint64_t offset);
 struct gs_content gs_store_module_key(const char *path, size_t path_len, const char *build_id,
                                       size_t build_id_len);
 struct gs_content gs_store_stack_key(uint32_t parent, uint32_t frame);
+/* store_mark.c */
+int gs_store_add_mark(struct gs_store *s, uint32_t thread, const struct gs_rec_mark *rec);
+int gs_store_write_marks(struct gs_store *s);   /* within a transaction */
+void gs_store_forget_marks(struct gs_store *s); /* they are committed */
+int gs_store_load_marks(struct gs_store *s);
+void gs_store_free_marks(struct gs_store *s);
+/* store_sample.c */
+int gs_store_add_device_sample(struct gs_store *s, const struct gs_rec_device_sample *rec);
+int gs_store_write_device_samples(struct gs_store *s); /* within a transaction */
+/* store_rows.c: one statement, ready to be bound, or NULL; run to its end, 0 or -1 */
+sqlite3_stmt *gs_store_statement(struct gs_store *s, enum gs_statement which);
+int gs_store_run(struct gs_store *s, sqlite3_stmt *st);
+int gs_store_take(struct gs_store *s, enum gs_statement which, size_t count); /* from feed_… */
+void gs_bind_known(sqlite3_stmt *st, int at, int64_t n);                      /* negative: NULL */
 /* store_rows.c: within a transaction */
 int gs_store_write_rows(struct gs_store *s, const struct gs_reader *r);
 void gs_store_forget_rows(struct gs_store *s, const struct gs_reader *r); /* they are committed */
 /* store_feed.c: the tables feed_…, for the life of the connection */
 int gs_store_open_feeds(struct gs_store *s);
 /* store_load.c */
+typedef int (*gs_row_fn)(struct gs_store *s, sqlite3_stmt *row);
+int gs_store_each(struct gs_store *s, const char *sql, gs_row_fn fn); /* fn for each row, until -1 */
 int gs_store_load(struct gs_store *s, struct gs_progress **progress, uint32_t *threads);
 
 #endif

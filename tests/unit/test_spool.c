@@ -43,14 +43,14 @@ static uint32_t taken(const struct gs_spool *s)
 /* A mark that carries a number, padded to `bytes`. */
 static bool put(struct gs_writer *w, uint64_t time, uint32_t number, uint32_t bytes)
 {
-    struct gs_rec_name *r = gs_writer_reserve(w, bytes);
+    struct gs_rec_mark *r = gs_writer_reserve(w, bytes);
     if (!r)
         return false;
     memset(r, 0, sizeof *r);
     r->rec.size = (uint16_t)bytes;
     r->rec.type = GS_REC_MARK;
     r->rec.time_ns = time;
-    r->number = number;
+    r->id = number;
     gs_writer_commit(w, bytes);
     return true;
 }
@@ -58,7 +58,7 @@ static bool put(struct gs_writer *w, uint64_t time, uint32_t number, uint32_t by
 static uint32_t number_of(const struct gs_rec *rec)
 {
     assert_int_equal(rec->type, GS_REC_MARK);
-    return ((const struct gs_rec_name *)rec)->number;
+    return (uint32_t)((const struct gs_rec_mark *)rec)->id;
 }
 
 /* ---------------------------------------------------------------- one thread */

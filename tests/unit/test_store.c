@@ -45,6 +45,37 @@ static void end(struct bench *b)
 
 /* ---------------------------------------------------------------- what becomes of an event */
 
+/* A row a range; a domain, a thread and a level tell which end belongs to which beginning. */
+static void ranges(void **state)
+{
+    struct bench b;
+    begin(&b);
+    ev_mark(&b.w, 1, GS_MARK_POP, 0, "", "");
+    ev_mark(&b.w, 10, GS_MARK_PUSH, 0, "", "epoch");
+    ev_mark(&b.w, 11, GS_MARK_PUSH, 0, "nccl", "ring");
+    ev_mark(&b.w, 12, GS_MARK_PUSH, 1, "", "step");
+    ev_mark(&b.w, 13, GS_MARK_START, 7, "", "load");
+    commit(&b);
+    ev_mark(&b.w, 20, GS_MARK_POP, 1, "", "");
+    ev_mark(&b.w, 21, GS_MARK_PUSH, 1, "", "step");  /* its end is lost … */
+    ev_mark(&b.w, 22, GS_MARK_PUSH, 1, "", "again"); /* … as is seen here */
+    ev_mark(&b.w, 23, GS_MARK_POP, 1, "", "");
+    ev_mark(&b.w, 24, GS_MARK_POP, 0, "", "");
+    ev_mark(&b.w, 25, GS_MARK_END, 7, "", "");
+    ev_mark(&b.w, 26, GS_MARK_END, 7, "", "");
+    ev_mark(&b.w, 27, GS_MARK_MOMENT, 0, "nccl", "bad\xff");
+    ev_mark(&b.w, 28, GS_MARK_PROFILER_START, 0, "", "");
+    assert_int_equal(gs_store_commit(b.s, b.r), 0);
+    assert_int_equal(gs_store_pending(b.s) > 0, 0);
+    end(&b);
+    db_assert_text(db, "SELECT kind,name,domain,start_ns,end_ns,thread_id FROM marks ORDER BY id",
+                   "push epoch - 10 24 1\npush ring nccl 11 - 1\npush step - 12 20 1\n"
+                   "start load - 13 25 1\npush step - 21 - 1\npush again - 22 23 1\n"
+                   "moment bad\xef\xbf\xbd nccl 27 27 1\nprofiler_start - - 28 28 1\n");
+    db_assert_text(db, "SELECT value FROM meta WHERE key='unmatched_range_ends'", "2\n");
+}
+
+
 static void lifetimes(void **state)
 {
     struct bench b;
@@ -258,7 +289,8 @@ static void the_rest(void **state)
     ev_gpu(&b.w, 3, 1, "H100 first"); /* seen earlier by a thread that is read later */
     ev_handle(&b.w, 80, 0xaa, true);
     ev_handle(&b.w, 90, 0xbb, true); /* made before we looked */
-    ev_named(&b.w, GS_REC_MARK, 99, 0, "epoch 1");
+    ev_mark(&b.w, 99, GS_MARK_MOMENT, 0, "", "epoch 1");
+    ev_device_sample(&b.w, 99, 700, 300, UINT64_MAX, 0, "");
     end(&b);
     db_assert_text(db, "SELECT id,tid,name FROM thread", "1 4242 main\n");
     db_assert_text(db, "SELECT id,name FROM api", "10 cudaMemcpy\n");
@@ -267,9 +299,13 @@ static void the_rest(void **state)
     db_assert_text(db, "SELECT device,bytes,async,start_ns,blocked_ns,api FROM memset",
                    "0 64 0 10 5 11\n");
     db_assert_text(db, "SELECT kind,start_ns,blocked_ns,handle FROM syncs", "event 20 30 85\n");
-    db_assert_text(db, "SELECT time_ns,free_bytes,source FROM sample", "60 1000 0\n");
+    db_assert_text(db,
+                   "SELECT time_ns,free_bytes,source,utilisation,memory_utilisation,own_bytes,"
+                   "other_bytes,other_pid,other_name FROM sample",
+                   "60 1000 0 - - - - - -\n99 300 2 42 - 300 - - -\n");
     db_assert_text(db, "SELECT handle,create_ns,destroy_ns FROM handle", "170 70 80\n187 - 90\n");
-    db_assert_text(db, "SELECT time_ns,name,thread_id FROM mark", "99 epoch 1 1\n");
+    db_assert_text(db, "SELECT kind,name,domain,start_ns,end_ns,thread_id FROM marks",
+                   "moment epoch 1 - 99 99 1\n");
     db_assert_text(db, "SELECT run_id,command,host,end_ns,complete,lost_events FROM process",
                    "run python train.py host 1000000 1 0\n");
     db_assert_text(db, "SELECT word FROM space ORDER BY id",
@@ -513,6 +549,7 @@ int main(void)
         cmocka_unit_test(tensor_totals),
         cmocka_unit_test(stacks),
         cmocka_unit_test(the_rest),
+        cmocka_unit_test(ranges),
         cmocka_unit_test(summary),
         cmocka_unit_test(creation),
         cmocka_unit_test(size_and_speed),
