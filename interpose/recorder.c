@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "interpose/api.h"
 #include "interpose/device.h"
+#include "interpose/mark.h"
 #include "interpose/session.h"
 #include "interpose/shield.h"
 
@@ -159,6 +160,30 @@ void gs_leave(struct gs_thread *t)
     t->depth--;
 }
 
+struct gs_thread *gs_enter_mark(void)
+{
+    struct gs_thread *t = &self;
+    void *const *frame = __builtin_frame_address(0);
+    if (__builtin_expect(t->depth, 0) && still_inside(t, (const char *)frame)) return NULL;
+    const uint32_t live = atomic_load_explicit(&gs_session_live, memory_order_acquire);
+    if (__builtin_expect(!live, 0)) {
+        gs_session_missed();
+        return NULL;
+    }
+    if (__builtin_expect(t->session != live, 0) && !enter_slowly(t)) return NULL;
+    t->depth = 2; /* nothing nests in it */
+    t->call.stack = 0;
+    t->frame = (const char *)frame;
+    t->slot = (void *const *)*frame + 1;
+    t->returns = *t->slot;
+    return t;
+}
+
+void gs_leave_mark(struct gs_thread *t)
+{
+    if (t) t->depth = 0;
+}
+
 /* An allocation of the driver's inside a wrapper about memory: that one makes the event. */
 static void note(uint64_t address, uint64_t bytes)
 {
@@ -210,6 +235,16 @@ static void capture(struct gs_thread *t, unsigned what)
 {
     t->writing = true; /* until the event that it is for has been written */
     t->call.stack = t->stacks ? gs_stack_capture(t->stacks, what, t->call.caller) : 0;
+}
+
+void *gs_record_begin(struct gs_thread *t, uint16_t bytes, uint8_t type)
+{
+    return begin(t, bytes, type, 0);
+}
+
+void gs_record_end(struct gs_thread *t, const void *record)
+{
+    end(t, record);
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */

@@ -18,6 +18,7 @@
 #define GPUSPY_RECORDER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "interpose/stack.h"
 #include "schema/event.h"
@@ -104,6 +105,15 @@ void gs_count(struct gs_thread *t, uint64_t stream, bool not_ready);
 void gs_record_primary(struct gs_thread *t, uint64_t context, int device);
 void gs_record_primary_released(struct gs_thread *t, int device);
 void gs_record_primary_gone(struct gs_thread *t, int device);
+
+/* mark.c: a range or a moment (kind: enum gs_mark_kind; id: see gs_rec_mark). Strings are UTF-8;
+ * `domain` may be NULL, and `text` of at most `len` bytes too. */
+void gs_record_mark(struct gs_thread *t, uint8_t kind, uint64_t id, const char *domain,
+                    const char *text, size_t len);
+/* A record of a caller's own: room for it with its header filled, NULL where there is none (that is
+ * counted); then the rest of it, and _end. */
+void *gs_record_begin(struct gs_thread *t, uint16_t bytes, uint8_t type);
+void gs_record_end(struct gs_thread *t, const void *record);
 
 /* What is now known of the thread's current device. */
 void gs_device_set(struct gs_thread *t, int device);

@@ -18,6 +18,7 @@
 #include <unistd.h>
 #include "interpose/api.h"
 #include "interpose/config.h"
+#include "interpose/door_nvtx.h"
 #include "interpose/device.h"
 #include "interpose/drain.h"
 #include "interpose/inherit.h"
@@ -356,6 +357,12 @@ bool gs_session_over(void)
     return true;
 }
 
+void gs_session_missed(void)
+{
+    if (atomic_load(&session.state) == OVER && atomic_load(&session.spooling))
+        gs_spool_lost(&session.spool, gs_now());
+}
+
 bool gs_session_wanted(void)
 {
     return !gs_config()->disabled;
@@ -431,6 +438,7 @@ static void __attribute__((constructor)) load(void)
             !madvise(&gs_session_page, sizeof gs_session_page, MADV_WIPEONFORK);
         pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     }
+    gs_nvtx_announce();
     errno = saved;
 }
 

@@ -26,6 +26,8 @@ bool gs_session_torch_cpu(void);
 
 /* Whether nothing is recorded any more. Where something was until a failure, the call is counted. */
 bool gs_session_over(void);
+/* Something other than a call came: counted where something was recorded until a failure. */
+void gs_session_missed(void);
 /* Starts the session if none was tried yet. True while one records. Only under a gs_shield: a signal
  * handler that calls CUDA must not meet the lock held by what it interrupted. */
 bool gs_session_begin(void);
