@@ -164,13 +164,17 @@ struct gs_thread *gs_enter_mark(void)
 {
     struct gs_thread *t = &self;
     void *const *frame = __builtin_frame_address(0);
-    if (__builtin_expect(t->depth, 0) && still_inside(t, (const char *)frame)) return NULL;
+    if (__builtin_expect(t->depth, 0) && still_inside(t, (const char *)frame)) {
+        if (t->writing) gs_spool_lost(t->writer.spool, gs_now()); /* as in enter_nested */
+        return NULL;
+    }
     const uint32_t live = atomic_load_explicit(&gs_session_live, memory_order_acquire);
     if (__builtin_expect(!live, 0)) {
         gs_session_missed();
         return NULL;
     }
     if (__builtin_expect(t->session != live, 0) && !enter_slowly(t)) return NULL;
+    t->writing = false;
     t->depth = 2; /* nothing nests in it */
     t->call.stack = 0;
     t->frame = (const char *)frame;
