@@ -80,7 +80,7 @@ static void test_other_databases(void **state)
     assert_int_equal(sqlite3_open(s.path, &s.db), SQLITE_OK);
     syn_sql(&s, "PRAGMA application_id = %d; PRAGMA user_version = 99; BEGIN", GS_APPLICATION_ID);
     syn_done(&s);
-    refuse(s.path, "made by a newer gpuspy (schema 99, this one reads 1)");
+    refuse(s.path, "made by a newer gpuspy (schema 99, this one reads 2)");
     assert_int_equal(sqlite3_open(s.path, &s.db), SQLITE_OK);
     syn_sql(&s, "PRAGMA user_version = 1; DROP TABLE copy; CREATE VIEW copy AS SELECT 1; BEGIN");
     syn_done(&s);
