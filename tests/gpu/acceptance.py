@@ -67,8 +67,16 @@ class Run:
             raise Skip(f"no {name}: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
         return done.stdout.strip()
 
-    def torch(self, name, *words, **more):
+    def needs_torch(self):
+        """PyTorch that sees a GPU, be it the simulated one."""
         self.package("torch")
+        done = subprocess.run([self.python, "-c", "import torch; print(torch.cuda.is_available())"], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+        if done.stdout.strip() != "True":
+            raise Skip("this PyTorch sees no GPU")
+
+    def torch(self, name, *words, **more):
+        self.needs_torch()
         done = self.record(name, self.python, HERE / "torch_train.py", *words, **more)
         assert done.code == 0, done.stderr[-3000:]
         return done
@@ -187,22 +195,22 @@ def torch_figures(done, segments=SEGMENTS, exact_segments=True):
     return figures
 
 
-@check()
+@check(needs_gpu=False)
 def torch_plain(run):
     return torch_figures(run.torch("torch_plain"))
 
 
-@check()
+@check(needs_gpu=False)
 def torch_amp(run):
     return torch_figures(run.torch("torch_amp", "amp"))
 
 
-@check()
+@check(needs_gpu=False)
 def torch_checkpointing(run):
     return torch_figures(run.torch("torch_checkpoint", "checkpoint"))
 
 
-@check()
+@check(needs_gpu=False)
 def torch_loader_with_pinned_memory(run):
     done = run.torch("torch_loader", "loader")
     figures = torch_figures(done)
@@ -211,13 +219,13 @@ def torch_loader_with_pinned_memory(run):
     return figures
 
 
-@check()
+@check(needs_gpu=False)
 def torch_expandable_segments(run):
     return torch_figures(run.torch("torch_expandable", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"),
                          segments="layer = 'device' AND space = 'vmm' AND device = 0")
 
 
-@check()
+@check(needs_gpu=False)
 def torch_async_backend(run):
     done = run.torch("torch_async", PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
     nothing_lost(done)
@@ -227,7 +235,7 @@ def torch_async_backend(run):
     return figures
 
 
-@check()
+@check(needs_gpu=False)
 def torch_graph_pools(run):
     done = run.torch("torch_graph", "graph")
     figures = torch_figures(done, exact_segments=False)
@@ -236,7 +244,7 @@ def torch_graph_pools(run):
     return figures
 
 
-@check()
+@check(needs_gpu=False)
 def torch_item_is_the_line_that_waits(run):
     done = run.torch("torch_item", "item")
     text = (HERE / "torch_train.py").read_text().splitlines()
@@ -247,9 +255,9 @@ def torch_item_is_the_line_that_waits(run):
     return {"count": found[0]["count"], "blocked_s": found[0]["blocked_s"], "share": found[0]["share"]}
 
 
-@check()
+@check(needs_gpu=False)
 def torch_out_of_memory(run):
-    run.package("torch")
+    run.needs_torch()
     done = run.record("torch_oom", run.python, HERE / "torch_train.py", "oom")
     assert done.code == 1 and "OutOfMemoryError" in done.stderr, done.stderr[-2000:]
     ooms = [o for o in done.json()["oom"] if o["fatal"]]
@@ -262,17 +270,17 @@ def torch_out_of_memory(run):
             "free_bytes": ooms[-1]["free_bytes"], "total_bytes": ooms[-1]["total_bytes"]}
 
 
-@check()
+@check(needs_gpu=False)
 def torch_leak_and_its_line(run):
     done = run.torch("torch_leak", "leak")
     growth = done.json()["growth"]
     return {"growth": growth[:1], "said": done.said()}
 
 
-@check()
+@check(needs_gpu=False)
 def torch_overhead(run):
     """The training run's time, recorded and bare, each three times in turn."""
-    run.package("torch")
+    run.needs_torch()
     times = {"bare": [], "recorded": []}
     for round_ in range(3):
         for how in times:
@@ -327,9 +335,9 @@ def numba_memory(run):
     return dict(done.said(), device_peak=done.peak(f"layer = 'device' AND space IN {OWN}"))
 
 
-@check()
+@check(needs_gpu=False)
 def two_ranks_one_run(run):
-    run.package("torch")
+    run.needs_torch()
     folder = run.out / "ranks"
     done = Recorded(folder, "ranks", [run.python, HERE / "ranks.py"])
     assert done.code == 0, done.stderr[-3000:]
@@ -341,7 +349,7 @@ def two_ranks_one_run(run):
             "peaks": [p["bytes"] for p in answer["peak"]]}
 
 
-@check()
+@check(needs_gpu=False)
 def nvml_agrees(run):
     """NVML's account of this process beside gpuspy's live bytes: what is left is the context."""
     path = run.out / "torch_plain.db"
