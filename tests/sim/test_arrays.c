@@ -437,7 +437,7 @@ static void variables(void)
     CHECK_EQ(cudaMemcpyFromSymbol(back, shadow, 1, 0, cudaMemcpyHostToDevice),
              cudaErrorInvalidMemcpyDirection);
     CHECK_EQ(cudaFree(address), cudaErrorInvalidValue); /* it is no allocation */
-    OK(cudaSetDevice(1)); /* each device has its own */
+    OK(cudaSetDevice(1));                               /* each device has its own */
     OK(cudaGetSymbolAddress(&again, shadow));
     CHECK(again != address);
     OK(cudaMemcpyFromSymbol(back, shadow, 6, 10, cudaMemcpyDeviceToHost));
