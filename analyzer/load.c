@@ -67,6 +67,7 @@ static bool add_process(struct load *l, sqlite3_stmt *st)
         .start_real_ns = gs_column_int(st, 10),
         .end_ns = positive(st, 11),
         .complete = sqlite3_column_int64(st, 12) == 1,
+        .torn = !l->db->recording && sqlite3_column_type(st, 12) == SQLITE_NULL,
         .recording = l->db->recording && sqlite3_column_type(st, 12) == SQLITE_NULL,
         .lost_events = (uint64_t)bounded(sqlite3_column_int64(st, 13)),
         .lost_first_ns = positive(st, 14),

@@ -37,6 +37,11 @@ static bool open_one(struct gs_run *run, const char *path, char *error, size_t e
     if (recovered < 0 && access(path, F_OK) == 0) {
         gs_run_note(run, "%s: its last events could not be read from the spool: %s", path,
                     recovery);
+    } else if (run->processes_n && run->processes[run->processes_n - 1].torn) {
+        gs_run_note(run,
+                    "%s: its last events are missing, with %s.spool, in which they were; what is "
+                    "here can end anywhere",
+                    path, path);
     }
     if (db->recording) {
         gs_run_note(run, "%s: still recording; this is what was written so far", path);

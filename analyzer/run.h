@@ -64,6 +64,7 @@ struct gs_process {
     int64_t end_ns;        /* the orderly end, or the last event seen; never unknown */
     int64_t last_alloc_ns; /* the last allocation: after it there is only tear-down; 0 none */
     bool complete;         /* ended in order */
+    bool torn;             /* it died, and its spool with its last events is not there or not readable */
     bool recording;        /* still alive and writing when it was read */
     uint64_t lost_events;
     int64_t lost_first_ns; /* GS_UNKNOWN */

@@ -53,12 +53,13 @@ static void lost(const struct view_text *v)
 static void killed(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
-    size_t died = 0, first = 0;
+    size_t died = 0, torn = 0, first = 0;
     char line[512], at[UNITS_TEXT];
 
     for (size_t i = r->processes_n; i-- > 0;) {
         if (!r->processes[i].complete && !r->processes[i].recording) {
             died++;
+            torn += r->processes[i].torn;
             first = i;
         }
     }
@@ -68,16 +69,19 @@ static void killed(const struct view_text *v)
     if (died == 1 && r->processes_n == 1)
         snprintf(
             line, sizeof line,
-            "the program was killed or crashed at %s, or left by _exit: the recording is complete up to its last "
-            "call",
+            torn ? "the program did not end in order, and its last events are not here: the recording "
+                   "stops at %s"
+                 : "the program was killed or crashed at %s, or left by _exit: the recording is "
+                   "complete up to its last call",
             at);
     else
         snprintf(
             line, sizeof line,
             "%zu of %zu processes were killed, crashed or left by _exit (as forked workers do), "
             "process %u first (%s): their recordings "
-            "are complete up to their last calls",
-            died, r->processes_n, r->processes[first].pid, at);
+            "are complete up to their last calls%s",
+            died, r->processes_n, r->processes[first].pid, at,
+            torn ? ", except where said below" : "");
     warn(v, line);
 }
 

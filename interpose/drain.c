@@ -34,6 +34,7 @@ static struct {
     pthread_cond_t wake;
     bool running, stop;
     bool alone; /* the program's threads are all gone, the process ends with ours */
+    bool vanished; /* somebody has deleted the database */
     bool failed; /* the store cannot go on: what is in the spool stays there */
     struct gs_spool *spool;
     struct gs_store *store;
@@ -45,7 +46,15 @@ static struct {
 
 static void fail(void)
 {
+    struct gs_spool_header *h = drain.spool->header;
+    const uint64_t vanished = gs_store_vanished(drain.store);
+    uint64_t none = 0;
     drain.failed = true;
+    if (vanished) {
+        drain.vanished = true;
+        atomic_fetch_add(&h->lost, vanished);
+        atomic_compare_exchange_strong(&h->lost_first_ns, &none, 1);
+    }
     atomic_store(&drain.spool->drain_alive, 0); /* nobody waits for us any more */
     gs_deactivate("recording stopped here: %s", gs_store_error(drain.store));
 }
@@ -192,7 +201,7 @@ int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
     pthread_condattr_destroy(&attr);
     drain.spool = spool;
     drain.store = store;
-    drain.stop = drain.failed = drain.alone = false;
+    drain.stop = drain.failed = drain.alone = drain.vanished = false;
     drain.committed_ns = drain.buried_ns = 0;
     drain.reader = gs_reader_open(spool, NULL, 0);
     if (!drain.reader) return ENOMEM;
@@ -239,6 +248,11 @@ bool gs_drain_stop(struct gs_summary *summary)
     gs_store_close(drain.store);
     *summary = drain.summary;
     return !drain.failed;
+}
+
+bool gs_drain_vanished(void)
+{
+    return drain.vanished;
 }
 
 void gs_drain_lock(void)

@@ -13,6 +13,9 @@ int gs_drain_start(struct gs_spool *spool, struct gs_store *store);
  * something failed (gs_deactivate has said what) or the thread is stuck; the spool must stay. */
 bool gs_drain_stop(struct gs_summary *summary);
 
+/* After that: nobody can make anything of the spool, for its database is gone. */
+bool gs_drain_vanished(void);
+
 /* Around fork: while locked, SQLite is at rest. The child forgets the thread and the store, which
  * are its parent's. */
 void gs_drain_lock(void);

@@ -454,9 +454,10 @@ static void end(void)
     atomic_store(&gs_session_live, 0);
     if (!gs_drain_stop(&summary)) {
         gs_spool_end(&session.spool, gs_now()); /* whoever completes it sees that nobody died */
+        if (gs_drain_vanished()) gs_spool_unlink(&session.spool, session.path.spool);
         return;
     }
-    unlink(session.path.spool);
+    gs_spool_unlink(&session.spool, session.path.spool);
     session.ender = pthread_self();
     atomic_store(&session.ended, true);
     if (state == LIVE && !gs_config()->quiet) gs_summary_say(&summary, &session.path, gs_config());

@@ -1,5 +1,6 @@
 #include "interpose/stack_cache.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,8 +10,10 @@ struct gs_stacks *gs_stacks_open(struct gs_writer *w)
 {
     struct gs_stacks *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (s == MAP_FAILED)
+    if (s == MAP_FAILED) {
+        gs_stack_lacks("threads without stacks: %s", strerror(errno));
         return NULL;
+    }
     s->writer = w;
     gs_cache_new_epoch(s, atomic_load_explicit(&gs_stack_epoch, memory_order_acquire));
     return s;

@@ -14,6 +14,7 @@ static uint32_t native_depth = GS_NATIVE_DEPTH;
 /* --- what is missing -------------------------------------------------------------------------- */
 
 static char lacks[512];
+static atomic_flag adding = ATOMIC_FLAG_INIT;
 static const char *_Atomic missing;
 
 void gs_stack_lacks(const char *format, ...)
@@ -23,9 +24,13 @@ void gs_stack_lacks(const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
+    if (atomic_flag_test_and_set(&adding))
+        return; /* two threads at once: one of the two is enough to be told */
     size_t n = strlen(lacks);
-    if (strstr(lacks, line) || n + 2 + sizeof line > sizeof lacks)
+    if (strstr(lacks, line) || n + 2 + sizeof line > sizeof lacks) {
+        atomic_flag_clear(&adding);
         return;
+    }
     /* Readers may hold the text already: what follows first, then what joins. */
     strcpy(lacks + (n ? n + 2 : 0), line);
     if (n) {
@@ -33,6 +38,7 @@ void gs_stack_lacks(const char *format, ...)
         lacks[n] = ';';
     }
     atomic_store_explicit(&missing, lacks, memory_order_release);
+    atomic_flag_clear(&adding);
 }
 
 const char *gs_stack_missing(void)

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "interpose/session.h"
 #include "interpose/stack.h"
 
@@ -84,6 +85,11 @@ void gs_summary_say(const struct gs_summary *s, const struct gs_run_path *path,
     if (s->ooms) add(&t, ", %u OOM", s->ooms);
     if (gs_stack_missing()) add(&t, " · %s", gs_stack_missing());
     add(&t, " · %s", gs_run_path_shown(path->db, config));
+    if (access(path->db, F_OK)) {
+        add(&t, " (not there any more: it was moved)");
+        gs_say("%s", t.at);
+        return;
+    }
     if (path->asked[0]) add(&t, " (%s exists)", gs_run_path_shown(path->asked, config));
     add(&t, " · next: gpuspy report %s", gs_run_path_shown(path->first, config));
     gs_say("%s", t.at);

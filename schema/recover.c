@@ -117,7 +117,12 @@ static struct gs_store *open_store(const struct gs_spool_header *h, const char *
         snprintf(error, error_size, "%s", strerror(errno));
         return NULL;
     }
-    if (access(path, F_OK) && errno == ENOENT)
+    bool missing = access(path, F_OK) && errno == ENOENT;
+    if (missing && h->drained) { /* frames and stacks that the rest refers to went with it */
+        snprintf(error, error_size, "the database was deleted, and the spool is nothing without it");
+        return NULL;
+    }
+    if (missing)
         return create_from(h, path, error, error_size);
     struct gs_store *s = gs_store_open(path, error, error_size);
     if (!s)

@@ -59,6 +59,7 @@ struct gs_spool_header {
     _Atomic uint64_t taken[GS_SPOOL_MAP_WORDS]; /* a bit a chunk: set by the writer that claims it,
                                                    cleared by the reader's release */
     char command[2048];           /* argv joined by spaces, cut if longer */
+    _Atomic uint32_t drained;     /* 1: something of it is in the database only */
 };
 _Static_assert(sizeof(struct gs_spool_header) <= 4096, "header fits its page");
 
@@ -149,6 +150,8 @@ void gs_writer_idle(struct gs_writer *w);
 void gs_writer_close(struct gs_writer *w);
 
 void gs_spool_lost(struct gs_spool *s, uint64_t time_ns);
+/* Removes the file, unless another one has its name now. */
+void gs_spool_unlink(const struct gs_spool *s, const char *path);
 /* Counts one call. Any thread, at any time between create and close; no lock, no system call. */
 void gs_spool_count(struct gs_spool *s, uint64_t key);
 /* After this no writer gets room; readers read to the end. */

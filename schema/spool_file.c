@@ -241,6 +241,13 @@ void gs_spool_close(struct gs_spool *s)
     errno = saved;
 }
 
+void gs_spool_unlink(const struct gs_spool *s, const char *path)
+{
+    struct stat st;
+    if (!stat(path, &st) && st.st_dev == s->device && st.st_ino == s->inode)
+        unlink(path);
+}
+
 /* ---------------------------------------------------------------- a spool that is there */
 
 static int check_header(const struct gs_spool *s, char *error, size_t size)

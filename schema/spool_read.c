@@ -457,6 +457,7 @@ static void give_back(struct gs_reader *r, uint16_t index)
 
 void gs_reader_release(struct gs_reader *r)
 {
+    atomic_store_explicit(&r->spool->header->drained, 1, memory_order_relaxed);
     for (uint32_t i = 0; i < r->done_count; i++)
         give_back(r, r->done[i]);
     r->done_count = 0;

@@ -274,6 +274,10 @@ static int commit(struct gs_store *s, const struct gs_reader *r)
         snprintf(s->error, sizeof s->error, "the application closed the database's files");
         return -1;
     }
+    if (gs_store_files_deleted()) {
+        snprintf(s->error, sizeof s->error, "the database's files were deleted");
+        return -1;
+    }
     if (gs_store_sql(s, "BEGIN IMMEDIATE"))
         return -1;
     if (gs_store_write_rows(s, r) || gs_store_sql(s, "COMMIT"))
@@ -366,6 +370,15 @@ void gs_store_add_lost(const char *path, uint64_t events, uint64_t time_ns)
         (void)sqlite3_exec(db, sql, NULL, NULL, NULL);
     sqlite3_close(db);
     gs_file_guard_end(&guard);
+}
+
+uint64_t gs_store_vanished(struct gs_store *s)
+{
+    int moved = 0;
+    if (!gs_store_files_deleted() ||
+        sqlite3_file_control(s->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) != SQLITE_OK || !moved)
+        return 0;
+    return s->counts[GS_COUNT_EVENTS] - s->pending_events;
 }
 
 const struct gs_summary *gs_store_summary(struct gs_store *s)

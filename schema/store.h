@@ -74,6 +74,8 @@ int gs_store_finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t
 /* Events that were dropped after the end of a recording that gs_store_finish closed: for the report's
  * first line. Best effort. */
 void gs_store_add_lost(const char *path, uint64_t events, uint64_t time_ns);
+/* Events that were rows already in a database that somebody has deleted; 0 where it is still there. */
+uint64_t gs_store_vanished(struct gs_store *s);
 const struct gs_summary *gs_store_summary(struct gs_store *s);
 const char *gs_store_error(const struct gs_store *s);
 void gs_store_close(struct gs_store *s);

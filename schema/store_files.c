@@ -101,6 +101,17 @@ bool gs_store_files_ours(void)
     return ours;
 }
 
+bool gs_store_files_deleted(void)
+{
+    bool deleted = false;
+    struct stat st;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < FILES_MAX && !deleted; i++)
+        deleted = files[i].fd >= 0 && !fstat(files[i].fd, &st) && !st.st_nlink;
+    pthread_mutex_unlock(&lock);
+    return deleted;
+}
+
 void gs_store_files_forget(void)
 {
     for (int i = 0; i < FILES_MAX; i++) {

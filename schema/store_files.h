@@ -11,6 +11,8 @@ void gs_store_files_init(void);
 /* False where a descriptor that SQLite opened is another file now: the application has closed it (a
  * daemon closes all that it doesn't know) and the number may be one of its own files. */
 bool gs_store_files_ours(void);
+/* Whether somebody has deleted one that is still written to: it would be gone with the process. */
+bool gs_store_files_deleted(void);
 /* In a forked child: those descriptors are the parent's, whatever the child does with theirs. */
 void gs_store_files_forget(void);
 

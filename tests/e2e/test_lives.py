@@ -273,3 +273,208 @@ def test_cpp(recording):
     assert done.stdout == bare.stdout == "from below\n1\n"
     want = [f"alloc cudaMalloc {n} device freed" for n in [10, 20, 40] + [50] * 1000]
     assert_same(completed(recording), want + ["alloc cudaMalloc 30 device live"] + ["sync cudaStreamSynchronize stream"] * 10)
+
+
+# --- neighbours ---------------------------------------------------------------------------------
+
+COUNTING_MALLOC = """#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static void *(*real_malloc)(size_t);
+static void (*real_free)(void *);
+static char early[65536];
+static size_t used;
+static __thread int inside;
+void *malloc(size_t n)
+{
+    if (!real_malloc && !inside) {
+        inside = 1; /* what dlsym itself wants comes from the array */
+        void *found = dlsym(RTLD_NEXT, "free");
+        memcpy(&real_free, &found, sizeof found);
+        found = dlsym(RTLD_NEXT, "malloc");
+        memcpy(&real_malloc, &found, sizeof found);
+        inside = 0;
+    }
+    if (real_malloc) return real_malloc(n);
+    n = (n + 15) & ~15ul;
+    if (used + n > sizeof early) _exit(99);
+    used += n;
+    return early + used - n;
+}
+void free(void *p)
+{
+    if ((char *)p >= early && (char *)p < early + sizeof early) return;
+    if (real_free) real_free(p);
+}
+"""
+
+
+def neighbour(recording, name):
+    if name == "malloc":
+        source, library = recording.folder / "counting.c", recording.folder / "counting.so"
+        source.write_text(COUNTING_MALLOC)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+        return library
+    places = {"jemalloc": ["/usr/lib/x86_64-linux-gnu/libjemalloc.so.2", "/usr/lib/aarch64-linux-gnu/libjemalloc.so.2"],
+              "heaptrack": ["/usr/lib/heaptrack/libheaptrack_preload.so"]}[name]
+    for place in places:
+        if os.path.exists(place):
+            return place
+    pytest.skip(f"no {name} here")
+
+
+@pytest.mark.skipif(bool(os.environ.get("SAN")), reason="a sanitizer brings a malloc of its own")
+@pytest.mark.parametrize("order", ["before", "after"])
+@pytest.mark.parametrize("name", ["malloc", "jemalloc", "heaptrack"])
+def test_another_interposer(recording, name, order):
+    other = neighbour(recording, name)
+    preload = behind(recording, other) if order == "before" else behind(recording, first=(other,))
+    more = {"LD_PRELOAD": preload}
+    if name == "heaptrack":
+        more["DUMP_HEAPTRACK_OUTPUT"] = recording.folder / "heap"
+    for number, command in enumerate(([PROGRAMS / "threads", 8, 100], [PROGRAMS / "lookups", "dlsym"], [LIVES, "threads"])):
+        done = recording.run(*command, **more)
+        bare = recording.run(*command, LD_PRELOAD="")
+        assert sorted(done.stdout.splitlines()) == sorted(bare.stdout.splitlines())
+        assert_same(completed(recording), expected(done.stdout))
+        for path in databases(recording):
+            path.unlink()
+
+
+# --- what becomes of the files ------------------------------------------------------------------
+
+def halves(recording, between, pairs=20000, **popen):
+    """The program of two halves; `between` them is called."""
+    child = subprocess.Popen([LIVES, "halves", str(pairs)], env=recording.environment(), cwd=recording.folder, text=True,
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **popen)
+    first = child.stdout.readline()
+    assert first == "call half\n"
+    between()
+    out, err = child.communicate("go\n", timeout=SECONDS)
+    assert child.returncode == 0, err
+    lines = expected(out)
+    assert len(lines) == 2 * pairs and other_lines(err) == []
+    return lines, err.splitlines()
+
+
+GONE = "gpuspy: recording stopped here: the database's files were deleted"
+
+
+@pytest.mark.parametrize("seconds", [0, 1.5])
+@pytest.mark.parametrize("what", ["database", "log", "all"])
+def test_files_deleted_while_recording(recording, what, seconds):
+    """Before and after the first commit: said once, and what is left is the truth or is refused."""
+    def delete():
+        time.sleep(seconds)
+        for path in recording.folder.iterdir():
+            if what == "all" or path.name == {"database": "run.db", "log": "run.db-wal"}[what]:
+                path.unlink()
+    lines, said = halves(recording, delete)
+    assert said == [GONE]
+    done = recording.gpuspy("report", "--json", recording.database)
+    if what == "all" or (what == "database" and seconds):
+        assert done.returncode == 3 and not list(recording.folder.glob("*.spool"))
+        return
+    report = json.loads(done.stdout)
+    assert report["run"]["complete"] is (not report["run"]["lost_events"])
+    begun, freed = recording.sql("select count(*), count(free_ns) from allocation")[0]
+    assert begun + freed <= 2 * len(lines) <= begun + freed + report["run"]["lost_events"]
+
+
+def test_a_spool_deleted_while_recording(recording):
+    """What is mapped stays; only a death would lose what is in it, and the report says that."""
+    spool = recording.folder / "run.db.spool"
+    lines, said = halves(recording, spool.unlink)
+    assert_same(completed(recording), lines)
+    recording.database.unlink()
+    child = subprocess.Popen([LIVES, "halves", "1000"], env=recording.environment(), cwd=recording.folder,
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child.stdout.readline()
+    child.kill()
+    child.communicate()
+    spool.unlink()
+    done = recording.gpuspy("report", recording.database)
+    text = " ".join(done.stdout.split())
+    assert "the program did not end in order, and its last events are not here" in text
+    assert "complete up to its last" not in text and "run.db.spool, in which they were" in text
+    assert recording.report()["run"]["complete"] is False
+
+
+def test_another_run_in_the_place_of_a_deleted_one(recording):
+    """The names are given anew: the first run must not touch the second one's files at its end."""
+    def again():
+        for path in recording.folder.iterdir():
+            path.unlink()
+        recording.other = subprocess.Popen([LIVES, "halves", "5000"], env=recording.environment(), cwd=recording.folder,
+                                           text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert recording.other.stdout.readline() == "call half\n"
+    assert halves(recording, again)[1] == [GONE]
+    assert names_of(recording) == ["run.db", "run.db-shm", "run.db-wal", "run.db.spool"]
+    out, _ = recording.other.communicate("go\n", timeout=SECONDS)
+    assert names_of(recording) == ["run.db"]
+    assert_same(completed(recording), expected(out))
+
+
+def test_a_folder_moved_while_recording(recording):
+    recording.database = recording.folder / "here" / "run.db"
+    (recording.folder / "here").mkdir()
+    lines, said = halves(recording, lambda: (recording.folder / "here").rename(recording.folder / "there"))
+    assert len(said) == 1 and said[0].endswith("here/run.db (not there any more: it was moved)")
+    recording.folder /= "there"
+    assert_same(completed(recording), lines)
+
+
+def unprivileged(recording):
+    """Popen's arguments for somebody who is not stopped by nothing."""
+    if os.geteuid():
+        return {}
+    os.chown(recording.folder, 65534, 65534)
+    for folder in (BUILD / "libgpuspy.so", recording.folder):
+        if subprocess.run(["stat", folder], user=65534, group=65534, extra_groups=[], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL).returncode:
+            pytest.skip("nobody may not read the build here")
+    return {"user": 65534, "group": 65534, "extra_groups": []}
+
+
+def test_a_folder_that_becomes_unwritable(recording, tmp_path_factory):
+    import tempfile
+    with tempfile.TemporaryDirectory() as folder:
+        recording.folder = type(recording.folder)(folder)
+        recording.database = recording.folder / "run.db"
+        who = unprivileged(recording)
+        lines, said = halves(recording, lambda: os.chmod(folder, 0o555), **who)
+        os.chmod(folder, 0o777)
+        assert len(said) == 1 and "next: gpuspy report" in said[0]
+        assert_same(completed(recording), lines)
+
+
+# --- limits -------------------------------------------------------------------------------------
+
+def test_no_descriptor_left(recording):
+    done = same_as_bare(recording, LIVES, "descriptors")
+    assert len(own_lines(done.stderr)) == 1 and "not recording: " in done.stderr
+    assert names_of(recording) == []
+
+
+def test_a_limit_on_files_meanwhile(recording):
+    done = same_as_bare(recording, LIVES, "fsize")
+    assert len(own_lines(done.stderr)) == 1 and "recording stopped here: " in done.stderr
+    report = recording.report()
+    begun, freed = recording.sql("select count(*), count(free_ns) from allocation")[0]
+    assert begun + freed + report["run"]["lost_events"] >= 2 * 50001 and report["run"]["lost_events"]
+
+
+def test_no_address_space_left(recording):
+    done = same_as_bare(recording, LIVES, "space")
+    assert len(completed(recording)) == 2001
+    assert len(own_lines(done.stderr)) == 1 and "· threads without stacks: Cannot allocate memory ·" in done.stderr
+    (of_main,), (of_thread,) = recording.sql("select count(alloc_stack_id) from allocation group by alloc_thread_id")
+    assert (of_main, of_thread) == (1001, 0)
+
+
+def test_no_address_space_from_the_start(recording):
+    done = same_as_bare(recording, LIVES, "no space")
+    assert own_lines(done.stderr) == ["gpuspy: not recording: cannot write run.db: Cannot allocate memory"]
+    assert names_of(recording) == []
