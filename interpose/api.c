@@ -6,19 +6,23 @@
 #include <string.h>
 
 const struct gs_api gs_apis[GS_API_COUNT] = {
-#define GS_ROW(layer, name, stream, params, args, act)                                             \
-    [GS_API_##name] = {#name, GS_LIBRARY_##layer, GS_MEMORY_##act},
+#define GS_ROW(layer, symbol, name, versions, stream, params, args, act)                           \
+    [GS_API_##symbol] = {#name, GS_LIBRARY_##layer, GS_IN_##versions, GS_MEMORY_##act},
 #include "interpose/cuda_api.def"
-#define GS_TORCH_ROW(symbol, name) [GS_API_##symbol] = {name, GS_LIBRARY_TORCH, false},
+#define GS_TORCH_ROW(symbol, name) [GS_API_##symbol] = {name, GS_LIBRARY_TORCH, 0, false},
     GS_TORCH_APIS(GS_TORCH_ROW)
 #undef GS_TORCH_ROW
 };
 
-_Atomic(void *) gs_reals[GS_API_CUDA_END];
+_Static_assert(GS_API_COUNT <= 2048, "the database packs an entry point into 11 bits");
+
+const char *const gs_version_nodes[GS_VERSIONS] = {"libcudart.so.11.0", "libcudart.so.12",
+                                                   "libcudart.so.13"};
+_Atomic(void *) gs_reals[GS_API_CUDA_END][GS_VERSIONS];
 
 /* Open addressing, filled once by whoever comes first. The preprocessor cannot hash, and a
  * constructor may come too late: dlsym is called before it runs. */
-#define SLOTS 2048u
+#define SLOTS 4096u
 _Static_assert(GS_API_CUDA_END < SLOTS / 2, "the table stays sparse");
 static uint16_t table[SLOTS];
 enum { EMPTY, FILLING, READY };
@@ -40,24 +44,39 @@ static void fill(void)
     }
 }
 
-static uint16_t find_slowly(const char *name)
+static bool is(uint16_t api, const char *name, unsigned versions)
+{
+    return gs_apis[api].versions & versions && strcmp(gs_apis[api].name, name) == 0;
+}
+
+static uint16_t find_slowly(const char *name, unsigned versions)
 {
     for (uint16_t i = 1; i < GS_API_CUDA_END; i++)
-        if (strcmp(gs_apis[i].name, name) == 0) return i;
+        if (is(i, name, versions)) return i;
     return GS_API_NONE;
 }
 
-uint16_t gs_api_find(const char *name)
+static uint16_t find(const char *name, unsigned versions)
 {
     if (atomic_load_explicit(&table_state, memory_order_acquire) != READY) {
         int expected = EMPTY;
         /* Another thread, or the code that a signal interrupted, is filling: don't wait for it. */
         if (!atomic_compare_exchange_strong(&table_state, &expected, FILLING))
-            return find_slowly(name);
+            return find_slowly(name, versions);
         fill();
         atomic_store_explicit(&table_state, READY, memory_order_release);
     }
     for (uint32_t at = hash(name) % SLOTS; table[at]; at = (at + 1) % SLOTS)
-        if (strcmp(gs_apis[table[at]].name, name) == 0) return table[at];
+        if (is(table[at], name, versions)) return table[at];
     return GS_API_NONE;
+}
+
+uint16_t gs_api_find(const char *name, enum gs_version version)
+{
+    return find(name, 1u << version);
+}
+
+bool gs_api_known(const char *name)
+{
+    return find(name, GS_IN_ALL) != GS_API_NONE;
 }

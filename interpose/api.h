@@ -16,7 +16,7 @@ enum gs_library { GS_LIBRARY_RT, GS_LIBRARY_DRV, GS_LIBRARY_TORCH };
 
 enum gs_api_number {
     GS_API_NONE = 0,
-#define GS_ROW(layer, name, stream, params, args, act) GS_API_##name,
+#define GS_ROW(layer, symbol, name, versions, stream, params, args, act) GS_API_##symbol,
 #include "interpose/cuda_api.def"
     GS_API_CUDA_END, /* the CUDA rows are 1 … GS_API_CUDA_END - 1 */
 #define GS_TORCH_NUMBER(symbol, name) GS_API_##symbol,
@@ -25,21 +25,44 @@ enum gs_api_number {
     GS_API_COUNT
 };
 
+/* The runtimes that may stand beside each other in one process. A row has a wrapper and a real
+ * function for each of its versions; a driver row has one, GS_VERSION_DRIVER. */
+enum gs_version { GS_VERSION_11, GS_VERSION_12, GS_VERSION_13, GS_VERSIONS };
+#define GS_VERSION_DRIVER 0
+#define GS_VERSION_NONE GS_VERSIONS
+
+/* versions of cuda_api.def as sets of these. */
+enum {
+    GS_IN_11 = 1 << GS_VERSION_11,
+    GS_IN_12 = 1 << GS_VERSION_12,
+    GS_IN_13 = 1 << GS_VERSION_13,
+    GS_IN_11_12 = GS_IN_11 | GS_IN_12,
+    GS_IN_12_13 = GS_IN_12 | GS_IN_13,
+    GS_IN_ALL = GS_IN_11 | GS_IN_12 | GS_IN_13,
+};
+
+/* The version node of each runtime's symbols, which is also how a runtime is recognised. */
+extern const char *const gs_version_nodes[GS_VERSIONS];
+
 struct gs_api {
     const char *name; /* NULL for GS_API_NONE */
-    uint8_t library; /* enum gs_library */
-    bool memory;     /* its act gives, takes or maps memory (GS_MEMORY_<act>) */
+    uint8_t library;  /* enum gs_library */
+    uint8_t versions; /* GS_IN_… */
+    bool memory;      /* its act gives, takes or maps memory (GS_MEMORY_<act>) */
 };
 extern const struct gs_api gs_apis[GS_API_COUNT];
 
-/* The wrapper of each CUDA row (door_plt.c). */
-extern void *const gs_wrappers[GS_API_CUDA_END];
+/* The wrappers of each CUDA row (door_plt.c), NULL for a version that it is not in. */
+extern void *const gs_wrappers[GS_API_CUDA_END][GS_VERSIONS];
 
-/* The real function of each CUDA row, NULL until found; through gs_real (resolve.h). */
-extern _Atomic(void *) gs_reals[GS_API_CUDA_END];
+/* The real functions of each CUDA row, NULL until found; through gs_real (resolve.h). */
+extern _Atomic(void *) gs_reals[GS_API_CUDA_END][GS_VERSIONS];
 
-/* The row with exactly this name, GS_API_NONE if there is none. Safe in any thread, in a signal
- * handler and before the library's constructor; no malloc, no lock. */
-uint16_t gs_api_find(const char *name);
+/* The row with exactly this name in this version, GS_API_NONE if there is none. Safe in any thread,
+ * in a signal handler and before the library's constructor; no malloc, no lock. For a driver's name
+ * any version does. */
+uint16_t gs_api_find(const char *name, enum gs_version version);
+/* Whether there is such a row in any version. */
+bool gs_api_known(const char *name);
 
 #endif

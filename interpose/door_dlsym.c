@@ -25,37 +25,75 @@ static void *barren_handle(void)
     return dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
 }
 
-/* The caller's look-up led to our own wrapper, by the global scope. Without us it would have found
- * CUDA only where CUDA is loaded. */
-static struct gs_dl_answer answer_own(uint16_t api, void *handle)
+/* The row and version that one of our wrappers stands for. */
+struct row {
+    uint16_t api; /* GS_API_NONE: it is no wrapper */
+    enum gs_version version;
+};
+
+static struct row row_of_wrapper(const char *name, const void *wrapper)
 {
-    if (gs_real(api)) return (struct gs_dl_answer){gs_wrappers[api], handle};
-    void *barren = barren_handle();
-    return (struct gs_dl_answer){NULL, barren ? barren : handle};
+    for (int v = 0; v < GS_VERSIONS; v++) {
+        const uint16_t api = gs_api_find(name, (enum gs_version)v);
+        if (gs_wrappers[api][v] && gs_wrappers[api][v] == wrapper)
+            return (struct row){api, (enum gs_version)v};
+    }
+    return (struct row){GS_API_NONE, GS_VERSION_NONE};
 }
 
-/* It led to a function in the library that the caller named. The wrapper may stand for it only if
- * it calls this very function; a second runtime's function is handed out as it is. */
-static struct gs_dl_answer answer_found(uint16_t api, void *found, void *handle)
+static struct gs_dl_answer answer_real(void *handle)
 {
-    void *expected = NULL;
-    if (atomic_compare_exchange_strong(&gs_reals[api], &expected, found) || expected == found)
-        return (struct gs_dl_answer){gs_wrappers[api], handle};
+    return (struct gs_dl_answer){NULL, handle};
+}
+
+/* The caller's look-up led to our own wrapper, by the global scope. Without us it would have found
+ * CUDA only where CUDA is loaded, and without a version whichever runtime comes first. */
+static struct gs_dl_answer answer_own(struct row own, bool versioned, void *handle)
+{
+    void *const real = gs_real(own.api, own.version);
+    if (!real) {
+        void *barren = barren_handle();
+        return answer_real(barren ? barren : handle);
+    }
+    if (!versioned && gs_apis[own.api].library == GS_LIBRARY_RT) {
+        const char *const name = gs_apis[own.api].name;
+        void *const first = gs_resolve_name(GS_LIBRARY_RT, name);
+        const enum gs_version version = gs_runtime_version_at(first);
+        if (version != GS_VERSION_NONE && version != own.version) {
+            const uint16_t api = gs_api_find(name, version);
+            return (struct gs_dl_answer){api ? gs_wrappers[api][version] : first, handle};
+        }
+    }
+    return (struct gs_dl_answer){gs_wrappers[own.api][own.version], handle};
+}
+
+/* It led to a function in a library. A wrapper may stand for it only if it calls this very function;
+ * any other (a second copy of a runtime, a library's own static one) is handed out as it is, and its
+ * calls are seen when they come to the driver. */
+static struct gs_dl_answer answer_found(const char *name, void *found, void *handle)
+{
+    const enum gs_version version = gs_runtime_version_at(found);
+    for (int v = 0; v < GS_VERSIONS; v++) {
+        if (version != GS_VERSION_NONE && version != (enum gs_version)v) continue;
+        const uint16_t api = gs_api_find(name, (enum gs_version)v);
+        if (api && gs_wrappers[api][v] && gs_real(api, (enum gs_version)v) == found)
+            return (struct gs_dl_answer){gs_wrappers[api][v], handle};
+    }
     return (struct gs_dl_answer){found, handle};
 }
 
-static struct gs_dl_answer answer_cuda(uint16_t api, void *handle, const char *version)
+static struct gs_dl_answer answer_cuda(const char *name, void *handle, const char *version)
 {
-    const char *name = gs_apis[api].name;
     void *found =
         version ? gs_real_dlvsym(handle, name, version) : gs_real_dlsym(handle, name);
-    if (!found) return (struct gs_dl_answer){NULL, handle};
-    if (found == gs_wrappers[api]) return answer_own(api, handle);
+    if (!found) return answer_real(handle);
+    const struct row own = row_of_wrapper(name, found);
+    if (own.api) return answer_own(own, version != NULL, handle);
     /* By the global scope something came before us: the program's own definition, or its PLT entry
      * for our wrapper. That is its answer, but it is not known to be the real function. */
     if (handle == RTLD_DEFAULT || handle == (void *)_r_debug.r_map)
         return (struct gs_dl_answer){found, handle};
-    return answer_found(api, found, handle);
+    return answer_found(name, found, handle);
 }
 
 __attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread"))) struct gs_dl_answer
@@ -66,9 +104,8 @@ gs_dlsym_filter(void *handle, const char *name, const char *version)
     if (handle == RTLD_NEXT || !name) return (struct gs_dl_answer){NULL, handle};
     /* nearly every look-up ends here, those of a sanitizer that is just starting up among them */
     if (name[0] != 'c' || name[1] != 'u') return (struct gs_dl_answer){NULL, handle};
-    const uint16_t api = gs_api_find(name);
-    if (api == GS_API_NONE || !gs_session_wanted()) return (struct gs_dl_answer){NULL, handle};
-    return answer_cuda(api, handle, version);
+    if (!gs_api_known(name) || !gs_session_wanted()) return (struct gs_dl_answer){NULL, handle};
+    return answer_cuda(name, handle, version);
 }
 
 #if !defined(__x86_64__) && !defined(__aarch64__)

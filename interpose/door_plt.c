@@ -1,4 +1,9 @@
-/* The door of everybody who is linked to CUDA: one exported wrapper a row of cuda_api.def.
+/* The door of everybody who is linked to CUDA: one exported wrapper a row of cuda_api.def and, of the
+ * runtime's, a version of it.
+ *
+ * A runtime wrapper is exported under its runtime's own version node: a reference to
+ * cudaMalloc@libcudart.so.12 binds to the wrapper that calls libcudart.so.12's, whichever other
+ * runtimes there are. 13 is the default, for references without a version.
  *
  * The exported name is an alias of a static function, so that the addresses in gs_wrappers are the
  * wrappers themselves: by its exported name a function's address may be a PLT entry of a
@@ -14,24 +19,58 @@
 
 /* --- wrappers -------------------------------------------------------------------------------- */
 
-#define GS_ROW(layer, name, stream, params, args, act)                                             \
-    static GS_RESULT_##layer gs_do_##name params                                                   \
+/* One wrapper: of the row `symbol`, for `version`, as the C function gs_do_<where>_<symbol>. */
+#define GS_WRAPPER(layer, where, version, symbol, stream, params, args, act)                       \
+    static GS_RESULT_##layer gs_do_##where##_##symbol params                                       \
     {                                                                                              \
         typedef GS_RESULT_##layer real_function params;                                            \
-        real_function *real = (real_function *)gs_real(GS_API_##name);                             \
+        real_function *real = (real_function *)gs_real(GS_API_##symbol, version);                  \
         if (__builtin_expect(!real, 0)) return (GS_RESULT_##layer)GS_MISSING_##layer;              \
         const uint64_t default_stream = stream;                                                    \
         (void)default_stream;                                                                      \
-        struct gs_thread *t = gs_enter(GS_API_##name, __builtin_return_address(0));                \
+        struct gs_thread *t = gs_enter(GS_API_##symbol, __builtin_return_address(0));              \
         GS_BEFORE_##act GS_RESULT_##layer result = real args;                                      \
         GS_AFTER_##act gs_leave(t);                                                                \
         return result;                                                                             \
-    }                                                                                              \
-    extern GS_RESULT_##layer name params                                                           \
-        __attribute__((alias("gs_do_" #name), visibility("default")));
+    }
+
+/* gs_at_… is there to carry the version; libgpuspy.map keeps it local. */
+#define GS_VERSIONED(v, at, symbol, name, stream, params, args, act)                               \
+    GS_WRAPPER(RT, v, GS_VERSION_##v, symbol, stream, params, args, act)                           \
+    extern GS_RESULT_RT gs_at_##v##_##symbol params                                                \
+        __attribute__((alias("gs_do_" #v "_" #symbol), visibility("default"), used));              \
+    __asm__(".symver gs_at_" #v "_" #symbol "," #name at);
+#define GS_EXPORT_11(...) GS_VERSIONED(11, "@libcudart.so.11.0", __VA_ARGS__)
+#define GS_EXPORT_12(...) GS_VERSIONED(12, "@libcudart.so.12", __VA_ARGS__)
+#define GS_EXPORT_13(...) GS_VERSIONED(13, "@@libcudart.so.13", __VA_ARGS__)
+#define GS_EXPORT_11_12(...) GS_EXPORT_11(__VA_ARGS__) GS_EXPORT_12(__VA_ARGS__)
+#define GS_EXPORT_12_13(...) GS_EXPORT_12(__VA_ARGS__) GS_EXPORT_13(__VA_ARGS__)
+#define GS_EXPORT_ALL(...) GS_EXPORT_11_12(__VA_ARGS__) GS_EXPORT_13(__VA_ARGS__)
+#define GS_EXPORT_RT(versions, symbol, name, stream, params, args, act)                            \
+    GS_EXPORT_##versions(symbol, name, stream, params, args, act)
+
+#define GS_EXPORT_DRV(versions, symbol, name, stream, params, args, act)                           \
+    GS_WRAPPER(DRV, cu, GS_VERSION_DRIVER, symbol, stream, params, args, act)                      \
+    extern GS_RESULT_DRV name params                                                               \
+        __attribute__((alias("gs_do_cu_" #symbol), visibility("default")));
+
+#define GS_ROW(layer, symbol, name, versions, stream, params, args, act)                           \
+    GS_EXPORT_##layer(versions, symbol, name, stream, params, args, act)
 #include "interpose/cuda_api.def"
 
-void *const gs_wrappers[GS_API_CUDA_END] = {
-#define GS_ROW(layer, name, stream, params, args, act) [GS_API_##name] = (void *)gs_do_##name,
+/* --- their addresses ------------------------------------------------------------------------- */
+
+#define GS_AT_11(symbol) [GS_VERSION_11] = (void *)gs_do_11_##symbol,
+#define GS_AT_12(symbol) [GS_VERSION_12] = (void *)gs_do_12_##symbol,
+#define GS_AT_13(symbol) [GS_VERSION_13] = (void *)gs_do_13_##symbol,
+#define GS_AT_11_12(symbol) GS_AT_11(symbol) GS_AT_12(symbol)
+#define GS_AT_12_13(symbol) GS_AT_12(symbol) GS_AT_13(symbol)
+#define GS_AT_ALL(symbol) GS_AT_11_12(symbol) GS_AT_13(symbol)
+#define GS_ALL_AT_RT(versions, symbol) GS_AT_##versions(symbol)
+#define GS_ALL_AT_DRV(versions, symbol) [GS_VERSION_DRIVER] = (void *)gs_do_cu_##symbol,
+
+void *const gs_wrappers[GS_API_CUDA_END][GS_VERSIONS] = {
+#define GS_ROW(layer, symbol, name, versions, stream, params, args, act)                           \
+    [GS_API_##symbol] = {GS_ALL_AT_##layer(versions, symbol)},
 #include "interpose/cuda_api.def"
 };

@@ -111,52 +111,156 @@ void *gs_real_dlvsym(void *handle, const char *name, const char *version)
 
 /* --- loaded objects -------------------------------------------------------------------------- */
 
+static enum gs_version version_called(const char *node)
+{
+    for (int v = 0; v < GS_VERSIONS; v++)
+        if (same(node, gs_version_nodes[v])) return (enum gs_version)v;
+    return GS_VERSION_NONE;
+}
+
+/* The first version that is defined beside the base version, which is the object's own name. */
+static enum gs_version version_defined(const ElfW(Dyn) * dynamic, ElfW(Addr) base)
+{
+    const struct link_map at = {.l_addr = base};
+    if (dynamic == _DYNAMIC) return GS_VERSION_NONE; /* ours, with all of those versions */
+    const char *string = NULL;
+    const ElfW(Verdef) *definition = NULL;
+    size_t left = 0;
+    for (const ElfW(Dyn) *d = dynamic; d && d->d_tag != DT_NULL; d++) {
+        if (d->d_tag == DT_STRTAB) string = dynamic_pointer(&at, d->d_un.d_ptr);
+        if (d->d_tag == DT_VERDEF) definition = dynamic_pointer(&at, d->d_un.d_ptr);
+        if (d->d_tag == DT_VERDEFNUM) left = d->d_un.d_val;
+    }
+    if (!string || !definition) return GS_VERSION_NONE;
+    for (; left; left--) {
+        const char *const here = (const char *)definition;
+        const ElfW(Verdaux) *name = (const ElfW(Verdaux) *)(here + definition->vd_aux);
+        if (!(definition->vd_flags & VER_FLG_BASE)) return version_called(string + name->vda_name);
+        if (!definition->vd_next) break;
+        definition = (const ElfW(Verdef) *)(here + definition->vd_next);
+    }
+    return GS_VERSION_NONE;
+}
+
+enum gs_version gs_runtime_version(const struct link_map *map)
+{
+    return version_defined(map->l_ld, map->l_addr);
+}
+
+enum gs_version gs_runtime_version_at(const void *address)
+{
+    Dl_info info;
+    struct link_map *map = NULL;
+    if (!dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) || !map) return GS_VERSION_NONE;
+    return gs_runtime_version(map);
+}
+
 struct wanted {
-    const char *prefix;
+    const char *prefix;      /* NULL: by version */
+    enum gs_version version;
     int skip;
     char path[PATH_MAX];
 };
 
+static enum gs_version version_of_loaded(const struct dl_phdr_info *info)
+{
+    for (int i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+            return version_defined(
+                (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr), info->dlpi_addr);
+    return GS_VERSION_NONE;
+}
+
 static int match_object(struct dl_phdr_info *info, size_t size, void *data)
 {
     struct wanted *w = data;
-    if (!info->dlpi_name || !starts(base_name(info->dlpi_name), w->prefix)) return 0;
+    if (!info->dlpi_name || !info->dlpi_name[0]) return 0;
+    if (w->prefix ? !starts(base_name(info->dlpi_name), w->prefix)
+                  : version_of_loaded(info) != w->version)
+        return 0;
     if (w->skip-- > 0) return 0;
     snprintf(w->path, sizeof w->path, "%s", info->dlpi_name);
     return 1;
 }
 
+/* dl_iterate_phdr also sees what RTLD_LOCAL hides from RTLD_NEXT; the object is opened outside of it
+ * because it holds the loader's lock. */
+static void *open_wanted(struct wanted *w)
+{
+    if (!dl_iterate_phdr(match_object, w)) return NULL;
+    return dlopen(w->path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
 void *gs_loaded(const char *prefix, int n)
 {
-    /* dl_iterate_phdr also sees what RTLD_LOCAL hides from RTLD_NEXT; the object is opened outside
-     * of it because it holds the loader's lock. */
     struct wanted w = {.prefix = prefix, .skip = n};
-    if (!dl_iterate_phdr(match_object, &w)) return NULL;
-    return dlopen(w.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    return open_wanted(&w);
 }
 
 /* --- CUDA ------------------------------------------------------------------------------------ */
 
-/* What is behind us in the global scope: just what a program that was linked to the library would
- * have bound to without us. Its object is kept loaded, for the address is kept. */
-static void *next_in_scope(const char *name)
+/* Its object is kept loaded, for the address is kept. */
+static void *kept(void *found)
 {
-    void *found = gs_real_dlsym(RTLD_NEXT, name);
     Dl_info info;
     if (found && dladdr(found, &info) && info.dli_fname)
         dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
     return found;
 }
 
-static void *runtime_function(const char *name)
+/* What is behind us in the global scope: just what a program that was linked to the library would
+ * have bound to without us. */
+static void *next_in_scope(const char *name)
 {
-    void *found = next_in_scope(name);
+    return kept(gs_real_dlsym(RTLD_NEXT, name));
+}
+
+/* The function of exactly this runtime, wherever it is loaded. */
+static void *runtime_of_version(const char *name, enum gs_version version)
+{
+    const char *const node = gs_version_nodes[version];
+    void *found = kept(gs_real_dlvsym(RTLD_NEXT, name, node));
+    for (int n = 0; !found; n++) {
+        struct wanted w = {.version = version, .skip = n};
+        void *handle = open_wanted(&w);
+        if (!handle) break;
+        found = gs_real_dlvsym(handle, name, node);
+    }
+    return found;
+}
+
+/* By file name: a runtime without versions. */
+static void *runtime_by_name(const char *name)
+{
+    void *found = NULL;
     for (int n = 0; !found; n++) {
         void *handle = gs_loaded("libcudart.so", n);
         if (!handle) break;
         found = gs_real_dlsym(handle, name);
     }
     return found;
+}
+
+static bool is_runtime(const void *found, enum gs_version version)
+{
+    const enum gs_version other = gs_runtime_version_at(found);
+    /* another interposer, or a runtime without versions, has a reference to any version bound to it */
+    return other == version || other == GS_VERSION_NONE;
+}
+
+/* `foreign`: it is another runtime's, for want of a better one. References without a version, which
+ * come to the default wrapper, would have bound to that one too. */
+static void *runtime_function(const char *name, enum gs_version version, bool *foreign)
+{
+    void *const next = next_in_scope(name);
+    *foreign = false;
+    if (next && is_runtime(next, version)) return next;
+    void *found = runtime_of_version(name, version);
+    if (found) return found;
+    found = next ? next : runtime_by_name(name);
+    if (!found || is_runtime(found, version)) return found;
+    *foreign = true;
+    return version == GS_VERSION_13 ? found : NULL;
 }
 
 static void *driver_function(const char *name)
@@ -167,20 +271,36 @@ static void *driver_function(const char *name)
     return found ? found : next_in_scope(name);
 }
 
+static void *any_runtime_function(const char *name)
+{
+    void *found = next_in_scope(name);
+    for (int v = GS_VERSIONS; !found && v-- > 0;)
+        found = runtime_of_version(name, (enum gs_version)v);
+    return found ? found : runtime_by_name(name);
+}
+
 void *gs_resolve_name(enum gs_library library, const char *name)
 {
     int saved = errno;
-    void *found = library == GS_LIBRARY_RT ? runtime_function(name) : driver_function(name);
+    void *found = library == GS_LIBRARY_RT ? any_runtime_function(name) : driver_function(name);
     if (!found) dlerror(); /* what we looked for in vain is no error of the program's */
     errno = saved;
     return found;
 }
 
-void *gs_resolve(uint16_t api)
+void *gs_resolve(uint16_t api, enum gs_version version)
 {
-    void *found = gs_resolve_name((enum gs_library)gs_apis[api].library, gs_apis[api].name);
-    void *expected = NULL;
-    if (!found) return NULL;
+    const char *const name = gs_apis[api].name;
+    int saved = errno;
+    bool foreign = false;
+    void *found = gs_apis[api].library == GS_LIBRARY_RT ? runtime_function(name, version, &foreign)
+                                                        : driver_function(name);
+    dlerror(); /* what we looked for in vain is no error of the program's */
+    errno = saved;
+    /* not kept: the right runtime may be loaded later */
+    if (!found || foreign) return found;
     /* the first to answer stays: every call goes to one and the same function */
-    return atomic_compare_exchange_strong(&gs_reals[api], &expected, found) ? found : expected;
+    void *expected = NULL;
+    _Atomic(void *) *const slot = &gs_reals[api][version];
+    return atomic_compare_exchange_strong(slot, &expected, found) ? found : expected;
 }

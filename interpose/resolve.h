@@ -2,6 +2,7 @@
 #ifndef GPUSPY_RESOLVE_H
 #define GPUSPY_RESOLVE_H
 
+#include <link.h>
 #include <stdint.h>
 #include "interpose/api.h"
 
@@ -16,16 +17,22 @@ void gs_real_find(void);
 
 /* Slow path of gs_real: looks for the row's function and fills its slot. NULL if it is in nothing
  * that is loaded. errno is kept. */
-void *gs_resolve(uint16_t api);
+void *gs_resolve(uint16_t api, enum gs_version version);
 /* A function that is in no row, by name. Not cached. */
 void *gs_resolve_name(enum gs_library library, const char *name);
 
 /* The real function behind a wrapper. */
-static inline void *gs_real(uint16_t api)
+static inline void *gs_real(uint16_t api, enum gs_version version)
 {
-    void *real = atomic_load_explicit(&gs_reals[api], memory_order_acquire);
-    return __builtin_expect(real != NULL, 1) ? real : gs_resolve(api);
+    void *real = atomic_load_explicit(&gs_reals[api][version], memory_order_acquire);
+    return __builtin_expect(real != NULL, 1) ? real : gs_resolve(api, version);
 }
+
+/* Which runtime a loaded object is, by the version that it gives its symbols: its file may have any
+ * name (libcudart-d0da41ae.so.11.0 in a wheel). GS_VERSION_NONE if it is none of them. */
+enum gs_version gs_runtime_version(const struct link_map *map);
+/* The same for the object that `address` is in. */
+enum gs_version gs_runtime_version_at(const void *address);
 
 /* Handle of the loaded object whose file name starts with `prefix` ("libcudart.so", "libc10.so"),
  * wherever and with whatever flags it was loaded; the n-th of them, from 0. Kept loaded from now

@@ -18,17 +18,43 @@
 
 /* A prototype that disagrees with the header's own is an error by itself; a name that the header
  * does not have at all is one in the initialiser, as an undeclared identifier. */
-#define GS_ROW(layer, name, stream, params, args, act)                                             \
+#define CHECK(layer, name, params)                                                                 \
     typedef RESULT_##layer check_##name params;                                                    \
     _Static_assert(__builtin_types_compatible_p(check_##name *, __typeof__(&name)),                \
                    #name ": cuda_api.def and the toolkit disagree");
 /* The toolkit's runtime headers declare no per-thread names: they have the signature of the name
  * that they stand for. */
-#define GS_CALL(layer, name, params, args, act) GS_ROW(layer, name, 0, params, args, act)
+#define CHECK_SUFFIXED_RT(name, params)
+#define CHECK_SUFFIXED_DRV(name, params) CHECK(DRV, name, params)
+
+/* Of the rows that are for some runtimes only, those of the toolkit that stands here. */
+#define NOTHING(...)
+#if CUDART_VERSION >= 13000
+#define IF_11 NOTHING
+#define IF_12 NOTHING
+#define IF_13 CHECK
+#define IF_11_12 NOTHING
+#define IF_12_13 CHECK
+#elif CUDART_VERSION >= 12000
+#define IF_11 NOTHING
+#define IF_12 CHECK
+#define IF_13 NOTHING
+#define IF_11_12 CHECK
+#define IF_12_13 CHECK
+#else
+#define IF_11 CHECK
+#define IF_12 NOTHING
+#define IF_13 NOTHING
+#define IF_11_12 CHECK
+#define IF_12_13 NOTHING
+#endif
+
+#define GS_CALL(layer, name, params, args, act) CHECK(layer, name, params)
 #define GS_BOTH(layer, name, suffix, params, args, act)                                            \
-    GS_ROW(layer, name, 0, params, args, act) GS_BOTH_##layer(name##suffix, params)
-#define GS_BOTH_RT(name, params)
-#define GS_BOTH_DRV(name, params) GS_ROW(DRV, name, 0, params, (), )
+    CHECK(layer, name, params) CHECK_SUFFIXED_##layer(name##suffix, params)
+#define GS_CALL_V(versions, layer, name, params, args, act) IF_##versions(layer, name, params)
+#define GS_BOTH_V(versions, layer, name, suffix, params, args, act)                                \
+    IF_##versions(layer, name, params)
 #include "interpose/cuda_api.def"
 
 #define VALUE(name, value) _Static_assert((int)(name) == (value), #name)
@@ -60,7 +86,7 @@ _Static_assert(sizeof(enum cudaMemcpyKind) == sizeof(int), "an enumeration is an
 int main(void)
 {
     unsigned rows = 0;
-#define GS_ROW(layer, name, stream, params, args, act) rows++;
+#define GS_ROW(layer, symbol, name, versions, stream, params, args, act) rows++;
 #include "interpose/cuda_api.def"
     printf("%u rows agree with CUDA %d.%d\n", rows, CUDA_VERSION / 1000, CUDA_VERSION % 1000 / 10);
     return 0;

@@ -82,7 +82,7 @@ def test_a_reset_ends_what_the_device_held(recording):
 
 def rows_of_the_def():
     text = subprocess.run(["gcc", "-E", "-P", "-I.", "-"], cwd=ROOT, text=True, check=True, stdout=subprocess.PIPE,
-                          input='#define GS_ROW(layer, name, stream, params, args, act) ROW layer name\n'
+                          input='#define GS_ROW(layer, symbol, name, versions, stream, params, args, act) ROW layer name\n'
                                 '#include "interpose/cuda_api.def"\n').stdout
     return re.findall(r"ROW (RT|DRV) (\w+)", text)
 
