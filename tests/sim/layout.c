@@ -89,6 +89,36 @@ static void sizes(void)
     AT(struct cudaDeviceProp, hostNumaMultinodeIpcSupported);
 }
 
+static void sharing_sizes(void)
+{
+    SIZE(CUmemGenericAllocationHandle);
+    SIZE(CUmemAllocationProp);
+    AT(CUmemAllocationProp, location);
+    AT(CUmemAllocationProp, allocFlags);
+    SIZE(CUmemAccessDesc);
+    AT(CUmemAccessDesc, flags);
+    SIZE(struct cudaMemAccessDesc);
+    SIZE(CUmulticastObjectProp);
+    AT(CUmulticastObjectProp, handleTypes);
+    SIZE(CUipcMemHandle);
+    SIZE(CUipcEventHandle);
+    SIZE(cudaIpcMemHandle_t);
+    SIZE(CUmemPoolPtrExportData);
+    SIZE(CUDA_EXTERNAL_MEMORY_HANDLE_DESC);
+    AT(CUDA_EXTERNAL_MEMORY_HANDLE_DESC, size);
+    AT(struct cudaExternalMemoryHandleDesc, size);
+    SIZE(CUDA_EXTERNAL_MEMORY_BUFFER_DESC);
+    AT(struct cudaExternalMemoryBufferDesc, flags);
+    SIZE(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC);
+    AT(CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC, flags);
+    SIZE(struct cudaExternalSemaphoreHandleDesc);
+    SIZE(CUdevResource);
+    AT(CUdevResource, sm);
+    SIZE(CUexecAffinityParam);
+    SIZE(CUctxCreateParams);
+    AT(CUctxCreateParams, cigParams);
+}
+
 static void values(void)
 {
     VALUE(cudaErrorMemoryAllocation);
@@ -136,6 +166,25 @@ static void values(void)
     VALUE(CU_MEMPOOL_ATTR_USED_MEM_HIGH);
     VALUE(cudaMemPoolAttrReleaseThreshold);
     VALUE(cudaFuncAttributeMaxDynamicSharedMemorySize);
+    VALUE(CUDA_ERROR_MAP_FAILED);
+    VALUE(CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
+    VALUE(CUDA_ERROR_OPERATING_SYSTEM);
+    VALUE(CUDA_ERROR_INVALID_RESOURCE_TYPE);
+    VALUE(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+    VALUE(CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT);
+    VALUE(CU_MEM_ALLOCATION_TYPE_MANAGED);
+    VALUE(CU_MEM_HANDLE_TYPE_FABRIC);
+    VALUE(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    VALUE(CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD);
+    VALUE(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID);
+    VALUE(CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE);
+    VALUE(CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD);
+    VALUE(CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD);
+    VALUE(CU_EVENT_INTERPROCESS);
+    VALUE(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    VALUE(CU_GREEN_CTX_DEFAULT_STREAM);
+    VALUE(CU_DEV_RESOURCE_TYPE_SM);
+    VALUE(CU_DEVICE_INVALID);
     VALUE(cudaErrorInvalidPitchValue);
     VALUE(cudaErrorInvalidSymbol);
     VALUE(CU_AD_FORMAT_FLOAT);
@@ -158,6 +207,7 @@ static void values(void)
 int main(void)
 {
     sizes();
+    sharing_sizes();
     values();
     return 0;
 }
