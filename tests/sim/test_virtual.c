@@ -406,6 +406,7 @@ static void other_process(int socket)
     CUdeviceptr address = map_all(handle, PAGE);
     expect(address, "from there");
     put(address, "and back");
+    OK(cuCtxSynchronize());
     CHECK_EQ(write(socket, "d", 1), 1);
     CHECK_EQ(read(socket, &byte, 1), 1); /* by then it has let the memory go */
     expect(address, "and back");
@@ -428,6 +429,7 @@ static void between_processes(void)
     CUmemGenericAllocationHandle handle = create(&prop, PAGE);
     CUdeviceptr address = map_all(handle, PAGE);
     put(address, "from there");
+    OK(cuCtxSynchronize()); /* what is staged has not arrived */
     send_fd(sockets[0], export(handle));
     CHECK_EQ(read(sockets[0], &byte, 1), 1);
     expect(address, "and back");
