@@ -1,6 +1,7 @@
 /* Copies and waits of a run, merged in order of time. */
 #include "analyzer/run_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Rows are read in pieces, each by one step of an aggregate function that is called with every row:
@@ -35,7 +36,7 @@ static uint32_t stack_of(const struct cursor *c, sqlite3_value *v)
 
 enum { C_KIND, C_BYTES, C_START, C_BLOCKED, C_STREAM, C_STACK };
 static const char copies[] =
-    "SELECT gs_copy(kind, bytes, start_ns, blocked_ns, stream, stack_id) FROM copy "
+    "SELECT gs_copy(kind, bytes, start_ns, blocked_ns, stream, stack_id) FROM %s "
     "WHERE id BETWEEN ?1 AND ?2";
 
 static void read_copy(sqlite3_context *context, int n, sqlite3_value **v)
@@ -96,13 +97,16 @@ static void no_result(sqlite3_context *context)
 
 static void open_cursor(struct cursor *c, struct gs_database *db, uint32_t process,
                         const char *name, void (*read)(sqlite3_context *, int, sqlite3_value **),
-                        const char *rows, const char *first)
+                        const char *rows, const char *table)
 {
+    char sql[256];
     *c = (struct cursor){.db = db, .process = process, .next_id = INT64_MIN};
     if (sqlite3_create_function(db->db, name, -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, c, NULL, read,
                                 no_result) == SQLITE_OK) {
-        c->rows = gs_prepare(db, rows);
-        c->first = gs_prepare(db, first);
+        snprintf(sql, sizeof sql, rows, table);
+        c->rows = gs_prepare(db, sql);
+        snprintf(sql, sizeof sql, "SELECT min(id) FROM %s WHERE id >= ?1", table);
+        c->first = gs_prepare(db, sql);
     }
     c->failed = c->done = !c->rows || !c->first;
     c->calls = gs_realloc(NULL, PIECE, sizeof *c->calls);
@@ -160,10 +164,8 @@ static bool calls_of(struct gs_run *run, uint32_t process, gs_call_fn each, void
 {
     struct gs_database *db = &run->databases[run->processes[process].database];
     struct cursor c, s;
-    open_cursor(&c, db, process, "gs_copy", read_copy, copies,
-                "SELECT min(id) FROM copy WHERE id >= ?1");
-    open_cursor(&s, db, process, "gs_sync", read_sync, syncs,
-                "SELECT min(id) FROM sync WHERE id >= ?1");
+    open_cursor(&c, db, process, "gs_copy", read_copy, copies, db->copies);
+    open_cursor(&s, db, process, "gs_sync", read_sync, syncs, "sync");
     for (;;) {
         const union call *copy = now(&c), *sync = now(&s);
         if (copy && (!sync || copy->copy.start_ns <= sync->sync.start_ns)) {

@@ -1,6 +1,7 @@
 /* Device memory that direct CUDA calls allocate and free again and again: each pair costs a
  * synchronisation and tens of microseconds, which an allocator or one buffer kept would save. Pools
- * (cudaMallocAsync) exist for this and are left out, and so are PyTorch's tensors.
+ * (cudaMallocAsync) exist for this and are left out, and so are physical memory that is mapped by
+ * hand and PyTorch's tensors.
  *
  * A location churns when, after the first tenth of the run, it was freed at least 20 times and its
  * memory lived less than a twentieth of the run on average.
@@ -33,8 +34,9 @@ static void on_process_start(void *self, uint32_t process)
 static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
     struct gs_churns *c = self;
-    if (life->layer != GS_LAYER_DEVICE || life->space == GS_SPACE_POOL ||
-        life->alloc_ns < c->warm_ns) {
+    bool direct = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_POOL &&
+                  life->space != GS_SPACE_VMM && life->space != GS_SPACE_SHARED;
+    if (!direct || life->alloc_ns < c->warm_ns) {
         return;
     }
     struct place *p = GS_REACH(c->places, life->location, c->cap);

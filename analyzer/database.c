@@ -203,11 +203,12 @@ static int open_somehow(struct gs_database *db)
 /* A view or a trigger under a table's name could compute for ever. */
 static bool check_tables(struct gs_database *db, char *error, size_t error_size)
 {
-    static const char needed[] =
-        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'create "
-        "virtual%' AND "
-        "name IN ('process','frame','module','stack','allocation','copy','sync','oom')";
+    char needed[256];
     int rc;
+    snprintf(needed, sizeof needed,
+             "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'create "
+             "virtual%%' AND name IN ('process','frame','module','stack','%s','%s','sync','oom')",
+             db->allocations, db->copies);
     int64_t n = pragma(db->db, needed, &rc);
     if (rc == SQLITE_OK && n == 8) {
         return true;
@@ -249,6 +250,8 @@ static bool check_version(struct gs_database *db, char *error, size_t error_size
                        "update gpuspy",
                        db->path, (long long)version, GS_SCHEMA_VERSION);
     }
+    db->allocations = version < 2 ? "allocation" : "allocation_row";
+    db->copies = version < 2 ? "copy" : "copy_row";
     return check_tables(db, error, error_size);
 }
 

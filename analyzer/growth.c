@@ -227,7 +227,7 @@ static void judge(struct gs_growths *g, uint32_t location)
     const struct site_growth *s = &g->sites[location];
     double slope, fit;
     if (!grows(s, g->end_bytes[l->series], &slope, &fit) || is_loading(run, l->stack) ||
-        is_segments(run, series)) {
+        is_segments(run, series) || series->layer == GS_SERIES_SHARED) {
         return;
     }
     /* What lives a moment beyond the end, as temporaries of the last step do, is not part of a leak

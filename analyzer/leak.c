@@ -33,7 +33,8 @@ void gs_leaks_build(struct gs_builder *b)
     bool *skip = gs_realloc(NULL, gs_run_serieses(b->run), sizeof *skip);
     for (size_t i = 0; i < gs_run_serieses(b->run); i++) {
         const struct gs_series *s = gs_run_series(b->run, (uint32_t)i);
-        skip[i] = s->layer == GS_SERIES_DEVICE && has_tensors(b->run, s);
+        skip[i] = s->layer == GS_SERIES_SHARED || /* its owner's to free */
+                  (s->layer == GS_SERIES_DEVICE && has_tensors(b->run, s));
     }
     for (size_t i = 0; i < gs_run_locations(b->run); i++) {
         const struct gs_location *l = gs_run_location(b->run, (uint32_t)i);

@@ -2,6 +2,7 @@
  */
 #include "analyzer/run_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "schema/store.h"
@@ -235,15 +236,20 @@ static bool load_table(struct load *l, size_t table, char *error, size_t error_s
 /* The last event of a process without an orderly end. */
 static int64_t last_event(struct gs_database *db)
 {
-    static const char *const queries[] = {
-        "SELECT alloc_ns + coalesce(life_ns, 0) FROM allocation ORDER BY id DESC LIMIT 1",
-        "SELECT start_ns + blocked_ns FROM copy ORDER BY id DESC LIMIT 1",
-        "SELECT start_ns + blocked_ns FROM sync ORDER BY id DESC LIMIT 1",
-        "SELECT time_ns FROM oom ORDER BY id DESC LIMIT 1",
+    const struct {
+        const char *time, *table;
+    } last_of[] = {
+        {"alloc_ns + coalesce(life_ns, 0)", db->allocations},
+        {"start_ns + blocked_ns", db->copies},
+        {"start_ns + blocked_ns", "sync"},
+        {"time_ns", "oom"},
     };
     int64_t last = 0;
-    for (size_t i = 0; i < sizeof queries / sizeof *queries; i++) {
-        sqlite3_stmt *st = gs_prepare(db, queries[i]);
+    for (size_t i = 0; i < sizeof last_of / sizeof *last_of; i++) {
+        char sql[128];
+        snprintf(sql, sizeof sql, "SELECT %s FROM %s ORDER BY id DESC LIMIT 1", last_of[i].time,
+                 last_of[i].table);
+        sqlite3_stmt *st = gs_prepare(db, sql);
         if (sqlite3_step(st) == SQLITE_ROW && sqlite3_column_int64(st, 0) > last) {
             last = sqlite3_column_int64(st, 0);
         }
@@ -254,7 +260,9 @@ static int64_t last_event(struct gs_database *db)
 
 static int64_t last_alloc(struct gs_database *db)
 {
-    sqlite3_stmt *st = gs_prepare(db, "SELECT alloc_ns FROM allocation ORDER BY id DESC LIMIT 1");
+    char sql[128];
+    snprintf(sql, sizeof sql, "SELECT alloc_ns FROM %s ORDER BY id DESC LIMIT 1", db->allocations);
+    sqlite3_stmt *st = gs_prepare(db, sql);
     int64_t at = sqlite3_step(st) == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
     sqlite3_finalize(st);
     return at < 0 ? 0 : at;

@@ -6,6 +6,7 @@
  */
 #include "analyzer/run_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -188,7 +189,9 @@ static void advance(struct gs_replay *r, int64_t until)
 }
 
 static const uint8_t series_layer[4][8] = {
-    [GS_LAYER_DEVICE] = {[GS_SPACE_PINNED] = GS_SERIES_PINNED, [GS_SPACE_HOST] = GS_SERIES_HOST},
+    [GS_LAYER_DEVICE] = {[GS_SPACE_PINNED] = GS_SERIES_PINNED,
+                         [GS_SPACE_HOST] = GS_SERIES_HOST,
+                         [GS_SPACE_SHARED] = GS_SERIES_SHARED},
     [GS_LAYER_TENSOR] = {[0 ... 7] = GS_SERIES_TENSOR},
     [GS_LAYER_HOST] = {[0 ... 7] = GS_SERIES_HOST},
     [3] = {[0 ... 7] = GS_SERIES_HOST},
@@ -196,7 +199,7 @@ static const uint8_t series_layer[4][8] = {
 
 static uint32_t series_at(struct gs_run *run, uint32_t process, int device, unsigned layer)
 {
-    device = layer == GS_SERIES_DEVICE || layer == GS_SERIES_TENSOR ? device : -1;
+    device = layer == GS_SERIES_PINNED || layer == GS_SERIES_HOST ? -1 : device;
     uint32_t *table = run->series_of[process];
     if (!table) {
         size_t n = GS_DEVICE_SLOTS * GS_SERIES_LAYERS;
@@ -245,7 +248,11 @@ static void live_room(struct gs_replay *r)
 static void begin_life(struct gs_replay *r, struct gs_lifetime *life)
 {
     struct gs_run *run = r->run;
-    life->series = series_at(run, r->process, life->device, series_layer[life->layer][life->space]);
+    unsigned layer = series_layer[life->layer][life->space];
+    if (layer == GS_SERIES_DEVICE && life->space == GS_SPACE_VMM && life->device < 0) {
+        layer = GS_SERIES_PINNED; /* cuMemCreate on the host */
+    }
+    life->series = series_at(run, r->process, life->device, layer);
     struct gs_series *s = &run->series[life->series];
     if (s->live_bytes > GS_BYTES_MAX - life->bytes) {
         r->damaged++;
@@ -283,14 +290,10 @@ static void begin_life(struct gs_replay *r, struct gs_lifetime *life)
  * Addresses are needed only where a heap map may be asked for. */
 enum { KIND, BYTES, ALLOC_NS, LIFE_NS, ALLOC_STACK, ADDRESS, STREAM };
 static const char rows[] =
-    "SELECT gs_row(kind, bytes, alloc_ns, life_ns, alloc_stack_id) FROM allocation "
-    "NOT INDEXED";
-static const char rows_with_addresses[] =
-    "SELECT gs_row(kind, bytes, alloc_ns, life_ns, alloc_stack_id, address, stream) FROM "
-    "allocation NOT INDEXED";
+    "SELECT gs_row(kind, bytes, alloc_ns, life_ns, alloc_stack_id%s) FROM %s NOT INDEXED";
 
-/* `kind` is unpacked here (GS_ALLOCATION_KIND): reading the generated columns costs several times
- * as much. */
+/* `kind` is unpacked here (GS_ALLOCATION_KIND): reading the view's columns costs several times as
+ * much. */
 static bool read_row(struct gs_replay *r, const struct gs_database *db, int n, sqlite3_value **v,
                      struct gs_lifetime *life)
 {
@@ -354,7 +357,10 @@ static bool replay_rows(struct gs_replay *r, struct gs_database *db, char *error
     sqlite3_stmt *st = NULL;
     if (sqlite3_create_function(db->db, "gs_row", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, r, NULL,
                                 on_row, on_rows_end) == SQLITE_OK) {
-        st = gs_prepare(db, r->run->ooms_n ? rows_with_addresses : rows);
+        char sql[256];
+        snprintf(sql, sizeof sql, rows, r->run->ooms_n ? ", address, stream" : "",
+                 db->allocations);
+        st = gs_prepare(db, sql);
     }
     if (!st) {
         return gs_database_bad(db, error, error_size);

@@ -18,6 +18,7 @@ static const char *const series_words[GS_SERIES_LAYERS] = {
     [GS_SERIES_TENSOR] = "tensor",
     [GS_SERIES_PINNED] = "pinned",
     [GS_SERIES_HOST] = "host",
+    [GS_SERIES_SHARED] = "shared",
 };
 
 const char *gs_series_word(enum gs_series_layer layer)

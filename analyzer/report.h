@@ -298,7 +298,7 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
                                   size_t error_size);
 void gs_report_free(struct gs_report *report);
 
-const char *gs_series_word(enum gs_series_layer layer); /* device tensor pinned host */
+const char *gs_series_word(enum gs_series_layer layer); /* device tensor pinned host shared */
 const char *gs_cause_word(enum gs_cause cause);
 /* The JSON of the contract, newline at the end. -1 on a write error. */
 struct json_t;

@@ -87,6 +87,7 @@ enum gs_series_layer {
     GS_SERIES_TENSOR,
     GS_SERIES_PINNED,
     GS_SERIES_HOST,
+    GS_SERIES_SHARED, /* device memory that another owner counts: opened or imported here */
     GS_SERIES_LAYERS
 };
 struct gs_series {

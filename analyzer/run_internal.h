@@ -29,6 +29,8 @@ struct gs_database {
     char *copy_folder; /* of the private copy, removed at the end; NULL none */
     sqlite3 *db;
     bool recording;
+    /* where the packed rows are: tables of their own from schema version 2 on */
+    const char *allocations, *copies;
     struct gs_ids processes, stacks, apis; /* apis: → index into run->api_names */
 };
 

@@ -209,7 +209,7 @@ static void host(const struct view_text *v, const struct gs_peak *p)
 /* Whether the peak stands for its device (the tensor level is shown with the device level). */
 static bool leads(const struct gs_report *r, const struct gs_peak *p)
 {
-    if (p->bytes <= 0)
+    if (p->bytes <= 0 || p->layer == GS_SERIES_SHARED)
         return false;
     return p->layer != GS_SERIES_TENSOR || !peak_of(r, p->process, p->device, GS_SERIES_DEVICE);
 }

@@ -136,7 +136,8 @@ static const struct gs_peak *fullest(const struct gs_report *r, bool gpu, int64_
     *total = GS_UNKNOWN;
     for (size_t i = 0; i < r->peaks_n; i++) {
         const struct gs_peak *p = &r->peaks[i];
-        if ((p->layer == GS_SERIES_DEVICE || p->layer == GS_SERIES_TENSOR) != gpu || p->bytes <= 0)
+        bool on_gpu = p->layer == GS_SERIES_DEVICE || p->layer == GS_SERIES_TENSOR;
+        if (on_gpu != gpu || p->layer == GS_SERIES_SHARED || p->bytes <= 0)
             continue;
         int64_t size = GS_UNKNOWN;
         for (size_t d = 0; d < r->devices_n; d++)

@@ -75,7 +75,8 @@ static bool commit_is_due(void)
     const uint64_t pending = gs_store_pending(drain.store);
     if (pending >= COMMIT_ROWS) return true;
     if (gs_reader_fill(drain.reader) >= COMMIT_FILL) return true;
-    return pending && gs_now() - drain.committed_ns >= COMMIT_NS;
+    if (gs_now() - drain.committed_ns < COMMIT_NS) return false;
+    return pending || gs_store_counted(drain.store, drain.reader);
 }
 
 /* Reads up to a batch. Returns the number of records, -1 on failure. Locked. */

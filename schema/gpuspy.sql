@@ -1,4 +1,4 @@
--- The database of one recorded process. Needs SQLite 3.31 or later to read (generated columns).
+-- The database of one recorded process.
 -- Times are nanoseconds since the process's start of recording (process.start_real_ns is the wall
 -- clock at time 0); sizes are bytes; device -1 is none or unknown.
 -- PRAGMA user_version is the schema version, PRAGMA application_id is 0x67707379 ("gpsy").
@@ -71,46 +71,104 @@ CREATE TABLE api (              -- entry points by number
     name TEXT NOT NULL
 );
 
--- One row a lifetime. In order of id the rows are in order of alloc_ns.
--- kind packs the small columns, which are generated from it, to keep a row below 40 bytes:
+-- One row a lifetime. In order of id the rows are in order of alloc_ns. They lie packed in
+-- allocation_row, and the view allocation is what to query: generated columns in the table itself
+-- would be worked out at every insert, which costs the recorded program more than the row does.
+-- kind packs the small columns, to keep a row below 40 bytes:
 -- layer + space·4 + (device+1)·32 + api·4096 + (alloc_thread_id-2)·2^23
 -- (so that the kind of the first two threads fits three bytes).
-CREATE TABLE allocation (
+CREATE TABLE allocation_row (
     id INTEGER PRIMARY KEY,
     kind INTEGER NOT NULL,
-    address INTEGER NOT NULL,
+    address INTEGER NOT NULL,   -- of physical memory (space vmm, or imported): its handle
     bytes INTEGER NOT NULL,
     alloc_ns INTEGER NOT NULL,
     life_ns INTEGER,            -- NULL: never freed while recorded
     stream INTEGER,             -- 0 default or none
     alloc_stack_id INTEGER,
-    free_stack_id INTEGER,
-    process_id INTEGER AS (1) VIRTUAL,                     -- a database holds one process
-    free_ns INTEGER AS (alloc_ns + life_ns) VIRTUAL,
-    layer INTEGER AS (kind & 3) VIRTUAL,                   -- layer
-    space INTEGER AS ((kind >> 2) & 7) VIRTUAL,            -- space
-    device INTEGER AS (((kind >> 5) & 127) - 1) VIRTUAL,
-    api INTEGER AS ((kind >> 12) & 2047) VIRTUAL,          -- api
-    alloc_thread_id INTEGER AS ((kind >> 23) + 2) VIRTUAL
+    free_stack_id INTEGER
 );
+CREATE VIEW allocation AS
+SELECT id, 1 AS process_id,                 -- a database holds one process
+       ((kind >> 5) & 127) - 1 AS device,
+       kind & 3 AS layer,                   -- layer
+       (kind >> 2) & 7 AS space,            -- space; shared: another owner counts it, no total here does
+       (kind >> 12) & 2047 AS api,          -- api
+       address, bytes, alloc_ns, alloc_ns + life_ns AS free_ns, stream, alloc_stack_id, free_stack_id,
+       (kind >> 23) + 2 AS alloc_thread_id, kind, life_ns
+FROM allocation_row;
 
 -- kind packs direction + host_memory·8 + async·32 + (device+1)·64 + api·8192 + (thread_id-2)·2^24.
-CREATE TABLE copy (
+CREATE TABLE copy_row (
     id INTEGER PRIMARY KEY,
     kind INTEGER NOT NULL,
     bytes INTEGER NOT NULL,
     start_ns INTEGER NOT NULL,
     blocked_ns INTEGER NOT NULL, -- how long the host was in the call
     stream INTEGER,
-    stack_id INTEGER,
-    process_id INTEGER AS (1) VIRTUAL,
-    direction INTEGER AS (kind & 7) VIRTUAL,               -- direction
-    host_memory INTEGER AS ((kind >> 3) & 3) VIRTUAL,      -- host_memory, of the host side
-    async INTEGER AS ((kind >> 5) & 1) VIRTUAL,            -- 1: an ...Async call
-    device INTEGER AS (((kind >> 6) & 127) - 1) VIRTUAL,
-    api INTEGER AS ((kind >> 13) & 2047) VIRTUAL,          -- api
-    thread_id INTEGER AS ((kind >> 24) + 2) VIRTUAL
+    stack_id INTEGER
 );
+CREATE VIEW copy AS
+SELECT id, 1 AS process_id,
+       ((kind >> 6) & 127) - 1 AS device,
+       kind & 7 AS direction,               -- direction
+       (kind >> 3) & 3 AS host_memory,      -- host_memory, of the host side
+       (kind >> 5) & 1 AS async,            -- 1: an ...Async call
+       (kind >> 13) & 2047 AS api,          -- api
+       bytes, start_ns, blocked_ns, stream, stack_id,
+       (kind >> 24) + 2 AS thread_id, kind
+FROM copy_row;
+
+-- Where physical memory (an allocation of space vmm, or shared where it was imported) can be
+-- reached. One allocation may be mapped several times; its bytes count once.
+CREATE TABLE mapping (
+    id INTEGER PRIMARY KEY,
+    process_id INTEGER NOT NULL,
+    allocation_id INTEGER NOT NULL,
+    device INTEGER,             -- where the memory lies
+    address INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    offset INTEGER NOT NULL,    -- in the allocation
+    map_ns INTEGER NOT NULL,
+    unmap_ns INTEGER,           -- NULL while mapped
+    stack_id INTEGER
+);
+
+CREATE TABLE graph_memory (     -- allocations that are nodes of a graph: an address is given, memory only
+    id INTEGER PRIMARY KEY,     -- while the graph runs (see pool); no total counts them
+    process_id INTEGER NOT NULL,
+    device INTEGER,
+    api INTEGER,
+    address INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    time_ns INTEGER NOT NULL,
+    freed_ns INTEGER,           -- the last free of it, within the graph or outside; NULL none
+    stream INTEGER,
+    stack_id INTEGER,
+    thread_id INTEGER
+);
+
+CREATE TABLE pool (             -- what a pool said of itself
+    id INTEGER PRIMARY KEY,
+    process_id INTEGER NOT NULL,
+    device INTEGER,
+    pool INTEGER NOT NULL,      -- handle; 0: the device's memory for graphs
+    time_ns INTEGER NOT NULL,
+    used_bytes INTEGER,         -- in allocations
+    reserved_bytes INTEGER,     -- held from the device
+    api INTEGER                 -- the call at which it was asked
+);
+
+CREATE TABLE call_count (       -- calls that are only counted (launches, queries), by second
+    process_id INTEGER NOT NULL,
+    second INTEGER NOT NULL,    -- in which they were seen, since the start of recording
+    device INTEGER NOT NULL,    -- 14: all above 13
+    stream INTEGER NOT NULL,    -- 48 bits of the handle, 0 default or none, -1 not told
+    api INTEGER NOT NULL,
+    not_ready INTEGER NOT NULL, -- 1: a query that was told to come again
+    count INTEGER NOT NULL,
+    PRIMARY KEY (process_id, second, device, stream, api, not_ready)
+) WITHOUT ROWID;
 
 CREATE TABLE memset (           -- fills; columns as in copy
     id INTEGER PRIMARY KEY,
@@ -240,6 +298,17 @@ CREATE TABLE recovery_thread (
     thread INTEGER PRIMARY KEY, seq INTEGER, offset INTEGER, time_ns INTEGER,
     free_layer INTEGER, free_address INTEGER, free_id INTEGER
 );
+-- What the last free, unmapping or release of a thread undid, and of which contexts things are: where
+-- it is not the primary one of the row's own device.
+CREATE TABLE recovery_owner (allocation_id INTEGER PRIMARY KEY, context INTEGER, home INTEGER);
+-- Physical memory: references, and whether its handle's value still names it.
+CREATE TABLE recovery_object (allocation_id INTEGER PRIMARY KEY, refs INTEGER, named INTEGER);
+CREATE TABLE recovery_undo (
+    thread INTEGER PRIMARY KEY, op INTEGER, handle INTEGER, address INTEGER, bytes INTEGER,
+    time_ns INTEGER, allocation_id INTEGER
+);
+-- The spool's counters as far as they are in call_count.
+CREATE TABLE recovery_counter (slot INTEGER PRIMARY KEY, key INTEGER, count INTEGER);
 CREATE TABLE recovery_value (name TEXT, number INTEGER, value INTEGER, PRIMARY KEY (name, number)) WITHOUT ROWID;
 CREATE TABLE recovery_number (
     thread INTEGER, what INTEGER, number INTEGER, id INTEGER, -- what: 0 frame, 1 stack
@@ -263,6 +332,16 @@ SELECT c.id, c.process_id, c.device, d.word AS direction, c.bytes, h.word AS hos
        p.name AS api, c.start_ns, c.blocked_ns, c.stream, c.stack_id, c.thread_id
 FROM copy c LEFT JOIN direction d ON d.id = c.direction LEFT JOIN host_memory h ON h.id = c.host_memory
      LEFT JOIN api p ON p.id = c.api;
+
+CREATE VIEW mappings AS
+SELECT m.id, m.process_id, m.device, s.word AS space, m.address, m.bytes, m.offset, m.map_ns, m.unmap_ns,
+       m.allocation_id, m.stack_id
+FROM mapping m LEFT JOIN allocation a ON a.id = m.allocation_id LEFT JOIN space s ON s.id = a.space;
+
+CREATE VIEW calls AS            -- what was only counted, by second
+SELECT c.process_id, c.second, c.device, nullif(c.stream, -1) AS stream, p.name AS api,
+       CASE c.not_ready WHEN 1 THEN 'not ready' ELSE 'done' END AS answer, c.count
+FROM call_count c LEFT JOIN api p ON p.id = c.api;
 
 CREATE VIEW syncs AS
 SELECT s.id, s.process_id, s.device, k.word AS kind, p.name AS api, s.start_ns, s.blocked_ns, s.handle,
@@ -304,7 +383,7 @@ FROM stack s
 CREATE VIEW leaks AS
 SELECT a.device, a.layer, a.space, sum(a.bytes) AS bytes, count(*) AS count, s.function, s.file, s.line
 FROM allocations a LEFT JOIN sites s ON s.stack_id = a.alloc_stack_id
-WHERE a.free_ns IS NULL GROUP BY a.device, a.layer, a.space, s.function, s.file, s.line ORDER BY bytes DESC;
+WHERE a.free_ns IS NULL AND NOT (a.layer = 'device' AND a.space = 'shared') GROUP BY a.device, a.layer, a.space, s.function, s.file, s.line ORDER BY bytes DESC;
 
 CREATE VIEW sync_sites AS
 SELECT y.kind, y.api, count(*) AS count, sum(y.blocked_ns) / 1e9 AS blocked_s, s.function, s.file, s.line

@@ -9,6 +9,7 @@ struct gs_range {
     uint64_t start, bytes;
     int16_t device; /* -1 host memory */
     uint8_t space;  /* enum gs_space */
+    uint32_t tag;   /* the owner's own */
 };
 
 struct gs_range_node;

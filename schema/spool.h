@@ -80,6 +80,16 @@ static inline uint64_t gs_counter_key(uint16_t api, int device, uint64_t stream,
     return (stream & GS_COUNTER_ANY) | (uint64_t)(api & 2047) << 48 | on << 59 |
            (uint64_t)not_ready << 63;
 }
+/* A key lies in one of GS_COUNTER_PROBES slots from its own on. */
+#define GS_COUNTER_PROBES 16
+static inline uint32_t gs_counter_slot(uint64_t key)
+{
+    return (uint32_t)((key ^ key >> 29) * 0x9e3779b97f4a7c15u >> 54); /* 10 bits */
+}
+static inline bool gs_counter_may_be_in(uint64_t key, uint32_t slot)
+{
+    return key && (slot - gs_counter_slot(key)) % GS_SPOOL_COUNTERS < GS_COUNTER_PROBES;
+}
 
 struct gs_chunk {
     _Atomic uint32_t state;  /* enum gs_chunk_state */
@@ -198,6 +208,10 @@ void gs_reader_release(struct gs_reader *r);
  * after their last thread-specific destructor, or were left without one. Only in their own process. */
 void gs_reader_bury(struct gs_reader *r);
 uint64_t gs_reader_damaged(const struct gs_reader *r);
+/* The spool's GS_SPOOL_COUNTERS counters; not validated, and writers may be adding to them. */
+const struct gs_counter *gs_reader_counters(const struct gs_reader *r);
+/* The time at which the last poll was asked for. */
+uint64_t gs_reader_now(const struct gs_reader *r);
 /* Share of the chunks in use, 0..1: the drain hurries as it grows. */
 double gs_reader_fill(const struct gs_reader *r);
 void gs_reader_close(struct gs_reader *r);

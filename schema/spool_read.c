@@ -65,6 +65,7 @@ struct cursor { /* one thread's reading */
 
 struct gs_reader {
     struct gs_spool *spool;
+    uint64_t now_ns; /* of the last poll */
     struct cursor *cursors;
     uint32_t *heap; /* thread numbers that have something to read, by (key, thread) */
     uint32_t heap_count;
@@ -382,6 +383,7 @@ static void judge(struct gs_reader *r, struct cursor *c, uint64_t now_ns)
 uint64_t gs_reader_poll(struct gs_reader *r, uint64_t now_ns, bool final)
 {
     r->final = final;
+    r->now_ns = now_ns;
     r->limit = final ? UINT64_MAX : now_ns > GS_SLACK_NS ? now_ns - GS_SLACK_NS : 0;
     look_at_all(r);
     r->heap_count = 0;
@@ -508,4 +510,14 @@ double gs_reader_fill(const struct gs_reader *r)
         taken += (uint32_t)__builtin_popcountll(
             atomic_load_explicit(&r->spool->header->taken[word], memory_order_relaxed));
     return (double)taken / GS_SPOOL_CHUNKS;
+}
+
+const struct gs_counter *gs_reader_counters(const struct gs_reader *r)
+{
+    return r->spool->counters;
+}
+
+uint64_t gs_reader_now(const struct gs_reader *r)
+{
+    return r->now_ns;
 }

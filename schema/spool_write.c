@@ -270,8 +270,6 @@ void gs_spool_end(struct gs_spool *s, uint64_t end_ns)
 
 /* ---------------------------------------------------------------- counters */
 
-#define PROBES 16
-
 /* True where the slot belongs to `key` now. */
 static bool claim(struct gs_counter *slot, uint64_t key)
 {
@@ -283,8 +281,8 @@ static bool claim(struct gs_counter *slot, uint64_t key)
 
 static bool count_in(struct gs_counter *slots, uint64_t key)
 {
-    uint64_t at = (key ^ key >> 29) * 0x9e3779b97f4a7c15u >> 54; /* 10 bits */
-    for (int i = 0; i < PROBES; i++, at++) {
+    uint32_t at = gs_counter_slot(key);
+    for (int i = 0; i < GS_COUNTER_PROBES; i++, at++) {
         struct gs_counter *slot = &slots[at % GS_SPOOL_COUNTERS];
         if (!claim(slot, key))
             continue;

@@ -66,6 +66,7 @@ static struct gs_store *new_store(char *error, size_t error_size)
         return NULL;
     }
     s->first_allocation = s->first_oom = s->first_handle = s->marks.first = 1;
+    s->first_mapping = s->first_graph = 1;
     for (int d = 0; d < GS_DEVICES_MAX; d++)
         s->last_reserved[d] = -1;
     return s;
@@ -278,6 +279,8 @@ static int commit(struct gs_store *s, const struct gs_reader *r)
         snprintf(s->error, sizeof s->error, "the database's files were deleted");
         return -1;
     }
+    if (r && gs_store_read_counters(s, r))
+        return -1;
     if (gs_store_sql(s, "BEGIN IMMEDIATE"))
         return -1;
     if (gs_store_write_rows(s, r) || gs_store_sql(s, "COMMIT"))
@@ -317,7 +320,7 @@ static int write_end(struct gs_store *s, uint64_t end_ns, bool complete, uint64_
     char sql[256];
     snprintf(sql, sizeof sql,
              "INSERT OR REPLACE INTO meta VALUES('lost_events',%lld),('damaged_records',%lld)",
-             (long long)lost, (long long)damaged);
+             (long long)lost, (long long)(damaged + s->damaged_counters));
     return gs_store_sql(s, sql);
 }
 
@@ -334,7 +337,10 @@ static int finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t l
         return -1;
     if (write_end(s, end_ns ? end_ns : s->last_ns, complete, lost, lost_first_ns, damaged) ||
         gs_store_sql(s, "DROP TABLE recovery_thread;DROP TABLE recovery_number;"
-                        "DROP TABLE recovery_value;DROP TABLE recovery_mark;COMMIT"))
+                        "DROP TABLE recovery_value;DROP TABLE recovery_mark;"
+                        "DROP TABLE recovery_owner;"
+                        "DROP TABLE recovery_object;DROP TABLE recovery_undo;"
+                        "DROP TABLE recovery_counter;COMMIT"))
         return abandon(s);
     s->finished = true;
     s->summary.lost = lost;
@@ -398,6 +404,7 @@ void gs_store_close(struct gs_store *s)
     gs_file_guard_begin(&guard);
     close_database(s);
     gs_file_guard_end(&guard);
+    gs_vmm_free(s);
     for (size_t t = 0; t < s->threads.count; t++) {
         free(s->threads.at[t].frames.ids);
         free(s->threads.at[t].stacks.ids);
@@ -405,6 +412,9 @@ void gs_store_close(struct gs_store *s)
     void *arrays[] = {s->allocations.at, s->ends.at,      s->copies.at,         s->memsets.at,
                       s->syncs.at,       s->ooms.at,      s->recovered_ooms.at, s->samples.at,
                       s->reserved.at,    s->handles.at,   s->handle_ends.at,    s->device_samples.at,
+                      s->owners.at,      s->object_rows.at, s->sizes.at,        s->mappings.at,
+                      s->mapping_ends.at, s->graphs.at,   s->graph_ends.at,     s->pools.at,
+                      s->counters.at,
                       s->frames.at,      s->stacks.at,    s->modules.at,        s->thread_rows.at,
                       s->apis.at,        s->devices.at,   s->numbers.at,        s->text.at,
                       s->threads.at,     s->open_ooms.at, s->open_handles.at};
@@ -412,6 +422,7 @@ void gs_store_close(struct gs_store *s)
         free(arrays[i]);
     gs_store_free_marks(s);
     gs_live_free(&s->live);
+    gs_live_free(&s->graph_live);
     gs_ranges_free(&s->ranges);
     gs_id_free(&s->frame_ids);
     gs_id_free(&s->stack_ids);

@@ -12,7 +12,7 @@
 #define GS_APPLICATION_ID 0x67707379 /* "gpsy": tells a gpuspy database from another SQLite file */
 #define GS_DEVICES_MAX 64
 
-/* allocation.kind and copy.kind: the same arithmetic as the generated columns in gpuspy.sql. The
+/* allocation.kind and copy.kind: the same arithmetic as the views in gpuspy.sql. The
  * thread's part may be negative, so it is shifted by multiplying. */
 #define GS_ALLOCATION_KIND(layer, space, device, api, thread)                                      \
     (((int64_t)(thread) - 2) * (1 << 23) +                                                         \
@@ -65,6 +65,8 @@ int gs_store_add(struct gs_store *s, uint32_t thread, const struct gs_rec *rec);
 int gs_store_commit(struct gs_store *s, const struct gs_reader *r);
 /* Rows that wait for the next commit: the drain commits by size and by time. */
 uint64_t gs_store_pending(const struct gs_store *s);
+/* The spool's counters have moved since the last commit, which writes that, too. */
+bool gs_store_counted(const struct gs_store *s, const struct gs_reader *r);
 /* The end: unfinished lifetimes stay open (free_ns NULL), OOMs without a later success are fatal,
  * recovery tables go, the journal is folded in. No index is made: in bytes each would cost half a
  * table again, and the analyzer reads in order of id. `complete` false: the process died (it says

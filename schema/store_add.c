@@ -6,16 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers beyond what SQLite's integers hold come only from damage. */
-static int64_t whole(uint64_t n)
-{
-    return n > INT64_MAX ? INT64_MAX : (int64_t)n;
-}
-
 /* Free and total where the device could not be asked: NULL, kept as -1. */
 static int64_t whole_or_null(uint64_t n)
 {
-    return n == UINT64_MAX ? -1 : whole(n);
+    return n == UINT64_MAX ? -1 : gs_whole(n);
 }
 
 struct gs_store_thread *gs_store_thread(struct gs_store *s, uint32_t thread)
@@ -41,7 +35,9 @@ static void raise_peak(uint64_t *peak, uint64_t now)
 
 static void track_device_level(struct gs_store *s, const struct gs_live *live, int64_t bytes)
 {
-    if (live->space == GS_SPACE_PINNED || live->space == GS_SPACE_HOST) {
+    if (live->space == GS_SPACE_SHARED)
+        bytes = 0; /* its owner counts it */
+    if (gs_on_host(live->space, live->device)) {
         s->pinned_now += (uint64_t)bytes;
         raise_peak(&s->summary.pinned_peak, s->pinned_now);
     } else if (live->device >= 0 && live->device < GS_DEVICES_MAX) {
@@ -77,25 +73,31 @@ static void track_tensor(struct gs_store *s, const struct gs_live *live, int64_t
 }
 
 /* A lifetime begins (+1) or ends (-1). */
-void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign)
+void gs_store_track_bytes(struct gs_store *s, const struct gs_live *live, int sign)
 {
     int64_t bytes = sign * (int64_t)live->bytes;
-    if (live->layer != GS_LAYER_DEVICE) {
+    if (live->layer != GS_LAYER_DEVICE)
         track_tensor(s, live, bytes);
+    else
+        track_device_level(s, live, bytes);
+}
+
+void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign)
+{
+    gs_store_track_bytes(s, live, sign);
+    if (live->layer != GS_LAYER_DEVICE)
         return;
-    }
-    track_device_level(s, live, bytes);
     if (sign < 0) {
         gs_ranges_remove(&s->ranges, live->address);
     } else {
-        struct gs_range range = {live->address, live->bytes, live->device, live->space};
+        struct gs_range range = {live->address, live->bytes, live->device, live->space, 0};
         gs_ranges_add(&s->ranges, &range); /* without memory: copies would count as pageable */
     }
 }
 
 /* ---------------------------------------------------------------- lifetimes */
 
-static int end_row(struct gs_store *s, uint64_t id, int64_t life_ns, uint32_t free_stack)
+int gs_store_end_row(struct gs_store *s, uint64_t id, int64_t life_ns, uint32_t free_stack)
 {
     if ((int64_t)id >= s->first_allocation) { /* begun in this batch: one row with everything */
         struct gs_row_allocation *row = &s->allocations.at[(int64_t)id - s->first_allocation];
@@ -110,26 +112,31 @@ static int end_row(struct gs_store *s, uint64_t id, int64_t life_ns, uint32_t fr
     return 0;
 }
 
-/* `live` is an entry of the map, gone afterwards. */
-static int end_lifetime(struct gs_store *s, struct gs_live *live, uint64_t time_ns, uint32_t stack)
+int gs_store_end_lifetime(struct gs_store *s, struct gs_live *live, uint64_t time_ns,
+                          uint32_t stack)
 {
-    int64_t life = whole(time_ns > live->alloc_ns ? time_ns - live->alloc_ns : 0);
+    int64_t life = gs_whole(time_ns > live->alloc_ns ? time_ns - live->alloc_ns : 0);
     gs_store_track(s, live, -1);
-    int rc = end_row(s, live->id, life, stack);
+    int rc = gs_store_end_row(s, live->id, life, stack);
     gs_live_remove(&s->live, live);
     return rc;
 }
 
-/* begin->id is given here. */
-static int begin_lifetime(struct gs_store *s, uint32_t thread, const struct gs_rec *rec,
-                          struct gs_live *begin, uint64_t stream, uint16_t api)
+/* Only where the row itself doesn't tell. */
+static int note_owner(struct gs_store *s, const struct gs_live *live)
 {
-    struct gs_live *old = gs_live_find(&s->live, begin->layer, begin->address);
-    if (old) { /* its free was not seen: it ended by now at the latest */
-        s->counts[GS_COUNT_IMPLIED_FREES]++;
-        if (end_lifetime(s, old, begin->alloc_ns, 0))
-            return -1;
-    }
+    if (!live->context && live->home == live->device)
+        return 0;
+    struct gs_row_owner *row = GS_ARRAY_ADD(&s->owners);
+    if (!row)
+        return gs_store_no_memory(s);
+    *row = (struct gs_row_owner){(int64_t)live->id, live->context, live->home};
+    return 0;
+}
+
+int gs_store_begin_row(struct gs_store *s, uint32_t thread, const struct gs_rec *rec,
+                       struct gs_live *begin, uint64_t stream, uint16_t api)
+{
     struct gs_row_allocation *row = GS_ARRAY_ADD(&s->allocations);
     if (!row)
         return gs_store_no_memory(s);
@@ -144,6 +151,21 @@ static int begin_lifetime(struct gs_store *s, uint32_t thread, const struct gs_r
         .stream = (int64_t)stream,
         .alloc_stack = gs_store_stack_id(s, thread, rec->stack),
     };
+    return 0;
+}
+
+/* begin->id is given here. */
+static int begin_lifetime(struct gs_store *s, uint32_t thread, const struct gs_rec *rec,
+                          struct gs_live *begin, uint64_t stream, uint16_t api)
+{
+    struct gs_live *old = gs_live_find(&s->live, begin->layer, begin->address);
+    if (old) { /* its free was not seen: it ended by now at the latest */
+        s->counts[GS_COUNT_IMPLIED_FREES]++;
+        if (gs_store_end_lifetime(s, old, begin->alloc_ns, 0))
+            return -1;
+    }
+    if (gs_store_begin_row(s, thread, rec, begin, stream, api) || note_owner(s, begin))
+        return -1;
     if (!gs_live_add(&s->live, begin))
         return gs_store_no_memory(s);
     gs_store_track(s, begin, 1);
@@ -154,13 +176,18 @@ static int add_alloc(struct gs_store *s, uint32_t thread, const struct gs_rec_al
 {
     if (!rec->address) /* cudaMalloc of 0 bytes */
         return 0;
-    struct gs_live live = {rec->address,
-                           0,
-                           (uint64_t)whole(rec->bytes),
-                           (uint64_t)whole(rec->rec.time_ns),
-                           rec->device,
-                           rec->layer & 3,
-                           rec->space & 7};
+    if (rec->rec.flags & GS_FLAG_GRAPH)
+        return gs_store_graph_alloc(s, thread, rec);
+    struct gs_live live = {
+        .address = rec->address,
+        .bytes = (uint64_t)gs_whole(rec->bytes),
+        .alloc_ns = (uint64_t)gs_whole(rec->rec.time_ns),
+        .device = gs_on_host(rec->space & 7, 0) ? -1 : rec->device,
+        .layer = rec->layer & 3,
+        .space = rec->space & 7,
+        .context = rec->context,
+        .home = rec->device,
+    };
     return begin_lifetime(s, thread, &rec->rec, &live, rec->stream, rec->api);
 }
 
@@ -172,6 +199,7 @@ static int free_address(struct gs_store *s, uint32_t thread, const struct gs_rec
         return -1;
     struct gs_live *live = gs_live_find(&s->live, layer, address);
     t->last_free_set = t->last_free_dirty = true;
+    t->last_free_graph = false;
     if (!live) {
         t->last_free = (struct gs_live){.address = address, .layer = layer};
         s->counts[GS_COUNT_UNKNOWN_FREES]++;
@@ -180,12 +208,19 @@ static int free_address(struct gs_store *s, uint32_t thread, const struct gs_rec
     if (bytes && live->bytes != bytes)
         s->counts[GS_COUNT_FREE_SIZE_DIFFERS]++;
     t->last_free = *live;
-    return end_lifetime(s, live, rec->time_ns, gs_store_stack_id(s, thread, rec->stack));
+    return gs_store_end_lifetime(s, live, rec->time_ns, gs_store_stack_id(s, thread, rec->stack));
 }
 
 static int add_free(struct gs_store *s, uint32_t thread, const struct gs_rec_free *rec)
 {
+    int rc = 0;
     if (!rec->address) /* cudaFree(NULL), a usual way to make the context */
+        return 0;
+    bool node = rec->rec.flags & GS_FLAG_GRAPH;
+    if ((node || (s->graph_live.count && !gs_live_find(&s->live, rec->layer & 3, rec->address))) &&
+        gs_store_graph_free(s, thread, rec, &rc))
+        return rc;
+    if (node) /* frees when the graph runs, and what it frees was not seen */
         return 0;
     return free_address(s, thread, &rec->rec, rec->layer & 3, rec->address, 0);
 }
@@ -204,6 +239,8 @@ static int add_free_failed(struct gs_store *s, uint32_t thread, const struct gs_
         return 0;
     t->last_free_set = false;
     t->last_free_dirty = true;
+    if (t->last_free_graph)
+        return gs_store_graph_end(s, last->id, GS_OPEN);
     if (!last->id) {
         s->counts[GS_COUNT_UNKNOWN_FREES]--;
         return 0;
@@ -213,7 +250,7 @@ static int add_free_failed(struct gs_store *s, uint32_t thread, const struct gs_
     if (!gs_live_add(&s->live, last))
         return gs_store_no_memory(s);
     gs_store_track(s, last, 1);
-    return end_row(s, last->id, GS_OPEN, 0);
+    return gs_store_end_row(s, last->id, GS_OPEN, 0);
 }
 
 /* ---------------------------------------------------------------- tensors */
@@ -228,14 +265,14 @@ static void check_total(struct gs_store *s, const struct gs_rec_tensor *rec)
     check->events++;
     check->last_difference = difference;
     if (difference && check->mismatches++ == 0) {
-        check->first_ns = whole(rec->rec.time_ns);
+        check->first_ns = gs_whole(rec->rec.time_ns);
         check->first_difference = difference;
     }
 }
 
 static int note_reserved(struct gs_store *s, const struct gs_rec_tensor *rec)
 {
-    int64_t bytes = whole(rec->total_reserved);
+    int64_t bytes = gs_whole(rec->total_reserved);
     if (rec->layer != GS_LAYER_TENSOR || rec->device < 0 || rec->device >= GS_DEVICES_MAX ||
         s->last_reserved[rec->device] == bytes)
         return 0;
@@ -243,7 +280,7 @@ static int note_reserved(struct gs_store *s, const struct gs_rec_tensor *rec)
     struct gs_row_reserved *row = GS_ARRAY_ADD(&s->reserved);
     if (!row)
         return gs_store_no_memory(s);
-    *row = (struct gs_row_reserved){whole(rec->rec.time_ns), bytes, rec->device};
+    *row = (struct gs_row_reserved){gs_whole(rec->rec.time_ns), bytes, rec->device};
     return 0;
 }
 
@@ -261,15 +298,17 @@ static int add_tensor(struct gs_store *s, uint32_t thread, const struct gs_rec_t
     uint8_t layer = rec->layer == GS_LAYER_HOST ? GS_LAYER_HOST : GS_LAYER_TENSOR;
     bool shared = is_shared(rec, layer);
     if (rec->address && rec->bytes > 0) {
-        struct gs_live live = {rec->address,
-                               0,
-                               (uint64_t)rec->bytes,
-                               (uint64_t)whole(rec->rec.time_ns),
-                               rec->device,
-                               layer,
-                               shared                   ? GS_SPACE_SHARED
-                               : layer == GS_LAYER_HOST ? GS_SPACE_HOST
-                                                        : GS_SPACE_DEVICE};
+        struct gs_live live = {
+            .address = rec->address,
+            .bytes = (uint64_t)rec->bytes,
+            .alloc_ns = (uint64_t)gs_whole(rec->rec.time_ns),
+            .device = rec->device,
+            .layer = layer,
+            .space = shared                   ? GS_SPACE_SHARED
+                     : layer == GS_LAYER_HOST ? GS_SPACE_HOST
+                                              : GS_SPACE_DEVICE,
+            .home = rec->device,
+        };
         rc = begin_lifetime(s, thread, &rec->rec, &live, 0, rec->api);
     } else if (rec->address && rec->bytes < 0) {
         uint64_t bytes = 0 - (uint64_t)rec->bytes;
@@ -289,12 +328,14 @@ enum side { PAGEABLE, PINNED, MANAGED, ON_DEVICE };
 static enum side side_of(const struct gs_store *s, uint64_t address, int *device)
 {
     const struct gs_range *range = gs_ranges_find(&s->ranges, address);
+    if (!range)
+        range = gs_vmm_find(s, address);
     *device = range ? range->device : -1;
     if (!range)
         return PAGEABLE;
     if (range->space == GS_SPACE_MANAGED)
         return MANAGED;
-    return range->space == GS_SPACE_PINNED || range->space == GS_SPACE_HOST ? PINNED : ON_DEVICE;
+    return gs_on_host(range->space, range->device) ? PINNED : ON_DEVICE;
 }
 
 static uint8_t word_for(enum side host)
@@ -350,9 +391,9 @@ static int add_copy(struct gs_store *s, uint32_t thread, const struct gs_rec_cop
     *row = (struct gs_row_copy){
         .kind = GS_COPY_KIND(direction, host_memory, rec->rec.flags & GS_FLAG_ASYNC ? 1 : 0, device,
                              rec->api, thread),
-        .bytes = whole(rec->bytes),
-        .start_ns = whole(rec->rec.time_ns),
-        .blocked_ns = whole(rec->blocked_ns),
+        .bytes = gs_whole(rec->bytes),
+        .start_ns = gs_whole(rec->rec.time_ns),
+        .blocked_ns = gs_whole(rec->blocked_ns),
         .stream = (int64_t)rec->stream,
         .stack = gs_store_stack_id(s, thread, rec->rec.stack),
     };
@@ -365,9 +406,9 @@ static int add_memset(struct gs_store *s, uint32_t thread, const struct gs_rec_c
     if (!row)
         return gs_store_no_memory(s);
     *row = (struct gs_row_memset){
-        .bytes = whole(rec->bytes),
-        .start_ns = whole(rec->rec.time_ns),
-        .blocked_ns = whole(rec->blocked_ns),
+        .bytes = gs_whole(rec->bytes),
+        .start_ns = gs_whole(rec->rec.time_ns),
+        .blocked_ns = gs_whole(rec->blocked_ns),
         .stream = (int64_t)rec->stream,
         .stack = gs_store_stack_id(s, thread, rec->rec.stack),
         .thread = thread,
@@ -386,8 +427,8 @@ static int add_sync(struct gs_store *s, uint32_t thread, const struct gs_rec_syn
     if (!row)
         return gs_store_no_memory(s);
     *row = (struct gs_row_sync){
-        .start_ns = whole(rec->rec.time_ns),
-        .blocked_ns = whole(rec->blocked_ns),
+        .start_ns = gs_whole(rec->rec.time_ns),
+        .blocked_ns = gs_whole(rec->blocked_ns),
         .handle = (int64_t)rec->handle,
         .stack = gs_store_stack_id(s, thread, rec->rec.stack),
         .thread = thread,
@@ -403,87 +444,8 @@ static int add_sample(struct gs_store *s, const struct gs_rec_sample *rec)
     struct gs_row_sample *row = GS_ARRAY_ADD(&s->samples);
     if (!row)
         return gs_store_no_memory(s);
-    *row = (struct gs_row_sample){whole(rec->rec.time_ns), whole_or_null(rec->free_bytes),
+    *row = (struct gs_row_sample){gs_whole(rec->rec.time_ns), whole_or_null(rec->free_bytes),
                                   whole_or_null(rec->total_bytes), rec->device, rec->source};
-    return 0;
-}
-
-static int end_handle(struct gs_store *s, int64_t id, int64_t time_ns)
-{
-    if (id >= s->first_handle) {
-        s->handles.at[id - s->first_handle].destroy_ns = time_ns;
-        return 0;
-    }
-    struct gs_row_handle_end *row = GS_ARRAY_ADD(&s->handle_ends);
-    if (!row)
-        return gs_store_no_memory(s);
-    *row = (struct gs_row_handle_end){id, time_ns};
-    return 0;
-}
-
-/* A device's primary context went, and with it what the process had there. Pinned memory belongs to
- * no device here and stays. */
-static int end_device(struct gs_store *s, uint32_t thread, const struct gs_rec_handle *rec)
-{
-    uint32_t stack = gs_store_stack_id(s, thread, rec->rec.stack);
-    size_t capacity = s->live.count ? s->live.mask + 1 : 0;
-    GS_ARRAY(uint64_t) gone = {0}; /* removing moves the map's entries */
-    for (size_t i = 0; i < capacity; i++) {
-        const struct gs_live *live = &s->live.slots[i];
-        if (!live->id || live->layer != GS_LAYER_DEVICE || live->device != rec->device)
-            continue;
-        uint64_t *address = GS_ARRAY_ADD(&gone);
-        if (!address) {
-            free(gone.at);
-            return gs_store_no_memory(s);
-        }
-        *address = live->address;
-    }
-    int rc = 0;
-    for (size_t i = 0; i < gone.count && !rc; i++)
-        rc = end_lifetime(s, gs_live_find(&s->live, GS_LAYER_DEVICE, gone.at[i]),
-                          rec->rec.time_ns, stack);
-    free(gone.at);
-    return rc;
-}
-
-/* Streams and contexts are few: a plain list of the open ones is enough. */
-static int add_handle(struct gs_store *s, uint32_t thread, const struct gs_rec_handle *rec)
-{
-    int64_t time_ns = whole(rec->rec.time_ns);
-    bool destroyed = rec->rec.flags & GS_FLAG_DESTROYED;
-    if (destroyed && rec->kind == GS_HANDLE_CONTEXT && rec->device >= 0 &&
-        end_device(s, thread, rec))
-        return -1;
-    size_t i = s->open_handles.count;
-    while (i-- > 0)
-        if (s->open_handles.at[i].handle == rec->handle && s->open_handles.at[i].kind == rec->kind)
-            break;
-    if (i != SIZE_MAX) {
-        int64_t id = s->open_handles.at[i].id;
-        s->open_handles.at[i] = s->open_handles.at[--s->open_handles.count];
-        if (destroyed)
-            return end_handle(s, id, time_ns);
-    }
-    struct gs_row_handle *row = GS_ARRAY_ADD(&s->handles);
-    if (!row)
-        return gs_store_no_memory(s);
-    *row = (struct gs_row_handle){
-        .handle = (int64_t)rec->handle,
-        .create_ns = destroyed ? -1 : time_ns,
-        .destroy_ns = destroyed ? time_ns : -1,
-        .stack = gs_store_stack_id(s, thread, rec->rec.stack),
-        .device = rec->device,
-        .api = rec->api,
-        .kind = rec->kind,
-    };
-    if (destroyed)
-        return 0;
-    struct gs_open_handle *open = GS_ARRAY_ADD(&s->open_handles);
-    if (!open)
-        return gs_store_no_memory(s);
-    *open = (struct gs_open_handle){rec->handle, s->first_handle + (int64_t)s->handles.count - 1,
-                                    rec->kind};
     return 0;
 }
 
@@ -491,7 +453,7 @@ int gs_store_add(struct gs_store *s, uint32_t thread, const struct gs_rec *rec)
 {
     if (gs_record_is_definition(rec))
         return gs_store_define(s, thread, rec);
-    uint64_t time = (uint64_t)whole(gs_record_time(rec));
+    uint64_t time = (uint64_t)gs_whole(gs_record_time(rec));
     if (time > s->last_ns)
         s->last_ns = time;
     s->counts[GS_COUNT_EVENTS] += rec->type != GS_REC_DEVICE_SAMPLE; /* nobody's call */
@@ -517,11 +479,15 @@ int gs_store_add(struct gs_store *s, uint32_t thread, const struct gs_rec *rec)
     case GS_REC_SAMPLE:
         return add_sample(s, any);
     case GS_REC_HANDLE:
-        return add_handle(s, thread, any);
+        return gs_store_add_handle(s, thread, any);
     case GS_REC_MARK:
         return gs_store_add_mark(s, thread, any);
     case GS_REC_DEVICE_SAMPLE:
         return gs_store_add_device_sample(s, any);
+    case GS_REC_VMM:
+        return gs_store_add_vmm(s, thread, any);
+    case GS_REC_POOL:
+        return gs_store_add_pool(s, any);
     default:
         return 0;
     }

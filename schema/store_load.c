@@ -105,6 +105,10 @@ static int load_definitions(struct gs_store *s)
 
 /* ---------------------------------------------------------------- lifetimes */
 
+/* Of which context something is: where nothing is noted, of the primary one of its own device. */
+#define LIVE "a.id,a.kind,a.address,a.bytes,a.alloc_ns,o.context,o.home"
+#define OF_ALLOCATIONS " FROM allocation_row a LEFT JOIN recovery_owner o ON o.allocation_id=a.id"
+
 static bool read_live(sqlite3_stmt *row, struct gs_live *live)
 {
     int64_t kind = sqlite3_column_int64(row, 1);
@@ -116,7 +120,10 @@ static bool read_live(sqlite3_stmt *row, struct gs_live *live)
         .device = (int16_t)((kind >> 5 & 127) - 1),
         .layer = kind & 3,
         .space = kind >> 2 & 7,
+        .context = (uint16_t)sqlite3_column_int64(row, 5),
     };
+    live->home = sqlite3_column_type(row, 6) == SQLITE_NULL ? live->device
+                                                            : (int16_t)sqlite3_column_int(row, 6);
     return live->id > 0 && live->bytes <= INT64_MAX && live->alloc_ns <= INT64_MAX;
 }
 
@@ -144,6 +151,7 @@ static int load_thread(struct gs_store *s, sqlite3_stmt *row)
         return 0;
     t->last_free_set = true;
     t->last_free.layer = sqlite3_column_int(row, 4) & 3;
+    t->last_free_graph = sqlite3_column_int(row, 4) & 4;
     t->last_free.address = (uint64_t)sqlite3_column_int64(row, 5);
     t->last_free.id = (uint64_t)sqlite3_column_int64(row, 6);
     return 0;
@@ -154,12 +162,12 @@ static int load_last_frees(struct gs_store *s)
 {
     sqlite3_stmt *st = NULL;
     if (sqlite3_prepare_v2(s->db,
-                           "SELECT id,kind,address,bytes,alloc_ns FROM allocation WHERE id=?", -1,
-                           &st, NULL) != SQLITE_OK)
+                           "SELECT " LIVE OF_ALLOCATIONS " WHERE a.id=?", -1, &st,
+                           NULL) != SQLITE_OK)
         return gs_store_fail(s, "read");
     for (size_t i = 0; i < s->threads.count; i++) {
         struct gs_store_thread *t = &s->threads.at[i];
-        if (!t->last_free_set || !t->last_free.id)
+        if (!t->last_free_set || !t->last_free.id || t->last_free_graph)
             continue;
         sqlite3_bind_int64(st, 1, (int64_t)t->last_free.id);
         if (sqlite3_step(st) != SQLITE_ROW || !read_live(st, &t->last_free))
@@ -168,6 +176,133 @@ static int load_last_frees(struct gs_store *s)
     }
     sqlite3_finalize(st);
     return 0;
+}
+
+/* ---------------------------------------------------------------- physical memory, graphs */
+
+static int load_object(struct gs_store *s, sqlite3_stmt *row)
+{
+    struct gs_live live;
+    if (!read_live(row, &live))
+        return damaged(s);
+    return gs_vmm_load_object(s, &live, id_at(row, 7), sqlite3_column_int(row, 8));
+}
+
+static void range_at(sqlite3_stmt *row, int column, struct gs_range *at)
+{
+    at->start = (uint64_t)sqlite3_column_int64(row, column);
+    at->bytes = (uint64_t)sqlite3_column_int64(row, column + 1);
+    if (at->bytes > UINT64_MAX - at->start)
+        at->bytes = UINT64_MAX - at->start;
+}
+
+static int load_mapping(struct gs_store *s, sqlite3_stmt *row)
+{
+    struct gs_range at = {0};
+    range_at(row, 2, &at);
+    int rc = gs_vmm_load_mapping(s, sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1), &at);
+    return rc > 0 ? damaged(s) : rc;
+}
+
+/* Its thread's undo has been made by load_undo. */
+static int load_undo_mapping(struct gs_store *s, sqlite3_stmt *row)
+{
+    struct gs_undo *undo = s->threads.at[thread_at(row, 0)].undo;
+    struct gs_undo_mapping *m = GS_ARRAY_ADD(&undo->mappings);
+    if (!m)
+        return gs_store_no_memory(s);
+    *m = (struct gs_undo_mapping){.id = sqlite3_column_int64(row, 1),
+                                  .object = sqlite3_column_int64(row, 4)};
+    range_at(row, 2, &m->at);
+    m->at.device = (int16_t)sqlite3_column_int(row, 5);
+    m->at.space = (uint8_t)sqlite3_column_int(row, 6);
+    return 0;
+}
+
+static int load_undo_ended(struct gs_store *s, sqlite3_stmt *row)
+{
+    struct gs_undo *undo = s->threads.at[thread_at(row, 7)].undo;
+    struct gs_live live;
+    if (!read_live(row, &live))
+        return damaged(s);
+    struct gs_live *ended = GS_ARRAY_ADD(&undo->ended);
+    if (!ended)
+        return gs_store_no_memory(s);
+    *ended = live;
+    return 0;
+}
+
+static int load_undo(struct gs_store *s, sqlite3_stmt *row)
+{
+    uint32_t thread = thread_at(row, 0);
+    if (!thread)
+        return damaged(s);
+    struct gs_undo *undo = gs_vmm_undo(s, thread);
+    if (!undo)
+        return -1;
+    undo->set = sqlite3_column_type(row, 1) != SQLITE_NULL;
+    undo->op = (uint8_t)sqlite3_column_int(row, 1);
+    undo->handle = (uint64_t)sqlite3_column_int64(row, 2);
+    undo->address = (uint64_t)sqlite3_column_int64(row, 3);
+    undo->bytes = (uint64_t)sqlite3_column_int64(row, 4);
+    undo->time_ns = (uint64_t)sqlite3_column_int64(row, 5);
+    undo->object = (uint64_t)sqlite3_column_int64(row, 6);
+    return 0;
+}
+
+static int load_graph(struct gs_store *s, sqlite3_stmt *row)
+{
+    struct gs_live now = {.address = (uint64_t)sqlite3_column_int64(row, 1),
+                          .id = (uint64_t)sqlite3_column_int64(row, 0)};
+    struct gs_live *old = gs_live_find(&s->graph_live, 0, now.address);
+    if (!now.id)
+        return damaged(s);
+    if (old) {
+        old->id = now.id;
+        return 0;
+    }
+    return gs_live_add(&s->graph_live, &now) ? 0 : gs_store_no_memory(s);
+}
+
+static int load_counter(struct gs_store *s, sqlite3_stmt *row)
+{
+    int64_t slot = sqlite3_column_int64(row, 0);
+    if (slot < 0 || slot >= GS_SPOOL_COUNTERS)
+        return damaged(s);
+    s->counted[slot] = (struct gs_counter_state){(uint64_t)sqlite3_column_int64(row, 1),
+                                                 (uint64_t)sqlite3_column_int64(row, 2)};
+    return 0;
+}
+
+static int load_memory(struct gs_store *s)
+{
+    if (gs_store_each(s,
+             "SELECT " LIVE ",r.refs,r.named" OF_ALLOCATIONS
+             " JOIN recovery_object r ON r.allocation_id=a.id WHERE a.life_ns IS NULL",
+             load_object) ||
+        gs_store_each(s, "SELECT id,allocation_id,address,bytes FROM mapping WHERE unmap_ns IS NULL",
+             load_mapping) ||
+        gs_store_each(s, "SELECT thread,op,handle,address,bytes,time_ns,allocation_id FROM recovery_undo",
+             load_undo))
+        return -1;
+    /* What the calls to be taken back ended is what ended at their time. */
+    if (gs_store_each(s,
+             "SELECT u.thread,m.id,m.address,m.bytes,m.allocation_id,m.device,(a.kind>>2)&7"
+             " FROM recovery_undo u JOIN mapping m ON m.unmap_ns=u.time_ns AND m.address>=u.address"
+             " AND m.address+m.bytes<=u.address+u.bytes JOIN allocation_row a ON"
+             " a.id=m.allocation_id WHERE u.op=" "5"
+             " ORDER BY m.address",
+             load_undo_mapping) ||
+        gs_store_each(s,
+             "SELECT DISTINCT " LIVE ",u.thread" OF_ALLOCATIONS
+             " JOIN recovery_object r ON r.allocation_id=a.id JOIN recovery_undo u"
+             " ON a.alloc_ns+a.life_ns=u.time_ns WHERE u.op IS NOT NULL",
+             load_undo_ended))
+        return -1;
+    return gs_store_each(s, "SELECT id,address FROM graph_memory ORDER BY id", load_graph) ||
+                   gs_store_each(s, "SELECT slot,key,count FROM recovery_counter", load_counter)
+               ? -1
+               : 0;
 }
 
 /* ---------------------------------------------------------------- the others */
@@ -267,8 +402,12 @@ static int load_last_ids(struct gs_store *s, sqlite3_stmt *row)
     s->first_allocation = sqlite3_column_int64(row, 0) + 1;
     s->first_oom = sqlite3_column_int64(row, 1) + 1;
     s->first_handle = sqlite3_column_int64(row, 2) + 1;
+    s->first_mapping = sqlite3_column_int64(row, 3) + 1;
+    s->first_graph = sqlite3_column_int64(row, 4) + 1;
     s->summary.ooms = (uint32_t)(s->first_oom - 1);
-    return s->first_allocation > 0 && s->first_oom > 0 && s->first_handle > 0 ? 0 : damaged(s);
+    bool right = s->first_allocation > 0 && s->first_oom > 0 && s->first_handle > 0 &&
+                 s->first_mapping > 0 && s->first_graph > 0;
+    return right ? 0 : damaged(s);
 }
 
 static int give_progress(struct gs_store *s, struct gs_progress **progress, uint32_t *threads)
@@ -285,8 +424,10 @@ static int give_progress(struct gs_store *s, struct gs_progress **progress, uint
 int gs_store_load(struct gs_store *s, struct gs_progress **progress, uint32_t *threads)
 {
     if (gs_store_each(s,
-             "SELECT coalesce((SELECT max(id) FROM allocation),0),"
-             "coalesce((SELECT max(id) FROM oom),0),coalesce((SELECT max(id) FROM handle),0)",
+             "SELECT coalesce((SELECT max(id) FROM allocation_row),0),"
+             "coalesce((SELECT max(id) FROM oom),0),coalesce((SELECT max(id) FROM handle),0),"
+             "coalesce((SELECT max(id) FROM mapping),0),"
+             "coalesce((SELECT max(id) FROM graph_memory),0)",
              load_last_ids) ||
         load_definitions(s) ||
         gs_store_each(
@@ -294,10 +435,11 @@ int gs_store_load(struct gs_store *s, struct gs_progress **progress, uint32_t *t
             "SELECT thread,seq,offset,time_ns,free_layer,free_address,free_id FROM recovery_thread",
             load_thread) ||
         gs_store_each(s,
-             "SELECT id,kind,address,bytes,alloc_ns FROM allocation WHERE life_ns IS NULL ORDER BY "
-             "id",
+             "SELECT " LIVE OF_ALLOCATIONS
+             " LEFT JOIN recovery_object r ON r.allocation_id=a.id"
+             " WHERE a.life_ns IS NULL AND r.allocation_id IS NULL ORDER BY a.id",
              load_live) ||
-        load_last_frees(s))
+        load_memory(s) || load_last_frees(s))
         return -1;
     if (gs_store_each(s,
              "SELECT layer,device,events,mismatches,first_mismatch_ns,first_difference,"

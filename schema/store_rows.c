@@ -9,10 +9,10 @@
 static const char *const sql[GS_SQL_COUNT] = {
     /* From feed_…: see store_feed.c. The ids are those that come next: an allocation's is known to
      * be first_allocation + its index, as no other writes here and no row is ever deleted. */
-    [GS_SQL_ALLOCATION] = "INSERT INTO allocation(kind,address,bytes,alloc_ns,life_ns,stream,"
+    [GS_SQL_ALLOCATION] = "INSERT INTO allocation_row(kind,address,bytes,alloc_ns,life_ns,stream,"
                           "alloc_stack_id,free_stack_id) SELECT * FROM feed_allocation",
-    [GS_SQL_ALLOCATION_END] = "UPDATE allocation SET life_ns=?,free_stack_id=? WHERE id=?",
-    [GS_SQL_COPY] = "INSERT INTO copy(kind,bytes,start_ns,blocked_ns,stream,stack_id)"
+    [GS_SQL_ALLOCATION_END] = "UPDATE allocation_row SET life_ns=?,free_stack_id=? WHERE id=?",
+    [GS_SQL_COPY] = "INSERT INTO copy_row(kind,bytes,start_ns,blocked_ns,stream,stack_id)"
                     " SELECT * FROM feed_copy",
     [GS_SQL_MEMSET] = "INSERT INTO memset(process_id,device,bytes,async,start_ns,blocked_ns,stream,"
                       "stack_id,thread_id,api) SELECT " P "* FROM feed_memset",
@@ -44,6 +44,17 @@ static const char *const sql[GS_SQL_COUNT] = {
         "INSERT INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source,utilisation,"
         "memory_utilisation,own_bytes,other_bytes,other_pid,other_name)"
         " VALUES(" P "?,?,?,?,?,?,?,?,?,?,?)",
+    [GS_SQL_MAPPING] = "INSERT INTO mapping(id,process_id,allocation_id,device,address,bytes,offset,"
+                       "map_ns,unmap_ns,stack_id) VALUES(?," P "?,?,?,?,?,?,?,?)",
+    [GS_SQL_MAPPING_END] = "UPDATE mapping SET unmap_ns=? WHERE id=?",
+    [GS_SQL_BYTES] = "UPDATE allocation_row SET bytes=? WHERE id=?",
+    [GS_SQL_GRAPH] = "INSERT INTO graph_memory(id,process_id,device,api,address,bytes,time_ns,"
+                     "freed_ns,stream,stack_id,thread_id) VALUES(?," P "?,?,?,?,?,?,?,?,?)",
+    [GS_SQL_GRAPH_END] = "UPDATE graph_memory SET freed_ns=? WHERE id=?",
+    [GS_SQL_POOL] = "INSERT INTO pool(process_id,device,pool,time_ns,used_bytes,reserved_bytes,api)"
+                    " VALUES(" P "?,?,?,?,?,?)",
+    [GS_SQL_CALLS] = "INSERT INTO call_count(process_id,second,device,stream,api,not_ready,count)"
+                     " VALUES(" P "?,?,?,?,?,?) ON CONFLICT DO UPDATE SET count=count+excluded.count",
     [GS_SQL_FRAME] = "INSERT INTO frame(id,kind,function,file,line,module_id,offset)"
                      " VALUES(?,?,?,?,?,?,?)",
     [GS_SQL_STACK] = "INSERT INTO stack(id,parent_id,frame_id,depth) VALUES(?,?,?,?)",
@@ -64,6 +75,11 @@ static const char *const sql[GS_SQL_COUNT] = {
                          " VALUES(?1,?2,?3,?4) ON CONFLICT(thread) DO UPDATE SET"
                          " free_layer=?2,free_address=?3,free_id=?4",
     [GS_SQL_VALUE] = "INSERT OR REPLACE INTO recovery_value(name,number,value) VALUES(?,?,?)",
+    [GS_SQL_OWNER] = "INSERT INTO recovery_owner(allocation_id,context,home) VALUES(?,?,?)",
+    [GS_SQL_OBJECT] = "INSERT OR REPLACE INTO recovery_object(allocation_id,refs,named) VALUES(?,?,?)",
+    [GS_SQL_UNDO] = "INSERT OR REPLACE INTO recovery_undo(thread,op,handle,address,bytes,time_ns,"
+                    "allocation_id) VALUES(?,?,?,?,?,?,?)",
+    [GS_SQL_COUNTER] = "INSERT OR REPLACE INTO recovery_counter(slot,key,count) VALUES(?,?,?)",
 };
 
 const char *const gs_count_names[GS_COUNTS] = {
@@ -288,11 +304,97 @@ static int write_moments(struct gs_store *s)
         sqlite3_bind_int(st, 7, row->api);
         bind_id(st, 8, row->stack);
     });
-    WRITE(s->handle_ends, GS_SQL_HANDLE_END, struct gs_row_handle_end, {
-        sqlite3_bind_int64(st, 1, row->destroy_ns);
+    WRITE(s->handle_ends, GS_SQL_HANDLE_END, struct gs_row_moment, {
+        sqlite3_bind_int64(st, 1, row->time_ns);
         sqlite3_bind_int64(st, 2, row->id);
     });
     return gs_store_write_marks(s) || gs_store_write_device_samples(s) ? -1 : 0;
+}
+
+static int write_graphs(struct gs_store *s)
+{
+    int64_t id = s->first_graph;
+    WRITE(s->graphs, GS_SQL_GRAPH, struct gs_row_graph, {
+        sqlite3_bind_int64(st, 1, id++);
+        sqlite3_bind_int(st, 2, row->device);
+        sqlite3_bind_int(st, 3, row->api);
+        sqlite3_bind_int64(st, 4, row->address);
+        sqlite3_bind_int64(st, 5, row->bytes);
+        sqlite3_bind_int64(st, 6, row->time_ns);
+        bind_known(st, 7, row->freed_ns);
+        sqlite3_bind_int64(st, 8, row->stream);
+        bind_id(st, 9, row->stack);
+        bind_id(st, 10, row->thread);
+    });
+    WRITE(s->graph_ends, GS_SQL_GRAPH_END, struct gs_row_moment, {
+        bind_known(st, 1, row->time_ns);
+        sqlite3_bind_int64(st, 2, row->id);
+    });
+    WRITE(s->pools, GS_SQL_POOL, struct gs_row_pool, {
+        sqlite3_bind_int(st, 1, row->device);
+        sqlite3_bind_int64(st, 2, row->pool);
+        sqlite3_bind_int64(st, 3, row->time_ns);
+        sqlite3_bind_int64(st, 4, row->used);
+        sqlite3_bind_int64(st, 5, row->reserved);
+        sqlite3_bind_int(st, 6, row->api);
+    });
+    return 0;
+}
+
+static int write_mappings(struct gs_store *s)
+{
+    int64_t id = s->first_mapping;
+    WRITE(s->mappings, GS_SQL_MAPPING, struct gs_row_mapping, {
+        sqlite3_bind_int64(st, 1, id++);
+        sqlite3_bind_int64(st, 2, row->allocation);
+        sqlite3_bind_int(st, 3, row->device);
+        sqlite3_bind_int64(st, 4, row->address);
+        sqlite3_bind_int64(st, 5, row->bytes);
+        sqlite3_bind_int64(st, 6, row->offset);
+        sqlite3_bind_int64(st, 7, row->map_ns);
+        bind_known(st, 8, row->unmap_ns);
+        bind_id(st, 9, row->stack);
+    });
+    WRITE(s->mapping_ends, GS_SQL_MAPPING_END, struct gs_row_moment, {
+        bind_known(st, 1, row->time_ns);
+        sqlite3_bind_int64(st, 2, row->id);
+    });
+    WRITE(s->sizes, GS_SQL_BYTES, struct gs_row_bytes, {
+        sqlite3_bind_int64(st, 1, row->bytes);
+        sqlite3_bind_int64(st, 2, row->id);
+    });
+    WRITE(s->object_rows, GS_SQL_OBJECT, struct gs_row_object, {
+        sqlite3_bind_int64(st, 1, row->id);
+        sqlite3_bind_int64(st, 2, row->refs);
+        sqlite3_bind_int(st, 3, row->named);
+    });
+    return 0;
+}
+
+/* What was counted since the last commit, and how far that goes. */
+static int write_counters(struct gs_store *s)
+{
+    for (size_t i = 0; i < s->counters.count; i++) {
+        const struct gs_row_counter *row = &s->counters.at[i];
+        const uint64_t stream = row->key & GS_COUNTER_ANY;
+        sqlite3_stmt *st = statement(s, GS_SQL_CALLS);
+        if (!st)
+            return -1;
+        sqlite3_bind_int64(st, 1, s->counted_second);
+        sqlite3_bind_int(st, 2, (int)(row->key >> 59 & 15) - 1);
+        sqlite3_bind_int64(st, 3, stream == GS_COUNTER_ANY ? -1 : (int64_t)stream);
+        sqlite3_bind_int(st, 4, (int)(row->key >> 48 & 2047));
+        sqlite3_bind_int(st, 5, (int)(row->key >> 63));
+        sqlite3_bind_int64(st, 6, (int64_t)row->more);
+        if (run(s, st) || !(st = statement(s, GS_SQL_COUNTER)))
+            return -1;
+        sqlite3_bind_int64(st, 1, row->slot);
+        sqlite3_bind_int64(st, 2, (int64_t)row->key);
+        sqlite3_bind_int64(st, 3, (int64_t)row->count);
+        if (run(s, st))
+            return -1;
+    }
+    return 0;
 }
 
 /* ---------------------------------------------------------------- totals and counts */
@@ -424,7 +526,7 @@ static int write_last_frees(struct gs_store *s)
         if (!st)
             return -1;
         sqlite3_bind_int64(st, 1, (int64_t)t);
-        sqlite3_bind_int(st, 2, thread->last_free.layer);
+        sqlite3_bind_int(st, 2, thread->last_free.layer | (thread->last_free_graph ? 4 : 0));
         sqlite3_bind_int64(st, 3, (int64_t)thread->last_free.address);
         sqlite3_bind_int64(st, 4, (int64_t)thread->last_free.id);
         if (!thread->last_free_set)
@@ -435,6 +537,35 @@ static int write_last_frees(struct gs_store *s)
     return 0;
 }
 
+static int write_undos(struct gs_store *s)
+{
+    for (size_t t = 0; t < s->threads.count; t++) {
+        const struct gs_undo *undo = s->threads.at[t].undo;
+        if (!undo || !undo->dirty)
+            continue;
+        sqlite3_stmt *st = statement(s, GS_SQL_UNDO);
+        if (!st)
+            return -1;
+        sqlite3_bind_int64(st, 1, (int64_t)t);
+        sqlite3_bind_int(st, 2, undo->op);
+        if (!undo->set)
+            sqlite3_bind_null(st, 2);
+        sqlite3_bind_int64(st, 3, (int64_t)undo->handle);
+        sqlite3_bind_int64(st, 4, (int64_t)undo->address);
+        sqlite3_bind_int64(st, 5, (int64_t)undo->bytes);
+        sqlite3_bind_int64(st, 6, (int64_t)undo->time_ns);
+        sqlite3_bind_int64(st, 7, (int64_t)undo->object);
+        if (run(s, st))
+            return -1;
+    }
+    WRITE(s->owners, GS_SQL_OWNER, struct gs_row_owner, {
+        sqlite3_bind_int64(st, 1, row->id);
+        sqlite3_bind_int(st, 2, row->context);
+        sqlite3_bind_int(st, 3, row->home);
+    });
+    return 0;
+}
+
 /* ---------------------------------------------------------------- all of it */
 
 int gs_store_write_rows(struct gs_store *s, const struct gs_reader *r)
@@ -442,10 +573,13 @@ int gs_store_write_rows(struct gs_store *s, const struct gs_reader *r)
     if (write_definitions(s) || take(s, GS_SQL_ALLOCATION, s->allocations.count) ||
         write_ends(s) || take(s, GS_SQL_COPY, s->copies.count) ||
         take(s, GS_SQL_MEMSET, s->memsets.count) || take(s, GS_SQL_SYNC, s->syncs.count) ||
-        write_ooms(s) || write_moments(s) || write_checks(s) || write_counts(s))
+        write_ooms(s) || write_moments(s) || write_mappings(s) || write_graphs(s) ||
+        write_counters(s) || write_checks(s) || write_counts(s))
         return -1;
-    return write_values(s) || write_numbers(s) || write_progress(s, r) || write_last_frees(s) ? -1
-                                                                                              : 0;
+    return write_values(s) || write_numbers(s) || write_progress(s, r) || write_last_frees(s) ||
+                   write_undos(s)
+               ? -1
+               : 0;
 }
 
 void gs_store_forget_rows(struct gs_store *s, const struct gs_reader *r)
@@ -453,6 +587,14 @@ void gs_store_forget_rows(struct gs_store *s, const struct gs_reader *r)
     s->first_allocation += (int64_t)s->allocations.count;
     s->first_oom += (int64_t)s->ooms.count;
     s->first_handle += (int64_t)s->handles.count;
+    s->first_mapping += (int64_t)s->mappings.count;
+    s->first_graph += (int64_t)s->graphs.count;
+    for (size_t i = 0; i < s->counters.count; i++)
+        s->counted[s->counters.at[i].slot] =
+            (struct gs_counter_state){s->counters.at[i].key, s->counters.at[i].count};
+    s->owners.count = s->object_rows.count = s->sizes.count = s->mappings.count = 0;
+    s->mapping_ends.count = s->graphs.count = s->graph_ends.count = s->pools.count = 0;
+    s->counters.count = 0;
     s->allocations.count = s->ends.count = s->copies.count = s->memsets.count = 0;
     s->syncs.count = s->ooms.count = s->recovered_ooms.count = s->samples.count = 0;
     s->reserved.count = s->handles.count = s->handle_ends.count = s->device_samples.count = 0;
@@ -467,6 +609,8 @@ void gs_store_forget_rows(struct gs_store *s, const struct gs_reader *r)
     uint32_t highest = r ? gs_reader_threads(r) : 0;
     for (uint32_t t = 0; t < s->threads.count; t++) {
         s->threads.at[t].last_free_dirty = false;
+        if (s->threads.at[t].undo)
+            s->threads.at[t].undo->dirty = false;
         if (t && t <= highest)
             s->threads.at[t].saved = gs_reader_progress(r, t);
     }

@@ -4,6 +4,10 @@
  *   store_add.c    an event → rows in memory
  *   store_mark.c   … ranges and moments
  *   store_sample.c … what NVML says of a device
+ *   store_vmm.c    … physical memory and where it is mapped
+ *   store_graph.c  … memory of graphs, pools
+ *   store_context.c … streams and contexts, and what goes with a context
+ *   store_count.c  the spool's counters → rows
  *   store_oom.c    which failed allocations were fatal
  *   store_names.c  definitions: frames, stacks, modules, threads
  *   store_rows.c   rows in memory → SQL
@@ -78,8 +82,41 @@ struct gs_row_handle { /* id = first_handle + index */
     uint16_t api;
     uint8_t kind;
 };
-struct gs_row_handle_end {
-    int64_t id, destroy_ns;
+struct gs_row_moment { /* of a row committed before: when it ended, GS_OPEN: not after all */
+    int64_t id, time_ns;
+};
+struct gs_row_bytes { /* of an imported allocation: larger than was known */
+    int64_t id, bytes;
+};
+struct gs_row_owner {
+    int64_t id;
+    uint16_t context;
+    int16_t home;
+};
+struct gs_row_object {
+    int64_t id;
+    uint32_t refs;
+    bool named;
+};
+struct gs_row_mapping { /* id = first_mapping + index */
+    int64_t allocation, address, bytes, offset, map_ns, unmap_ns;
+    uint32_t stack;
+    int16_t device;
+};
+struct gs_row_graph { /* id = first_graph + index */
+    int64_t address, bytes, time_ns, freed_ns, stream;
+    uint32_t stack, thread;
+    int16_t device;
+    uint16_t api;
+};
+struct gs_row_pool {
+    int64_t pool, time_ns, used, reserved;
+    int16_t device;
+    uint16_t api;
+};
+struct gs_row_counter {
+    uint64_t key, count, more;
+    uint32_t slot;
 };
 struct gs_row_mark { /* id = first + index */
     int64_t start_ns, life_ns;
@@ -153,6 +190,8 @@ struct gs_store_thread {
     struct gs_live last_free; /* the lifetime that its last free ended, id 0: an unknown address */
     bool last_free_set;       /* a free that fails can take that back */
     bool last_free_dirty;
+    bool last_free_graph;     /* it was a row of graph_memory, last_free.id */
+    struct gs_undo *undo;     /* its last unmapping or release; NULL: none yet */
     uint32_t open_ooms;
     struct gs_progress saved; /* as the database has it */
 };
@@ -208,6 +247,13 @@ enum gs_statement {
     GS_SQL_MARK_OPEN,
     GS_SQL_MARK_CLOSED,
     GS_SQL_DEVICE_SAMPLE,
+    GS_SQL_MAPPING,
+    GS_SQL_MAPPING_END,
+    GS_SQL_BYTES,
+    GS_SQL_GRAPH,
+    GS_SQL_GRAPH_END,
+    GS_SQL_POOL,
+    GS_SQL_CALLS,
     GS_SQL_FRAME,
     GS_SQL_STACK,
     GS_SQL_MODULE,
@@ -220,6 +266,10 @@ enum gs_statement {
     GS_SQL_PROGRESS,
     GS_SQL_LAST_FREE,
     GS_SQL_VALUE,
+    GS_SQL_OWNER,
+    GS_SQL_OBJECT,
+    GS_SQL_UNDO,
+    GS_SQL_COUNTER,
     GS_SQL_COUNT
 };
 
@@ -239,8 +289,17 @@ struct gs_store {
     GS_ARRAY(struct gs_row_sample) samples;
     GS_ARRAY(struct gs_row_reserved) reserved;
     GS_ARRAY(struct gs_row_handle) handles;
-    GS_ARRAY(struct gs_row_handle_end) handle_ends;
     GS_ARRAY(struct gs_row_device_sample) device_samples;
+    GS_ARRAY(struct gs_row_moment) handle_ends;
+    GS_ARRAY(struct gs_row_owner) owners;
+    GS_ARRAY(struct gs_row_object) object_rows;
+    GS_ARRAY(struct gs_row_bytes) sizes;
+    GS_ARRAY(struct gs_row_mapping) mappings;
+    GS_ARRAY(struct gs_row_moment) mapping_ends;
+    GS_ARRAY(struct gs_row_graph) graphs;
+    GS_ARRAY(struct gs_row_moment) graph_ends;
+    GS_ARRAY(struct gs_row_pool) pools;
+    GS_ARRAY(struct gs_row_counter) counters;
     GS_ARRAY(struct gs_row_frame) frames;
     GS_ARRAY(struct gs_row_stack) stacks;
     GS_ARRAY(struct gs_row_module) modules;
@@ -249,7 +308,7 @@ struct gs_store {
     GS_ARRAY(struct gs_row_device) devices;
     GS_ARRAY(struct gs_row_number) numbers;
     GS_ARRAY(char) text; /* what the rows' strings lie in */
-    int64_t first_allocation, first_oom, first_handle;
+    int64_t first_allocation, first_oom, first_handle, first_mapping, first_graph;
     uint64_t pending_events;
 
     GS_ARRAY(struct gs_store_thread) threads; /* index: thread number */
@@ -258,6 +317,13 @@ struct gs_store {
     GS_ARRAY(struct gs_open_handle) open_handles;
     struct gs_live_map live;
     struct gs_ranges ranges; /* of the live device-level allocations */
+    struct gs_vmm *vmm;      /* physical memory and its mappings; NULL: there is none */
+    struct gs_live_map graph_live; /* address → the latest row of graph_memory, freed or not */
+    struct gs_counter_state {
+        uint64_t key, count;
+    } counted[GS_SPOOL_COUNTERS]; /* as the database has them */
+    uint64_t damaged_counters;
+    int64_t counted_second;
     struct gs_id_map frame_ids, stack_ids, module_ids;
     uint32_t last_frame, last_stack, last_module;
 
@@ -281,6 +347,57 @@ int gs_store_sql(struct gs_store *s, const char *sql);   /* runs it: 0 or -1 */
 /* store_add.c */
 struct gs_store_thread *gs_store_thread(struct gs_store *s, uint32_t thread);
 void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign); /* totals, ranges */
+void gs_store_track_bytes(struct gs_store *s, const struct gs_live *live, int sign); /* totals only */
+/* A row of `allocation` for a lifetime that begins; gives begin->id. */
+int gs_store_begin_row(struct gs_store *s, uint32_t thread, const struct gs_rec *rec,
+                       struct gs_live *begin, uint64_t stream, uint16_t api);
+/* Its end, or (life_ns GS_OPEN) that it did not end. */
+int gs_store_end_row(struct gs_store *s, uint64_t id, int64_t life_ns, uint32_t free_stack);
+/* `live` is an entry of the map, gone afterwards. */
+int gs_store_end_lifetime(struct gs_store *s, struct gs_live *live, uint64_t time_ns,
+                          uint32_t stack);
+/* Numbers beyond what SQLite's integers hold come only from damage. */
+static inline int64_t gs_whole(uint64_t n)
+{
+    return n > INT64_MAX ? INT64_MAX : (int64_t)n;
+}
+static inline bool gs_on_host(uint8_t space, int device)
+{
+    return space == GS_SPACE_PINNED || space == GS_SPACE_HOST ||
+           (space == GS_SPACE_VMM && device < 0);
+}
+/* store_vmm.c */
+int gs_store_add_vmm(struct gs_store *s, uint32_t thread, const struct gs_rec_vmm *rec);
+/* The device's physical memory is gone, and its mappings. */
+int gs_vmm_end_device(struct gs_store *s, int device, uint64_t time_ns, uint32_t stack);
+/* The mapping that an address lies in, or NULL. */
+const struct gs_range *gs_vmm_find(const struct gs_store *s, uint64_t address);
+int gs_vmm_load_object(struct gs_store *s, const struct gs_live *live, uint32_t refs, bool named);
+int gs_vmm_load_mapping(struct gs_store *s, int64_t id, int64_t object, const struct gs_range *at);
+void gs_vmm_free(struct gs_store *s);
+struct gs_undo_mapping {
+    int64_t id, object;
+    struct gs_range at;
+};
+struct gs_undo { /* an unmapping or release that fails is taken back */
+    bool set, dirty;
+    uint8_t op; /* enum gs_vmm_op */
+    uint64_t handle, address, bytes, time_ns;
+    uint64_t object; /* RELEASE: the allocation's id, 0 none */
+    GS_ARRAY(struct gs_undo_mapping) mappings;
+    GS_ARRAY(struct gs_live) ended; /* physical memory that ended with it (address: its handle) */
+};
+struct gs_undo *gs_vmm_undo(struct gs_store *s, uint32_t thread); /* NULL: out of memory */
+/* store_graph.c */
+int gs_store_graph_alloc(struct gs_store *s, uint32_t thread, const struct gs_rec_alloc *rec);
+/* True where the address is a graph's: it is dealt with, *rc says how. */
+bool gs_store_graph_free(struct gs_store *s, uint32_t thread, const struct gs_rec_free *rec, int *rc);
+int gs_store_graph_end(struct gs_store *s, uint64_t id, int64_t time_ns);
+int gs_store_add_pool(struct gs_store *s, const struct gs_rec_pool *rec);
+/* store_context.c */
+int gs_store_add_handle(struct gs_store *s, uint32_t thread, const struct gs_rec_handle *rec);
+/* store_count.c: what the counters say beyond what is written, into s->counters */
+int gs_store_read_counters(struct gs_store *s, const struct gs_reader *r);
 /* store_oom.c */
 int gs_store_add_oom(struct gs_store *s, uint32_t thread, const struct gs_rec_oom *rec);
 /* An allocation of this thread succeeded. */

@@ -31,6 +31,8 @@ struct gs_live {
     uint64_t alloc_ns;
     int16_t device;
     uint8_t layer, space;
+    uint16_t context; /* gs_rec_alloc.context: goes with it, where not 0 */
+    int16_t home;     /* goes with this device's primary context, where context is 0; -1 none */
 };
 struct gs_live_map {
     struct gs_live *slots;

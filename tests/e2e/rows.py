@@ -50,7 +50,7 @@ class Rows:
 
     def block(self, at, nbytes, life=None, stack=None, layer=DEVICE, device=0, address=0):
         self.events += 1 + (life is not None)
-        self.db.execute("INSERT INTO allocation(kind,address,bytes,alloc_ns,life_ns,stream,alloc_stack_id) "
+        self.db.execute("INSERT INTO allocation_row(kind,address,bytes,alloc_ns,life_ns,stream,alloc_stack_id) "
                         "VALUES(?,?,?,?,?,0,?)", (layer + (device + 1) * 32 + 4096, address, nbytes,
                                                   int(at * SECOND), None if life is None else int(life * SECOND),
                                                   stack))

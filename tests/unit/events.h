@@ -314,6 +314,67 @@ static inline void ev_handle(struct gs_writer *w, uint64_t time, uint64_t handle
     EV_PUT(w, r);
 }
 
+static inline void ev_context(struct gs_writer *w, uint64_t time, uint64_t handle, int device,
+                              uint16_t context, bool destroyed)
+{
+    struct gs_rec_handle r = {.rec = EV_REC(GS_REC_HANDLE, 0, time),
+                              .handle = handle,
+                              .api = 13,
+                              .device = (int16_t)device,
+                              .kind = GS_HANDLE_CONTEXT,
+                              .context = context};
+    r.rec.flags = destroyed ? GS_FLAG_DESTROYED : 0;
+    EV_PUT(w, r);
+}
+
+/* Beside ev_alloc: in which context, and with which flags. */
+static inline void ev_alloc_in(struct gs_writer *w, uint64_t time, uint64_t address, uint64_t bytes,
+                               int device, uint8_t space, uint16_t context, uint8_t flags)
+{
+    struct gs_rec_alloc r = {.rec = EV_REC(GS_REC_ALLOC, 0, time),
+                             .address = address,
+                             .bytes = bytes,
+                             .api = 7,
+                             .device = (int16_t)device,
+                             .space = space,
+                             .context = context};
+    r.rec.flags = flags;
+    EV_PUT(w, r);
+}
+
+static inline void ev_free_node(struct gs_writer *w, uint64_t time, uint64_t address)
+{
+    struct gs_rec_free r = {
+        .rec = EV_REC(GS_REC_FREE, 0, time), .address = address, .api = 8, .device = -1};
+    r.rec.flags = GS_FLAG_GRAPH;
+    EV_PUT(w, r);
+}
+
+static inline void ev_vmm(struct gs_writer *w, uint64_t time, uint8_t op, uint64_t handle,
+                          uint64_t address, uint64_t bytes, uint64_t offset, uint8_t flags)
+{
+    struct gs_rec_vmm r = {.rec = EV_REC(GS_REC_VMM, 0, time),
+                           .handle = handle,
+                           .address = address,
+                           .bytes = bytes,
+                           .offset = offset,
+                           .api = 9,
+                           .op = op};
+    r.rec.flags = flags;
+    EV_PUT(w, r);
+}
+
+static inline void ev_pool(struct gs_writer *w, uint64_t time, uint64_t pool, uint64_t used,
+                           uint64_t reserved)
+{
+    struct gs_rec_pool r = {.rec = EV_REC(GS_REC_POOL, 0, time),
+                            .pool = pool,
+                            .used_bytes = used,
+                            .reserved_bytes = reserved,
+                            .api = 12};
+    EV_PUT(w, r);
+}
+
 /* ---------------------------------------------------------------- a random program */
 
 #define EV_WRITERS 5
@@ -412,6 +473,65 @@ static inline void ev_memory(struct ev_program *p, int t)
         *bytes = 0;
 }
 
+/* Physical memory, mappings, contexts, graphs: without regard to whether it makes sense. */
+static inline void ev_device_memory(struct ev_program *p, int t)
+{
+    struct gs_writer *w = &p->writers[t];
+    uint64_t *random = &p->random, handle = 0x9000 + 16 * ev_below(random, 8);
+    uint64_t address = 0x600000000000 + 0x200000ull * ev_below(random, 16);
+    uint64_t bytes = 0x200000ull * (1 + ev_below(random, 3));
+    switch (ev_below(random, 14)) {
+    case 0:
+    case 1:
+        ev_vmm(w, p->time, GS_VMM_CREATE, handle, 0, bytes, 0, 0);
+        break;
+    case 2:
+        ev_vmm(w, p->time, ev_below(random, 3) ? GS_VMM_RETAIN : GS_VMM_IMPORT, handle, address, 0, 0, 0);
+        break;
+    case 3:
+    case 4:
+    case 5:
+        ev_vmm(w, p->time, GS_VMM_MAP, handle, address, bytes, 0, 0);
+        break;
+    case 6:
+    case 7:
+    case 8: {
+        bool release = ev_below(random, 2);
+        uint8_t op = release ? GS_VMM_RELEASE : GS_VMM_UNMAP;
+        ev_vmm(w, p->time, op, release ? handle : 0, release ? 0 : address, release ? 0 : bytes, 0, 0);
+        if (ev_below(random, 4) == 0) {
+            p->time += 10;
+            ev_vmm(w, p->time, op, release ? handle : 0, release ? 0 : address, release ? 0 : bytes, 0,
+                   GS_FLAG_FAILED);
+        }
+        break;
+    }
+    case 9:
+        ev_alloc_in(w, p->time, ev_address(0, ev_below(random, EV_SLOTS)), bytes >> 3,
+                    (int)ev_below(random, 2), (uint8_t)ev_below(random, 4),
+                    (uint16_t)ev_below(random, 3), 0);
+        break;
+    case 10:
+        if (ev_below(random, 4) == 0)
+            ev_context(w, p->time, 0x77, (int)ev_below(random, 2), (uint16_t)ev_below(random, 3),
+                       true);
+        break;
+    case 11:
+        ev_alloc_in(w, p->time, 0x610000000000 + handle, bytes, 0, GS_SPACE_POOL, 0, GS_FLAG_GRAPH);
+        break;
+    case 12:
+        if (ev_below(random, 2))
+            ev_free_node(w, p->time, 0x610000000000 + handle);
+        else
+            ev_free(w, p->time, 0x610000000000 + handle, 0);
+        if (ev_below(random, 4) == 0)
+            ev_free_failed(w, ++p->time, 0x610000000000 + handle);
+        break;
+    default:
+        ev_pool(w, p->time, handle & 16, bytes / 2, bytes);
+    }
+}
+
 /* One thing that a program does. */
 /* A range begins or ends, or seems to: some ends are lost, some come without a beginning. */
 static inline void ev_range(struct ev_program *p, int t, uint32_t h)
@@ -435,7 +555,14 @@ static inline void ev_step(struct ev_program *p)
     uint64_t a = ev_address(0, ev_below(random, EV_SLOTS)) + ev_below(random, 4096);
     uint64_t b = ev_address(0, ev_below(random, EV_SLOTS));
     uint32_t h = ev_below(random, 8);
-    switch (ev_below(random, 24)) {
+    switch (ev_below(random, 28)) {
+    case 24:
+    case 25:
+    case 26:
+    case 27:
+        ev_device_memory(p, t);
+        gs_spool_count(w->spool, gs_counter_key((uint16_t)(7 + h % 3), (int)h % 2, h, h == 7));
+        break;
     case 0:
         ev_copy(w, p->time - before, a, b, 4096, before,
                 (uint8_t)(ev_below(random, 2) ? 255 : h % 5), h % 2, ev_capture(p, t));

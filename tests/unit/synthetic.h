@@ -131,7 +131,7 @@ __attribute__((unused)) static int64_t syn_alloc(struct syn *s, struct syn_alloc
     }
     return syn_sql(
         s,
-        "INSERT INTO allocation(kind,address,bytes,alloc_ns,life_ns,stream,alloc_stack_id) "
+        "INSERT INTO allocation_row(kind,address,bytes,alloc_ns,life_ns,stream,alloc_stack_id) "
         "VALUES(%lld,%lld,%lld,%lld,%s,0,nullif(%lld,0))",
         (long long)GS_ALLOCATION_KIND(a.layer, a.space, a.device, 1, a.thread ? a.thread : 1),
         (long long)a.address, (long long)a.bytes, (long long)a.at, life, (long long)a.stack);
@@ -146,7 +146,7 @@ __attribute__((unused)) static void syn_copy(struct syn *s, struct syn_copy c)
 {
     syn_sql(
         s,
-        "INSERT INTO copy(kind,bytes,start_ns,blocked_ns,stream,stack_id) "
+        "INSERT INTO copy_row(kind,bytes,start_ns,blocked_ns,stream,stack_id) "
         "VALUES(%lld,%lld,%lld,%lld,%lld,nullif(%lld,0))",
         (long long)GS_COPY_KIND(c.direction, c.host_memory, c.async, 0, 3, c.thread ? c.thread : 1),
         (long long)c.bytes, (long long)c.at, (long long)c.blocked, (long long)c.stream,

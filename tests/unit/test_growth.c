@@ -102,8 +102,8 @@ static void test_what_does_not_grow(void **state)
     syn_sql(&s,
             "CREATE TEMP TABLE t AS SELECT kind, address, bytes, alloc_ns, life_ns, alloc_stack_id "
             "FROM "
-            "allocation ORDER BY alloc_ns; DELETE FROM allocation; INSERT INTO "
-            "allocation(kind, address, bytes, alloc_ns, life_ns, alloc_stack_id) SELECT * FROM t");
+            "allocation ORDER BY alloc_ns; DELETE FROM allocation_row; INSERT INTO "
+            "allocation_row(kind, address, bytes, alloc_ns, life_ns, alloc_stack_id) SELECT * FROM t");
     struct gs_report *r = grown(&s, 0);
     syn_close(r);
     syn_end(&s);

@@ -105,7 +105,7 @@ static void test_a_list_emptied_by_the_tear_down_leaked_all_the_same(void **stat
     syn_start(&s);
     struct shape shape = {.weights = 2 * SYN_GIB, .activations = SYN_GIB, .kept = 64 * SYN_MIB};
     train(&s, shape);
-    syn_sql(&s, "UPDATE allocation SET life_ns = %lld - alloc_ns WHERE life_ns IS NULL",
+    syn_sql(&s, "UPDATE allocation_row SET life_ns = %lld - alloc_ns WHERE life_ns IS NULL",
             (long long)(end_of() + 100 * SYN_MS));
     syn_oom(&s, (struct syn_oom){.requested = SYN_GIB,
                                  .free = SYN_MIB,

@@ -70,6 +70,7 @@ static void *write_events(void *unused)
         gs_writer_busy(&w);
         uint64_t now = clock_ns();
         ev_copy(&w, now, 1, 2, i, 0, GS_DIR_H2D, 0, 1);
+        gs_spool_count(&spool, gs_counter_key(10, 0, w.thread, false));
         atomic_store(&shared->published[w.thread], i);
         if (i % 64 == 0)
             usleep(1);
@@ -120,6 +121,11 @@ static void check_complete(void)
         /* It may have died between publishing and telling us. */
         if (count != published && count != published + 1)
             fail_msg("thread %d: %lld events, %lld published", t, (long long)count,
+                     (long long)published);
+        snprintf(sql, sizeof sql, "SELECT total(count) FROM call_count WHERE stream=%d", t);
+        count = db_number(db, sql);
+        if (count != published && count != published + 1)
+            fail_msg("thread %d: %lld counted, %lld published", t, (long long)count,
                      (long long)published);
         snprintf(sql, sizeof sql,
                  "SELECT count(DISTINCT bytes)=count(*) AND coalesce(max(bytes),0)=count(*)"

@@ -82,7 +82,7 @@ static void test_other_databases(void **state)
     syn_done(&s);
     refuse(s.path, "made by a newer gpuspy (schema 99, this one reads 2)");
     assert_int_equal(sqlite3_open(s.path, &s.db), SQLITE_OK);
-    syn_sql(&s, "PRAGMA user_version = 1; DROP TABLE copy; CREATE VIEW copy AS SELECT 1; BEGIN");
+    syn_sql(&s, "PRAGMA user_version = 2; DROP TABLE copy_row; CREATE VIEW copy_row AS SELECT 1; BEGIN");
     syn_done(&s);
     refuse(s.path, "tables of a recording are missing");
     syn_end(&s);
@@ -235,7 +235,7 @@ static void test_hostile_rows(void **state)
                 "INSERT OR IGNORE INTO "
                 "allocation(kind,address,bytes,alloc_ns,life_ns,stream,alloc_stack_id) VALUES"
                 "(%s,%s,coalesce(%s,1),coalesce(%s,1),%s,%s,%s);"
-                "INSERT OR IGNORE INTO copy(kind,bytes,start_ns,blocked_ns,stream,stack_id) VALUES"
+                "INSERT OR IGNORE INTO copy_row(kind,bytes,start_ns,blocked_ns,stream,stack_id) VALUES"
                 "(%s,coalesce(%s,1),coalesce(%s,1),coalesce(%s,1),1,%s);"
                 "INSERT OR IGNORE INTO "
                 "sync(process_id,device,kind,api,start_ns,blocked_ns,handle,stack_id,thread_id) "
