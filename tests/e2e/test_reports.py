@@ -192,7 +192,7 @@ def test_many_stacks(recording):
         count = "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM c WHERE i<100000) INSERT INTO "
         r.db.execute(count + "frame(id,kind,function,file,line) SELECT i,0,'f'||i,'/me/m'||(i%300)||'.py',i%900 FROM c")
         r.db.execute(count + "stack(id,parent_id,frame_id,depth) SELECT i,CASE WHEN i>50 THEN i/2 END,i,1 FROM c")
-        r.db.execute(count + "allocation(kind,address,bytes,alloc_ns,life_ns,stream,alloc_stack_id) "
+        r.db.execute(count + "allocation_row(kind,address,bytes,alloc_ns,life_ns,stream,alloc_stack_id) "
                      "SELECT 32+4096,i,512+(i%977)*512,i*200000,30000000000,0,i FROM c")
         r.events = 200000
     report = recording.report("--top", "1000000")
