@@ -119,6 +119,85 @@ static void sharing_sizes(void)
     AT(CUctxCreateParams, cigParams);
 }
 
+static void graph_sizes(void)
+{
+    SIZE(CUgraphEdgeData);
+    SIZE(cudaGraphEdgeData);
+    SIZE(CUDA_GRAPH_INSTANTIATE_PARAMS);
+    AT(CUDA_GRAPH_INSTANTIATE_PARAMS, result_out);
+    SIZE(cudaGraphInstantiateParams);
+    AT(cudaGraphInstantiateParams, errNode_out);
+    SIZE(CUgraphExecUpdateResultInfo);
+    AT(cudaGraphExecUpdateResultInfo, errorFromNode);
+    SIZE(CUDA_KERNEL_NODE_PARAMS);
+    AT(CUDA_KERNEL_NODE_PARAMS, kern);
+    SIZE(CUDA_KERNEL_NODE_PARAMS_v1);
+    SIZE(struct cudaKernelNodeParams);
+    AT(struct cudaKernelNodeParams, kernelParams);
+    SIZE(CUDA_MEMSET_NODE_PARAMS);
+    SIZE(CUDA_MEMSET_NODE_PARAMS_v2);
+    SIZE(struct cudaMemsetParams);
+    AT(struct cudaMemsetParams, width);
+    SIZE(CUDA_HOST_NODE_PARAMS);
+    SIZE(CUDA_MEM_ALLOC_NODE_PARAMS);
+    AT(CUDA_MEM_ALLOC_NODE_PARAMS, dptr);
+    SIZE(struct cudaMemAllocNodeParams);
+    AT(struct cudaMemAllocNodeParams, bytesize);
+    SIZE(CUDA_MEMCPY_NODE_PARAMS);
+    AT(CUDA_MEMCPY_NODE_PARAMS, copyParams);
+    SIZE(struct cudaMemcpyNodeParams);
+    AT(struct cudaMemcpyNodeParams, copyParams);
+    SIZE(CUgraphNodeParams);
+    AT(CUgraphNodeParams, kernel);
+    AT(CUgraphNodeParams, eventWait);
+    AT(CUgraphNodeParams, free);
+    SIZE(struct cudaGraphNodeParams);
+    AT(struct cudaGraphNodeParams, alloc);
+    SIZE(CUstreamBatchMemOpParams);
+    AT(CUstreamBatchMemOpParams, waitValue.value64);
+    AT(CUstreamBatchMemOpParams, waitValue.flags);
+    AT(CUstreamBatchMemOpParams, writeValue.alias);
+    SIZE(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS);
+    AT(CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, flags);
+    SIZE(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS);
+    AT(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, flags);
+    SIZE(struct cudaExternalSemaphoreSignalParams);
+    SIZE(struct cudaExternalSemaphoreWaitParams);
+    SIZE(CUDA_LAUNCH_PARAMS);
+    AT(CUDA_LAUNCH_PARAMS, hStream);
+}
+
+static void graph_values(void)
+{
+    VALUE(cudaErrorIllegalState);
+    VALUE(CUDA_ERROR_LOSSY_QUERY);
+    VALUE(cudaErrorStreamCaptureUnsupported);
+    VALUE(cudaErrorStreamCaptureMerge);
+    VALUE(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+    VALUE(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    VALUE(cudaErrorCapturedEvent);
+    VALUE(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+    VALUE(cudaErrorGraphExecUpdateFailure);
+    VALUE(CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+    VALUE(cudaStreamCaptureModeRelaxed);
+    VALUE(CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+    VALUE(cudaStreamSetCaptureDependencies);
+    VALUE(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);
+    VALUE(cudaGraphNodeTypeMemFree);
+    VALUE(CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED);
+    VALUE(CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH);
+    VALUE(cudaGraphMemAttrReservedMemCurrent);
+    VALUE(CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+    VALUE(cudaGraphInstantiateFlagAutoFreeOnLaunch);
+    VALUE(CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE);
+    VALUE(CU_STREAM_WAIT_VALUE_NOR);
+    VALUE(CU_STREAM_WAIT_VALUE_FLUSH);
+    VALUE(CU_STREAM_MEM_OP_BARRIER);
+    VALUE(CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES);
+    VALUE(CU_EVENT_RECORD_EXTERNAL);
+    VALUE(cudaEventWaitExternal);
+}
+
 static void values(void)
 {
     VALUE(cudaErrorMemoryAllocation);
@@ -209,5 +288,7 @@ int main(void)
     sizes();
     sharing_sizes();
     values();
+    graph_sizes();
+    graph_values();
     return 0;
 }
