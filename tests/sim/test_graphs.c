@@ -190,11 +190,11 @@ static void unsafe_calls(void)
     OK(cudaMalloc(&memory, 64));
     OK(cudaEventCreate(&event));
     OK(cudaEventRecord(event, other));
-#define INVALIDATES(call, error)                                          \
-    do {                                                                  \
-        OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));  \
-        CHECK_EQ(call, error);                                            \
-        end_invalid(stream);                                              \
+#define INVALIDATES(call, error)                                         \
+    do {                                                                 \
+        OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal)); \
+        CHECK_EQ(call, error);                                           \
+        end_invalid(stream);                                             \
     } while (0)
     INVALIDATES(cudaStreamSynchronize(stream), cudaErrorStreamCaptureUnsupported);
     INVALIDATES(cudaStreamQuery(stream), cudaErrorStreamCaptureUnsupported);
@@ -516,7 +516,8 @@ static void update(void)
     CHECK_EQ(back, 2);
 }
 
-/* Events of the outside, recorded and waited for by a graph, and capture into a graph that exists. */
+/* Events of the outside, recorded and waited for by a graph, and capture into a graph that exists.
+ */
 static void external_events(void)
 {
     cudaStream_t stream = new_stream(), other = new_stream();
@@ -654,9 +655,9 @@ static void test_launches(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replay),   cmocka_unit_test(test_forbidden),
-        cmocka_unit_test(test_memory),   cmocka_unit_test(test_building),
-        cmocka_unit_test(test_values),   cmocka_unit_test(test_launches),
+        cmocka_unit_test(test_replay), cmocka_unit_test(test_forbidden),
+        cmocka_unit_test(test_memory), cmocka_unit_test(test_building),
+        cmocka_unit_test(test_values), cmocka_unit_test(test_launches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
