@@ -146,6 +146,7 @@ help:
 	  'make            build $(O)/libgpuspy.so, $(O)/gpuspy and the simulated CUDA in $(O)/sim' \
 	  'make demo       set up, build, record two runs and print their reports' \
 	  'make test       set up, build and run every test; ends with "N passed, N failed"' \
+	  'make test-torch run CUDA builds of PyTorch on the simulated GPU (fetches some GB)' \
 	  'make bench      measure cost and size beside peers, printed as ratios' \
 	  'make gpu-kit    pack what scripts/gpu-acceptance.sh needs on a machine with a GPU' \
 	  'make install    into PREFIX ($(PREFIX)), below DESTDIR if set; make uninstall removes it' \

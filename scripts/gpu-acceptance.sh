@@ -24,6 +24,6 @@ for file in libgpuspy.so gpuspy; do
 done
 mkdir -p "$out"
 for option in ${options[@]+"${options[@]}"}; do
-    [ "$option" != --simulated ] || export LD_LIBRARY_PATH="$GPUSPY_BUILD/sim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    [ "$option" != --simulated ] || export LD_LIBRARY_PATH="$GPUSPY_BUILD/sim:$GPUSPY_BUILD/sim/math${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 done
 exec "${PYTHON:-python3}" tests/gpu/acceptance.py "$out" ${options[@]+"${options[@]}"}

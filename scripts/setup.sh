@@ -4,6 +4,7 @@
 #
 #   scripts/setup.sh          everything: build, tests, demo, bench
 #   scripts/setup.sh build    only what `make` needs
+#   scripts/setup.sh torch    what scripts/setup-torch.sh needs
 set -euo pipefail
 
 build="gcc make binutils libsqlite3-dev uthash-dev libdw-dev libelf-dev libjansson-dev libunwind8"
@@ -15,8 +16,9 @@ optional="libclang-rt-dev libclang-rt-14-dev"
 what=${1:-all}
 case $what in
 build) wanted=$build ;;
+torch) wanted="python3 python3-venv" ;;
 all) wanted="$build $tests $bench" ;;
-*) echo "usage: scripts/setup.sh [all|build]" >&2 && exit 2 ;;
+*) echo "usage: scripts/setup.sh [all|build|torch]" >&2 && exit 2 ;;
 esac
 
 installed() { dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed; }

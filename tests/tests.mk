@@ -31,6 +31,11 @@ test: setup
 	$(Q)$(MAKE) --no-print-directory test-programs
 	$(Q)O=$(O) SAN=$(SAN) CC="$(CC)" $(PYTHON) tests/run.py $(T)
 
+# PyTorch's CUDA builds on the simulated GPU: gigabytes to fetch, so apart from `test`.
+.PHONY: test-torch
+test-torch: all
+	$(Q)O=$(O) PYTHON=$(PYTHON) tests/torch.sh
+
 bench-programs: all programs
 
 -include $(UNIT_SRC:tests/unit/%.c=$(O)/obj/tests/unit/%.d)
