@@ -124,10 +124,13 @@ bench: setup
 gpu-kit: $(O)/libgpuspy.so $(O)/gpuspy
 	$(Q)O=$(O) scripts/gpu-kit.sh
 
-install: $(O)/libgpuspy.so $(O)/gpuspy
+install: $(O)/libgpuspy.so $(O)/gpuspy sim
 	$(call say,INSTALL,$(DESTDIR)$(PREFIX))
 	$(Q)install -D -m 755 $(O)/gpuspy $(DESTDIR)$(PREFIX)/bin/gpuspy
 	$(Q)install -D -m 755 $(O)/libgpuspy.so $(DESTDIR)$(PREFIX)/lib/libgpuspy.so
+	$(Q)install -d $(DESTDIR)$(PREFIX)/lib/gpuspy/sim/math
+	$(Q)install -m 755 $(filter-out %/old-driver/libcuda.so.1 %.a,$(SIM_LIBS)) $(DESTDIR)$(PREFIX)/lib/gpuspy/sim
+	$(Q)install -m 755 $(SIM)/math/*.so.* $(DESTDIR)$(PREFIX)/lib/gpuspy/sim/math
 	$(Q)install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	$(Q)$(O)/gpuspy help --man > $(DESTDIR)$(PREFIX)/share/man/man1/gpuspy.1
 	$(Q)$(O)/gpuspy help --completion=bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gpuspy
@@ -137,6 +140,7 @@ uninstall:
 	$(Q)rm -f $(DESTDIR)$(PREFIX)/bin/gpuspy $(DESTDIR)$(PREFIX)/lib/libgpuspy.so \
 	    $(DESTDIR)$(PREFIX)/share/man/man1/gpuspy.1 \
 	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gpuspy
+	$(Q)rm -rf $(DESTDIR)$(PREFIX)/lib/gpuspy/sim
 
 clean:
 	$(Q)rm -rf $(O)

@@ -13,11 +13,13 @@
 #include "analyzer/command.h"
 #include "analyzer/launch.h"
 #include "analyzer/recorded.h"
+#include "analyzer/simulate.h"
 #include "analyzer/term.h"
 
 struct settings {
-    const char *output, *stacks;
+    const char *output, *stacks, *simulate;
     int native_depth; /* 0: the recorder's default */
+    int gpus;         /* simulated ones; 0: one */
     bool torch_cpu, quiet, no_summary;
 };
 
@@ -31,6 +33,11 @@ static const struct option_row options[] = {
      "record at most N native frames of a stack"},
     {"torch-cpu", 0, OPTION_FLAG, offsetof(struct settings, torch_cpu), NULL, NULL, 0, 0,
      "record PyTorch's CPU tensors too"},
+    {"simulate", 0, OPTION_CHOICE, offsetof(struct settings, simulate), "GPU", simulate_words, 0, 0,
+     "a dry run on a simulated GPU of this kind, on a machine that has none: allocators, copies and "
+     "waits are real, kernels do not run, so values mean nothing and memory does"},
+    {"gpus", 0, OPTION_NUMBER, offsetof(struct settings, gpus), "N", NULL, 1, 16,
+     "simulate N of them"},
     {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0,
      "say nothing unless something is wrong"},
     {"no-summary", 0, OPTION_FLAG, offsetof(struct settings, no_summary), NULL, NULL, 0, 0,
@@ -43,6 +50,8 @@ static const struct example examples[] = {
     {"gpuspy run -o leak.db --stacks python -- torchrun --nproc-per-node 8 train.py",
      "record every process of a distributed run, with Python stacks only"},
     {"gpuspy run --torch-cpu -- python train.py", "record PyTorch's CPU tensors as well"},
+    {"gpuspy run --simulate a100-40g -- python train.py",
+     "see what it would need, and whether it would fit, on a GPU that is not there"},
     {0},
 };
 
@@ -173,6 +182,12 @@ int cmd_run(int argc, char **argv)
             output);
         return LAUNCH_FAILED;
     }
+    if (s.gpus && !s.simulate) {
+        complain("run: --gpus says how many GPUs to simulate: add --simulate GPU");
+        return EXIT_USAGE;
+    }
+    if (s.simulate && !simulate_set(&launch, s.simulate, s.gpus))
+        return LAUNCH_FAILED;
     if (can_record(db))
         return record(&s, &launch, db);
     return launch_wait(&launch, &code) ? launch_end(&launch) : code;

@@ -1,5 +1,6 @@
 /* The report as JSON: the contract of `gpuspy report --json`. Fields are only ever added. Unknown
  * is null. */
+#include "analyzer/simulate.h"
 #include "analyzer/report.h"
 
 #include <jansson.h>
@@ -137,6 +138,7 @@ static json_t *device_json(const struct gs_device *d)
     set(o, "index", json_integer(d->device));
     set_text(o, "name", d->name);
     set_bytes(o, "total_bytes", d->total_bytes);
+    set_bool(o, "simulated", simulate_is(d->name));
     return o;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "analyzer/simulate.h"
 #include "analyzer/text.h"
 #include "analyzer/units.h"
 #include "analyzer/view_text_parts.h"
@@ -117,6 +118,13 @@ static void devices(const struct view_text *v)
         fprintf(v->out, i > first ? "GPU %d to %d" : "GPU %d", d[first].device, d[i].device);
         fprintf(v->out, "%s%s, %s%s\n", *name ? ": " : "", name, view_bytes(size, d[i].total_bytes),
                 i > first ? " each" : "");
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!simulate_is(d[i].name))
+            continue;
+        fprintf(v->out, "A simulated GPU: no kernel ran. Memory is what the program asked for; values "
+                        "in it and times on it mean nothing.\n");
+        break;
     }
 }
 
