@@ -116,11 +116,27 @@ static uint32_t walk_frames(const struct gs_python *p, const char *f, const char
     return n;
 }
 
-/* Another thread's finalisation frees this thread's state, so the order of the two matters. */
+/* How far into the runtime's state its own words lie; from 3.13 on a table for debuggers is first. */
+enum { RUNTIME_WORDS = 128, RUNTIME_WORDS_3_13 = 256 };
+
+/* Whether this thread is the one that finalises the interpreter: the runtime says which one that is,
+ * somewhere among its first words. Frames of destructors that it runs stand as still as any. */
+static __attribute__((noinline, cold)) bool finalises(const struct gs_python *p, const char *thread)
+{
+    const int words = p->at.minor < 13 ? RUNTIME_WORDS : RUNTIME_WORDS_3_13;
+    const char *const *word = (const char *const *)p->runtime;
+    for (int i = 0; word && i < words; i++)
+        if (word[i] == thread)
+            return true;
+    return false;
+}
+
+/* A finalisation by another thread frees this thread's state. */
 static const char *innermost(const struct gs_python *p)
 {
-    const char *thread = p->is_initialized() ? p->this_thread() : NULL;
-    if (!thread)
+    const bool initialized = p->is_initialized();
+    const char *thread = p->this_thread();
+    if (!thread || (!initialized && !finalises(p, thread)))
         return NULL;
     const char *f = load(thread, p->at.thread_frame);
     return f && p->at.cframe_frame >= 0 ? load(f, p->at.cframe_frame) : f;
