@@ -255,12 +255,26 @@ static int add_free_failed(struct gs_store *s, uint32_t thread, const struct gs_
 
 /* ---------------------------------------------------------------- tensors */
 
-static void check_total(struct gs_store *s, const struct gs_rec_tensor *rec)
+/* A forked child goes on with its parent's CPU tensors: PyTorch's total does not begin at zero, and
+ * goes down by tensors that the child has never made. */
+static void note_inherited(struct gs_check *check, const struct gs_rec_tensor *rec, bool unknown)
+{
+    if (rec->layer != GS_LAYER_HOST)
+        return;
+    if (!check->events)
+        check->inherited = (int64_t)(rec->total_allocated - (uint64_t)check->running);
+    else if (unknown && check->inherited)
+        check->inherited = (int64_t)((uint64_t)check->inherited + (uint64_t)rec->bytes);
+}
+
+static void check_total(struct gs_store *s, const struct gs_rec_tensor *rec, bool unknown)
 {
     struct gs_check *check = check_of(s, rec->layer, rec->device);
     if (!check)
         return;
-    int64_t difference = (int64_t)((uint64_t)check->running - rec->total_allocated);
+    note_inherited(check, rec, unknown);
+    int64_t difference = (int64_t)((uint64_t)check->running + (uint64_t)check->inherited -
+                                   rec->total_allocated);
     check->dirty = true;
     check->events++;
     check->last_difference = difference;
@@ -296,7 +310,7 @@ static int add_tensor(struct gs_store *s, uint32_t thread, const struct gs_rec_t
 {
     int rc = 0;
     uint8_t layer = rec->layer == GS_LAYER_HOST ? GS_LAYER_HOST : GS_LAYER_TENSOR;
-    bool shared = is_shared(rec, layer);
+    bool shared = is_shared(rec, layer), unknown = false;
     if (rec->address && rec->bytes > 0) {
         struct gs_live live = {
             .address = rec->address,
@@ -313,11 +327,15 @@ static int add_tensor(struct gs_store *s, uint32_t thread, const struct gs_rec_t
     } else if (rec->address && rec->bytes < 0) {
         uint64_t bytes = 0 - (uint64_t)rec->bytes;
         rc = free_address(s, thread, &rec->rec, layer, rec->address, bytes);
-        shared = !rc && gs_store_thread(s, thread)->last_free.space == GS_SPACE_SHARED;
+        if (!rc) {
+            const struct gs_live *last = &gs_store_thread(s, thread)->last_free;
+            shared = last->space == GS_SPACE_SHARED;
+            unknown = !last->id;
+        }
     }
     if (rc || shared || !rec->has_totals)
         return rc;
-    check_total(s, rec);
+    check_total(s, rec, unknown);
     return note_reserved(s, rec);
 }
 

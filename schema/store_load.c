@@ -392,6 +392,8 @@ static int load_value(struct gs_store *s, sqlite3_stmt *row)
         s->summary.host_peak = value;
     else if (!strcmp(name, "pinned_peak"))
         s->summary.pinned_peak = value;
+    else if (!strcmp(name, "host_inherited"))
+        s->checks[GS_CPU_CHECK].inherited = (int64_t)value;
     else if (!strcmp(name, "last_ns"))
         s->last_ns = value;
     return 0;

@@ -470,6 +470,10 @@ static int write_values(struct gs_store *s)
     if (write_value(s, "host_peak", 0, now->host_peak, saved->host_peak) ||
         write_value(s, "pinned_peak", 0, now->pinned_peak, saved->pinned_peak))
         return -1;
+    const struct gs_check *cpu = &s->checks[GS_CPU_CHECK];
+    if (cpu->events && write_value(s, "host_inherited", 0, (uint64_t)cpu->inherited,
+                                   ~(uint64_t)cpu->inherited))
+        return -1;
     return write_value(s, "last_ns", 0, s->last_ns, 0);
 }
 

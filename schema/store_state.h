@@ -214,6 +214,7 @@ struct gs_open_handle {
 struct gs_check { /* PyTorch's total against ours, for one device or the CPU */
     uint64_t events, mismatches;
     int64_t running, first_ns, first_difference, last_difference;
+    int64_t inherited; /* of PyTorch's total for the CPU: what the parent had when it forked */
     bool dirty;
 };
 

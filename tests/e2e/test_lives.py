@@ -1,14 +1,13 @@
 """What a process can do to itself: children of every kind, programs over programs, daemons, limits,
 neighbours, ends. Each is run bare and recorded: the same exit status, stdout and stderr apart from
 gpuspy's own lines, and the databases hold what the program says it did."""
-import collections
 import json
 import os
 import re
-import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 
 import pytest
@@ -156,7 +155,6 @@ if __name__ == "__main__":
 def test_multiprocessing(recording, how):
     script = recording.folder / "script.py"
     script.write_text(PYTHON_CHILDREN)
-    import sys
     done = same_as_bare(recording, sys.executable, script, how)
     sizes = [1000] * 50 + [1001] * 50 + [1002] * 50 + [5000] * 200 + ([] if how == "fork" else [7000] * 50)
     assert_same(completed(recording), [f"alloc cudaMalloc {n} device live" for n in sizes])
@@ -478,3 +476,134 @@ def test_no_address_space_from_the_start(recording):
     done = same_as_bare(recording, LIVES, "no space")
     assert own_lines(done.stderr) == ["gpuspy: not recording: cannot write run.db: Cannot allocate memory"]
     assert names_of(recording) == []
+
+
+# --- Python -------------------------------------------------------------------------------------
+
+TENSOR = """import atexit, ctypes, faulthandler, os, sys, threading, time
+lib = ctypes.CDLL("libcudart.so.13")
+class Tensor:
+    def __init__(self, size):
+        self.pointer = ctypes.c_void_p()
+        assert lib.cudaMalloc(ctypes.byref(self.pointer), ctypes.c_size_t(size)) == 0
+        self.size = size
+    def __del__(self, free=lib.cudaFree, write=os.write):
+        free(self.pointer)
+        write(1, b"freed %d\\n" % self.size)
+"""
+
+
+def freed(recording, script, *arguments, code=0):
+    """The sizes that the program says it freed; the database must say the same, and what else it left."""
+    done = recording.python(TENSOR + script, *arguments) if code == 0 else None
+    if done is None:
+        path = recording.folder / "script.py"
+        path.write_text(TENSOR + script)
+        done = recording.run(sys.executable, path, *arguments, check=False)
+        assert done.returncode == code
+    completed(recording)
+    want = sorted(int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("freed"))
+    assert [size for size, in recording.sql("select bytes from allocation where free_ns is not null order by 1")] == want
+    return want
+
+
+def test_objects_freed_while_python_ends(recording):
+    """By name and in cycles, in modules and at exit, with the line of __del__ where Python still has one."""
+    got = freed(recording, """
+keep = Tensor(100)
+class Cycle:
+    def __init__(self):
+        self.tensor, self.me = Tensor(200), self
+Cycle()
+sys.modules["holder"] = Tensor(300)
+atexit.register(lambda: Tensor(400))
+""")
+    assert got == [100, 200, 300, 400]
+    line = TENSOR.splitlines().index("        free(self.pointer)") + 1
+    assert recording.sql("select a.bytes, s.line from allocations a left join sites s on s.stack_id = a.free_stack_id "
+                         "order by 1") == [(n, line) for n in got]
+
+
+def test_daemon_threads_at_the_end_of_python(recording):
+    freed(recording, """
+def work():
+    while True:
+        Tensor(500)
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.05)
+""")
+
+
+@pytest.mark.parametrize("script,code", [
+    ("threading.Thread(target=sys.exit, args=(3,)).start(); Tensor(100)", 0),
+    ("Tensor(100); keep = Tensor(200); sys.exit(3)", 3),
+    ("Tensor(100); keep = Tensor(200); os._exit(4)", 4),
+    ("keep = Tensor(200); raise SystemExit('no')", 1),
+    ("keep = Tensor(200); raise KeyError(1)", 1),
+    ("Tensor(100); os.kill(os.getpid(), 2); time.sleep(1)", -signal.SIGINT),
+    ("faulthandler.enable(); Tensor(100); faulthandler._sigsegv()", -signal.SIGSEGV),
+    ("faulthandler.enable(); Tensor(100); faulthandler.dump_traceback_later(0.1, exit=True); time.sleep(5)", 1),
+], ids=["thread", "sys.exit", "os._exit", "SystemExit", "exception", "SIGINT", "faulthandler", "dump"])
+def test_ends_of_python(recording, script, code):
+    freed(recording, script, code=code)
+
+
+def test_a_library_closed_and_opened_again(recording):
+    """The runtime goes away by dlclose, as far as the program knows."""
+    recording.python("""
+import _ctypes, ctypes
+for n in (100, 200, 300):
+    handle = _ctypes.dlopen("libcudart.so.13", 0)
+    malloc = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)(_ctypes.dlsym(handle, "cudaMalloc"))
+    assert malloc(ctypes.byref(ctypes.c_void_p()), n) == 0
+    _ctypes.dlclose(handle)
+""")
+    assert_same(completed(recording), [f"alloc cudaMalloc {n} device live" for n in (100, 200, 300)])
+
+
+# --- PyTorch ------------------------------------------------------------------------------------
+
+INHERITED = """import os, torch
+parents = [torch.zeros(1000, 1000) for _ in range(3)]
+child = os.fork()
+if not child:
+    own = torch.zeros(500, 500)
+    del parents[0]
+    own = torch.zeros(600, 600)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+KILLED_WORKER = """import os, signal, torch
+from torch.utils.data import DataLoader, Dataset
+class Numbers(Dataset):
+    def __len__(self): return 64
+    def __getitem__(self, index):
+        if index == 40: os.kill(os.getpid(), signal.SIGKILL)
+        return torch.full((100, 100), float(index))
+try:
+    for batch in DataLoader(Numbers(), batch_size=8, num_workers=2):
+        pass
+except (RuntimeError, OSError, EOFError): # whichever end notices first
+    print("noticed")
+"""
+
+
+def test_a_child_goes_on_with_its_parents_tensors(recording):
+    pytest.importorskip("torch")
+    recording.python(INHERITED, GPUSPY_TORCH_CPU=1)
+    completed(recording)
+    assert len(databases(recording)) == 2
+    for path in databases(recording):
+        recording.database = path
+        assert recording.sql("select mismatches from tensor_check") == [(0,)]
+
+
+def test_a_killed_worker_of_a_data_loader(recording):
+    pytest.importorskip("torch")
+    done = recording.python(KILLED_WORKER, GPUSPY_TORCH_CPU=1)
+    assert done.stdout == "noticed\n" and other_lines(done.stderr) == []
+    report = recording.report()
+    assert len(report["run"]["processes"]) == 3 and report["run"]["lost_events"] == 0
+    assert [p["complete"] for p in report["run"]["processes"]].count(True) == 1

@@ -223,16 +223,20 @@ static void tensor_totals(void **state)
     ev_tensor(&b.w, 10, 0x1000, 512, 512, 1 << 21, 0, 0);
     ev_tensor(&b.w, 20, 0x2000, 1024, 1536, 1 << 21, 0, 0);
     ev_tensor(&b.w, 30, 0x1000, -512, 1024, 1 << 22, 0, 0);
-    ev_tensor(&b.w, 40, 0x8000, 64, 1064, 0, -1, 0); /* CPU: 1000 bytes were there before us */
+    ev_tensor(&b.w, 40, 0x8000, 64, 1064, 0, -1, 0); /* CPU: 1000 bytes were the parent's */
     ev_tensor(&b.w, 50, 0x8000, -64, 1000, 0, -1, 0);
+    ev_tensor(&b.w, 60, 0x9000, -600, 400, 0, -1, 0); /* which the child frees some of */
+    ev_tensor(&b.w, 70, 0x8000, 64, 464, 0, -1, 0);
+    ev_tensor(&b.w, 80, 0xa000, 1, 466, 0, -1, 0); /* and one byte that nobody reported */
     end(&b);
     db_assert_text(db,
                    "SELECT layer,device,events,mismatches,first_mismatch_ns,first_difference,"
                    "last_difference FROM tensor_check ORDER BY layer",
-                   "1 0 3 0 - - 0\n2 -1 2 2 40 -1000 -1000\n");
+                   "1 0 3 0 - - 0\n2 -1 5 1 80 -1 -1\n");
     db_assert_text(db, "SELECT device,time_ns,bytes FROM reserved", "0 10 2097152\n0 30 4194304\n");
     db_assert_text(db, "SELECT layer,space,device,bytes,alloc_ns,free_ns FROM allocations",
-                   "tensor device 0 512 10 30\ntensor device 0 1024 20 -\nhost host -1 64 40 50\n");
+                   "tensor device 0 512 10 30\ntensor device 0 1024 20 -\nhost host -1 64 40 50\n"
+                   "host host -1 64 70 -\nhost host -1 1 80 -\n");
 }
 
 static void stacks(void **state)
