@@ -448,6 +448,14 @@ static void by_hand(void)
     OK(cudaStreamSynchronize(stream));
     OK(cudaMemcpy(back, device, 4, cudaMemcpyDeviceToHost));
     CHECK_EQ(strcmp(back, "abc"), 0);
+    char path[] = "/tmp/simcuda-dot-XXXXXX", dot[256] = "";
+    int file = mkstemp(path);
+    CHECK(file >= 0);
+    OK(cudaGraphDebugDotPrint(graph, path, 0));
+    CHECK(read(file, dot, sizeof dot - 1) > 0);
+    CHECK(strstr(dot, "MEMCPY") != NULL && strstr(dot, "node_1 -> node_0;") != NULL);
+    close(file);
+    unlink(path);
     /* A child graph is a copy of what it was. */
     OK(cudaGraphCreate(&child, 0));
     params.dst = device + 4;
