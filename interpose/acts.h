@@ -38,11 +38,11 @@ static inline void before(struct gs_thread *t)
                         GS_DEVICE_OF_##space, STREAM(stream), 0);                                  \
     else if (result == GS_OOM)                                                                     \
         gs_record_cuda_oom(t, bytes, GS_SPACE_##space);
-/* Pinned host memory belongs to no device, wherever it was asked for. */
+/* Pinned host memory belongs to no device, but goes with the context in which it was asked for. */
 #define GS_DEVICE_OF_DEVICE GS_DEVICE_CURRENT
 #define GS_DEVICE_OF_MANAGED GS_DEVICE_CURRENT
 #define GS_DEVICE_OF_POOL GS_DEVICE_CURRENT
-#define GS_DEVICE_OF_PINNED GS_DEVICE_NONE
+#define GS_DEVICE_OF_PINNED GS_DEVICE_CURRENT
 
 #define GS_MEMORY_ALLOC_PITCHED(...) 1
 #define GS_BEFORE_ALLOC_PITCHED(address, bytes, asked)
@@ -67,7 +67,7 @@ static inline void before(struct gs_thread *t)
 #define GS_AFTER_PIN(address, bytes)                                                               \
     if (result == 0)                                                                               \
         gs_record_alloc(t, NUMBER(address), bytes, GS_LAYER_DEVICE, GS_SPACE_PINNED,               \
-                        GS_DEVICE_NONE, 0, GS_FLAG_PINNED_REGISTERED);                             \
+                        GS_DEVICE_CURRENT, 0, GS_FLAG_PINNED_REGISTERED);                          \
     else if (result == GS_OOM)                                                                     \
         gs_record_cuda_oom(t, bytes, GS_SPACE_PINNED);
 #define GS_MEMORY_UNPIN(...) 1

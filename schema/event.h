@@ -172,7 +172,8 @@ struct gs_rec_alloc {
     uint64_t bytes;
     uint64_t stream;
     uint16_t api;
-    int16_t device; /* -1 unknown or none (host memory) */
+    int16_t device; /* -1 unknown; of pinned memory the one in whose context it was asked for (its
+                       row says -1: it lies on none) */
     uint8_t layer;  /* enum gs_layer */
     uint8_t space;  /* enum gs_space; SHARED in layer DEVICE: opened here, but another process (or
                        API) owns it, and its bytes count there */
