@@ -146,8 +146,56 @@ static void fork_and_join(void)
     OK(cudaEventSynchronize(joined));
 }
 
+/* By the driver's names, in the per-thread default stream, which a plain 0 means here. */
+static void per_thread_stream(void)
+{
+    CUstreamCaptureStatus status;
+    CUgraph graph;
+    CUgraphExec exec;
+    CUdeviceptr memory;
+    uint32_t back = 0;
+    OK(cudaFree(NULL)); /* a context */
+    OK(cuMemAlloc_v2(&memory, 4));
+    OK(cuStreamBeginCapture_ptsz(NULL)); /* global, in its first version */
+    OK(cuStreamIsCapturing_ptsz(NULL, &status));
+    CHECK_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    OK(cuStreamIsCapturing(CU_STREAM_PER_THREAD, &status));
+    CHECK_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    OK(cuMemsetD32Async_ptsz(memory, 0xabcdef01, 1, NULL));
+    OK(cuStreamEndCapture_ptsz(NULL, &graph));
+    CHECK_EQ(cuStreamBeginCapture(NULL), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    OK(cuGraphInstantiate(&exec, graph, NULL, NULL, 0));
+    OK(cuGraphLaunch_ptsz(exec, NULL));
+    OK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+    OK(cuMemcpyDtoH_v2(&back, memory, 4));
+    CHECK_EQ(back, 0xabcdef01);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+}
+
+/* A context that ends takes captures, and graphs' memory, with it. */
+static void reset_while_capturing(void)
+{
+    cudaGraph_t graph;
+    void *memory;
+    cudaStream_t stream = new_stream();
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    OK(cudaMallocAsync(&memory, MIB, stream));
+    OK(cudaStreamEndCapture(stream, &graph));
+    OK(cudaGraphLaunch(instantiate(graph), stream));
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    OK(cudaDeviceReset());
+    CHECK_EQ(cudaFree(memory), cudaErrorInvalidValue);
+    OK(cudaMalloc(&memory, MIB));
+    uint64_t value = 1;
+    OK(cudaDeviceGetGraphMemAttribute(0, cudaGraphMemAttrUsedMemCurrent, &value));
+    CHECK_EQ(value, 0);
+}
+
 static void test_replay(void **state)
 {
+    scenario(per_thread_stream, NULL);
+    scenario(reset_while_capturing, NULL);
     scenario(capture_and_replay, NULL);
     scenario(fork_and_join, NULL);
 }

@@ -200,6 +200,9 @@ static void nvml(void)
     size_t free, total;
     OK(cudaMemGetInfo(&free, &total)); /* both tell the same */
     CHECK_EQ(free, memory_v2.free);
+    int type;
+    CHECK_EQ(nvmlDeviceGetNvLinkRemoteDeviceType(device, 0, &type), NVML_ERROR_NOT_SUPPORTED);
+    CHECK_EQ(nvmlDeviceGetNvLinkRemoteDeviceType(NULL, 0, &type), NVML_ERROR_INVALID_ARGUMENT);
     OK(nvmlShutdown());
     CHECK_EQ(nvmlShutdown(), NVML_ERROR_UNINITIALIZED);
 }
