@@ -6,7 +6,10 @@
 #define GPUSPY_ACTS_H
 
 #include "interpose/cuda_abi.h"
+#include "interpose/device.h"
+#include "interpose/graph.h"
 #include "interpose/recorder.h"
+#include "interpose/shape.h"
 
 /* In acts: pointers, handles and integers as numbers; stream 0 means the row's default stream. */
 #define NUMBER(x) ((uint64_t)(uintptr_t)(x))
@@ -22,6 +25,20 @@ static inline uint8_t direction_of(enum cudaMemcpyKind kind)
     };
     return (unsigned)kind < sizeof direction ? direction[kind] : GS_DIR_UNKNOWN;
 }
+
+/* To or from what is on the device for certain, while only the other side's address tells of itself. */
+static inline uint8_t into_device(enum cudaMemcpyKind kind, uint64_t src)
+{
+    if (kind != cudaMemcpyDefault) return direction_of(kind);
+    return gs_on_device(src) ? GS_DIR_D2D : GS_DIR_H2D;
+}
+static inline uint8_t from_device(enum cudaMemcpyKind kind, uint64_t dst)
+{
+    if (kind != cudaMemcpyDefault) return direction_of(kind);
+    return gs_on_device(dst) ? GS_DIR_D2D : GS_DIR_D2H;
+}
+#define INTO_DEVICE(kind, src) into_device(kind, NUMBER(src))
+#define FROM_DEVICE(kind, dst) from_device(kind, NUMBER(dst))
 
 static inline void before(struct gs_thread *t)
 {
@@ -42,6 +59,8 @@ static inline void before(struct gs_thread *t)
 #define GS_DEVICE_OF_DEVICE GS_DEVICE_CURRENT
 #define GS_DEVICE_OF_MANAGED GS_DEVICE_CURRENT
 #define GS_DEVICE_OF_POOL GS_DEVICE_CURRENT
+#define GS_DEVICE_OF_ARRAY GS_DEVICE_CURRENT
+#define GS_DEVICE_OF_SHARED GS_DEVICE_CURRENT
 #define GS_DEVICE_OF_PINNED GS_DEVICE_CURRENT
 
 #define GS_MEMORY_ALLOC_PITCHED(...) 1
@@ -61,6 +80,71 @@ static inline void before(struct gs_thread *t)
 #define GS_AFTER_FREE(space, address, stream)                                                      \
     if (result != 0) gs_record_free_failed(t, NUMBER(address), GS_LAYER_DEVICE, GS_SPACE_##space); \
     gs_record_implicit_sync(t);
+
+/* Stream-ordered memory: a node of a graph where the stream is being captured. A pool of 0 is the
+ * device's current one. */
+#define GS_MEMORY_ALLOC_ORDERED(...) 1
+#define GS_BEFORE_ALLOC_ORDERED(address, bytes, pool, stream)
+#define GS_AFTER_ALLOC_ORDERED(address, bytes, pool, stream)                                       \
+    if (result == 0)                                                                               \
+        gs_record_alloc(t, NUMBER(address), bytes, GS_LAYER_DEVICE, GS_SPACE_POOL,                 \
+                        GS_DEVICE_CURRENT, STREAM(stream), t ? gs_capture_flags(STREAM(stream)) : 0); \
+    else if (result == GS_OOM) {                                                                   \
+        gs_record_cuda_oom(t, bytes, GS_SPACE_POOL);                                               \
+        gs_record_pool_now(t, NUMBER(pool));                                                       \
+    }
+#define GS_MEMORY_FREE_ORDERED(...) 1
+#define GS_BEFORE_FREE_ORDERED(address, stream)                                                    \
+    gs_record_free(t, NUMBER(address), GS_LAYER_DEVICE, GS_SPACE_DEVICE, GS_DEVICE_CURRENT,        \
+                   STREAM(stream), t ? gs_capture_flags(STREAM(stream)) : 0);
+#define GS_AFTER_FREE_ORDERED(address, stream) GS_AFTER_FREE(DEVICE, address, stream)
+
+/* Memory that another process, or another API, owns: opened here. */
+#define GS_MEMORY_SHARED(...) 1
+#define GS_BEFORE_SHARED(address, bytes)
+#define GS_AFTER_SHARED(address, bytes)                                                            \
+    if (result == 0)                                                                               \
+        gs_record_alloc(t, NUMBER(address), bytes, GS_LAYER_DEVICE, GS_SPACE_SHARED,               \
+                        GS_DEVICE_CURRENT, 0, 0);
+
+/* Physical memory and its mappings. What takes away comes first, as a free does. */
+#define GS_MEMORY_VMM_CREATE(...) 1
+#define GS_BEFORE_VMM_CREATE(handle, bytes, device)
+#define GS_AFTER_VMM_CREATE(handle, bytes, device)                                                 \
+    if (result == 0)                                                                               \
+        gs_record_vmm(t, GS_VMM_CREATE, handle, 0, bytes, 0, device, 0);                           \
+    else if (result == GS_OOM)                                                                     \
+        gs_record_cuda_oom(t, bytes, GS_SPACE_VMM);
+#define GS_MEMORY_VMM_IMPORT(...) 1
+#define GS_BEFORE_VMM_IMPORT(handle)
+#define GS_AFTER_VMM_IMPORT(handle)                                                                \
+    if (result == 0) gs_record_vmm(t, GS_VMM_IMPORT, handle, 0, 0, 0, GS_DEVICE_CURRENT, 0);
+#define GS_MEMORY_VMM_RETAIN(...) 1
+#define GS_BEFORE_VMM_RETAIN(handle, address)
+#define GS_AFTER_VMM_RETAIN(handle, address)                                                       \
+    if (result == 0)                                                                               \
+        gs_record_vmm(t, GS_VMM_RETAIN, handle, NUMBER(address), 0, 0, GS_DEVICE_CURRENT, 0);
+#define GS_MEMORY_VMM_MAP(...) 1
+#define GS_BEFORE_VMM_MAP(handle, address, bytes, offset)
+#define GS_AFTER_VMM_MAP(handle, address, bytes, offset)                                           \
+    if (result == 0)                                                                               \
+        gs_record_vmm(t, GS_VMM_MAP, handle, address, bytes, offset, GS_DEVICE_CURRENT, 0);        \
+    else if (result == GS_OOM)                                                                     \
+        gs_record_cuda_oom(t, bytes, GS_SPACE_VMM);
+#define GS_MEMORY_VMM_UNMAP(...) 1
+#define GS_BEFORE_VMM_UNMAP(address, bytes)                                                        \
+    gs_record_vmm(t, GS_VMM_UNMAP, 0, address, bytes, 0, GS_DEVICE_CURRENT, 0);
+#define GS_AFTER_VMM_UNMAP(address, bytes)                                                         \
+    gs_record_implicit_sync(t);                                                                    \
+    if (result != 0)                                                                               \
+        gs_record_vmm(t, GS_VMM_UNMAP, 0, address, bytes, 0, GS_DEVICE_CURRENT, GS_FLAG_FAILED);
+#define GS_MEMORY_VMM_RELEASE(...) 1
+#define GS_BEFORE_VMM_RELEASE(handle)                                                              \
+    gs_record_vmm(t, GS_VMM_RELEASE, handle, 0, 0, 0, GS_DEVICE_CURRENT, 0);
+#define GS_AFTER_VMM_RELEASE(handle)                                                               \
+    gs_record_implicit_sync(t);                                                                    \
+    if (result != 0)                                                                               \
+        gs_record_vmm(t, GS_VMM_RELEASE, handle, 0, 0, 0, GS_DEVICE_CURRENT, GS_FLAG_FAILED);
 
 #define GS_MEMORY_PIN(...) 1
 #define GS_BEFORE_PIN(address, bytes)
@@ -86,6 +170,44 @@ static inline void before(struct gs_thread *t)
 #define GS_AFTER_COPY_ASYNC(direction, dst, src, bytes, stream)                                    \
     if (result == 0)                                                                               \
         gs_record_copy(t, NUMBER(dst), NUMBER(src), bytes, STREAM(stream), direction, true);
+
+/* Where the sizes, and perhaps the direction, lie in a structure. */
+#define GS_MEMORY_COPY_OF(...) 0
+#define GS_BEFORE_COPY_OF(route) before(t);
+#define GS_AFTER_COPY_OF(route)                                                                    \
+    if (result == 0 && t) {                                                                        \
+        const struct gs_route r = route;                                                           \
+        gs_record_copy(t, r.dst, r.src, r.bytes, default_stream, r.direction, false);              \
+    }
+#define GS_MEMORY_COPY_OF_ASYNC(...) 0
+#define GS_BEFORE_COPY_OF_ASYNC(route, stream) before(t);
+#define GS_AFTER_COPY_OF_ASYNC(route, stream)                                                      \
+    if (result == 0 && t) {                                                                        \
+        const struct gs_route r = route;                                                           \
+        gs_record_copy(t, r.dst, r.src, r.bytes, STREAM(stream), r.direction, true);               \
+    }
+/* One row for each direction. */
+static inline void record_batch(struct gs_thread *t, const struct gs_batch *b, uint64_t stream)
+{
+    for (int i = 0; t && i <= GS_DIR_H2H; i++) {
+        const struct gs_route *r = &b->way[i];
+        if (!r->bytes) continue;
+        gs_record_copy(t, r->dst, r->src, r->bytes, stream, r->direction, true);
+        before(t); /* the call's time is the first row's */
+    }
+}
+#define GS_MEMORY_COPY_BATCH(...) 0
+#define GS_BEFORE_COPY_BATCH(batch, stream)                                                        \
+    struct gs_batch moved = {0};                                                                   \
+    if (t) moved = batch;                                                                          \
+    before(t);
+#define GS_AFTER_COPY_BATCH(batch, stream)                                                         \
+    if (result == 0) record_batch(t, &moved, STREAM(stream));
+/* Managed memory goes to a device or, not `there`, to the host. */
+#define GS_MEMORY_PREFETCH(...) 0
+#define GS_BEFORE_PREFETCH(there, address, bytes, stream) before(t);
+#define GS_AFTER_PREFETCH(there, address, bytes, stream)                                           \
+    GS_AFTER_COPY_ASYNC((there) ? GS_DIR_H2D : GS_DIR_D2H, address, address, bytes, stream)
 
 #define GS_MEMORY_SET(...) 0
 #define GS_BEFORE_SET(dst, bytes) before(t);
@@ -147,6 +269,25 @@ static inline void before(struct gs_thread *t)
     if (result == 0) gs_record_primary_gone(t, GS_DEVICE_CURRENT);                                 \
     gs_record_implicit_sync(t);
 
+/* A green context is a share of a device's primary one: what is allocated while it is current stays
+ * when it goes. */
+#define GS_MEMORY_GREEN_NEW(...) 0
+#define GS_BEFORE_GREEN_NEW(context, device)
+#define GS_AFTER_GREEN_NEW(context, device)                                                        \
+    if (result == 0) gs_record_green(t, NUMBER(context), device);
+#define GS_MEMORY_GREEN_GONE(...) 0
+#define GS_BEFORE_GREEN_GONE(context) before(t);
+#define GS_AFTER_GREEN_GONE(context)                                                               \
+    if (result == 0) gs_record_context_gone(t, NUMBER(context));                                   \
+    gs_record_implicit_sync(t);
+/* The last who detaches destroys it, and it is current no more. */
+#define GS_MEMORY_CONTEXT_DETACHED(...) 0
+#define GS_BEFORE_CONTEXT_DETACHED(context) before(t);
+#define GS_AFTER_CONTEXT_DETACHED(context)                                                         \
+    if (result == 0 && t && gs_context_popped(NUMBER(context)))                                    \
+        gs_record_context_gone(t, NUMBER(context));                                                \
+    gs_record_implicit_sync(t);
+
 #define GS_MEMORY_STREAM_NEW(...) 0
 #define GS_BEFORE_STREAM_NEW(stream)
 #define GS_AFTER_STREAM_NEW(stream)                                                                \
@@ -158,5 +299,97 @@ static inline void before(struct gs_thread *t)
     if (result == 0)                                                                               \
         gs_record_handle(t, GS_HANDLE_STREAM, NUMBER(stream), GS_DEVICE_CURRENT, true);            \
     gs_record_implicit_sync(t);
+
+/* Other handles: POOL, GRAPH, GRAPH_EXEC. */
+#define GS_MEMORY_HANDLE_NEW(...) 0
+#define GS_BEFORE_HANDLE_NEW(kind, handle, device)
+#define GS_AFTER_HANDLE_NEW(kind, handle, device)                                                  \
+    if (result == 0) gs_record_handle(t, GS_HANDLE_##kind, NUMBER(handle), device, false);
+#define GS_MEMORY_HANDLE_GONE(...) 0
+#define GS_BEFORE_HANDLE_GONE(kind, handle) before(t);
+#define GS_AFTER_HANDLE_GONE(kind, handle)                                                         \
+    if (result == 0)                                                                               \
+        gs_record_handle(t, GS_HANDLE_##kind, NUMBER(handle), GS_DEVICE_NONE, true);               \
+    gs_record_implicit_sync(t);
+
+#define GS_MEMORY_POOL_TRIM(...) 0
+#define GS_BEFORE_POOL_TRIM(pool) before(t);
+#define GS_AFTER_POOL_TRIM(pool)                                                                   \
+    if (result == 0) gs_record_pool_now(t, NUMBER(pool));                                          \
+    gs_record_implicit_sync(t);
+
+/* Nodes that allocate and free. Nothing is allocated before the graph runs, but the address is
+ * given. */
+#define GS_MEMORY_GRAPH_ALLOC(...) 1
+#define GS_BEFORE_GRAPH_ALLOC(address, bytes, device)
+#define GS_AFTER_GRAPH_ALLOC(address, bytes, device)                                               \
+    if (result == 0) {                                                                             \
+        gs_graph_allocates();                                                                      \
+        gs_record_alloc(t, NUMBER(address), bytes, GS_LAYER_DEVICE, GS_SPACE_POOL, device, 0,      \
+                        GS_FLAG_GRAPH);                                                            \
+    }
+#define GS_MEMORY_GRAPH_FREE(...) 1
+#define GS_BEFORE_GRAPH_FREE(address)                                                              \
+    gs_record_free(t, NUMBER(address), GS_LAYER_DEVICE, GS_SPACE_DEVICE, GS_DEVICE_CURRENT, 0,     \
+                   GS_FLAG_GRAPH);
+#define GS_AFTER_GRAPH_FREE(address)                                                               \
+    if (result != 0) gs_record_free_failed(t, NUMBER(address), GS_LAYER_DEVICE, GS_SPACE_DEVICE);
+/* A node of any type. */
+#define GS_MEMORY_GRAPH_NODE(...) 1
+#define GS_BEFORE_GRAPH_NODE(params)                                                               \
+    const bool frees = params && params->type == GS_NODE_MEM_FREE;                                 \
+    if (frees) {                                                                                   \
+        GS_BEFORE_GRAPH_FREE(params->free.dptr)                                                    \
+    }
+#define GS_AFTER_GRAPH_NODE(params)                                                                \
+    if (frees) {                                                                                   \
+        GS_AFTER_GRAPH_FREE(params->free.dptr)                                                     \
+    } else if (result == 0 && params->type == GS_NODE_MEM_ALLOC) {                                 \
+        GS_AFTER_GRAPH_ALLOC(params->alloc.dptr, params->alloc.bytesize,                           \
+                             LOCATION(params->alloc.poolProps))                                    \
+    }
+#define LOCATION(p) gs_location_device(&(p).location)
+
+#define GS_MEMORY_GRAPH_LAUNCH(...) 0
+#define GS_BEFORE_GRAPH_LAUNCH(stream)
+#define GS_AFTER_GRAPH_LAUNCH(stream)                                                              \
+    if (result == 0) {                                                                             \
+        gs_count(t, STREAM(stream), false);                                                        \
+        gs_record_graph_memory(t, GS_DEVICE_CURRENT);                                              \
+    }
+#define GS_MEMORY_GRAPH_TRIM(...) 0
+#define GS_BEFORE_GRAPH_TRIM(device) before(t);
+#define GS_AFTER_GRAPH_TRIM(device)                                                                \
+    if (result == 0) gs_record_graph_memory(t, device);                                            \
+    gs_record_implicit_sync(t);
+
+#define GS_MEMORY_CAPTURE_BEGIN(...) 0
+#define GS_BEFORE_CAPTURE_BEGIN(stream, graph)
+#define GS_AFTER_CAPTURE_BEGIN(stream, graph)                                                      \
+    if (result == 0 && t) {                                                                        \
+        gs_capture_begun(NUMBER(graph));                                                           \
+        gs_count(t, STREAM(stream), false);                                                        \
+    }
+#define GS_MEMORY_CAPTURE_END(...) 0
+#define GS_BEFORE_CAPTURE_END(graph)
+#define GS_AFTER_CAPTURE_END(graph)                                                                \
+    if (result == 0 && t && gs_capture_made(NUMBER(graph)))                                        \
+        gs_record_handle(t, GS_HANDLE_GRAPH, NUMBER(graph), GS_DEVICE_NONE, false);
+
+#define GS_MEMORY_MARK(...) 0
+#define GS_BEFORE_MARK(kind)
+#define GS_AFTER_MARK(kind)                                                                        \
+    if (result == 0) gs_record_mark(t, GS_MARK_##kind, 0, NULL, NULL, 0);
+
+/* Too frequent, or too little, for a row each. */
+#define GS_MEMORY_COUNT(...) 0
+#define GS_BEFORE_COUNT(stream)
+#define GS_AFTER_COUNT(stream)                                                                     \
+    if (result == 0) gs_count(t, STREAM(stream), false);
+#define GS_NOT_READY 600 /* cudaErrorNotReady, CUDA_ERROR_NOT_READY */
+#define GS_MEMORY_QUERY(...) 0
+#define GS_BEFORE_QUERY(stream)
+#define GS_AFTER_QUERY(stream)                                                                     \
+    if (result == 0 || result == GS_NOT_READY) gs_count(t, STREAM(stream), result != 0);
 
 #endif

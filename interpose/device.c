@@ -3,32 +3,17 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
-#include "interpose/resolve.h"
+#include "interpose/ask.h"
+#include "interpose/graph.h"
 
-/* Real functions that are asked on gpuspy's own account. */
-static void *asked(enum gs_library library, const char *name, _Atomic(void *) * cache)
-{
-    void *found = atomic_load_explicit(cache, memory_order_acquire);
-    if (found) return found;
-    found = gs_resolve_name(library, name);
-    if (found) atomic_store_explicit(cache, found, memory_order_release);
-    return found;
-}
-
-#define ASK(layer, result, name, ...)                                                              \
-    static result (*real_##name(void)) (__VA_ARGS__)                                               \
-    {                                                                                              \
-        static _Atomic(void *) cache;                                                              \
-        return (result(*)(__VA_ARGS__))asked(GS_LIBRARY_##layer, #name, &cache);                     \
-    }
-ASK(RT, cudaError_t, cudaGetDevice, int *)
-ASK(RT, cudaError_t, cudaMemGetInfo, size_t *, size_t *)
-ASK(DRV, CUresult, cuCtxGetDevice, CUdevice *)
-ASK(DRV, CUresult, cuCtxGetCurrent, CUcontext *)
-ASK(DRV, CUresult, cuDeviceGetName, char *, int, CUdevice)
-ASK(DRV, CUresult, cuDeviceTotalMem_v2, size_t *, CUdevice)
-ASK(DRV, CUresult, cuMemGetInfo_v2, size_t *, size_t *)
-ASK(DRV, CUresult, cuDevicePrimaryCtxGetState, CUdevice, unsigned int *, int *)
+GS_ASK(RT, cudaError_t, cudaGetDevice, int *)
+GS_ASK(RT, cudaError_t, cudaMemGetInfo, size_t *, size_t *)
+GS_ASK(DRV, CUresult, cuCtxGetDevice, CUdevice *)
+GS_ASK(DRV, CUresult, cuCtxGetCurrent, CUcontext *)
+GS_ASK(DRV, CUresult, cuDeviceGetName, char *, int, CUdevice)
+GS_ASK(DRV, CUresult, cuDeviceTotalMem_v2, size_t *, CUdevice)
+GS_ASK(DRV, CUresult, cuMemGetInfo_v2, size_t *, size_t *)
+GS_ASK(DRV, CUresult, cuDevicePrimaryCtxGetState, CUdevice, unsigned int *, int *)
 
 static int ask_runtime(void)
 {
@@ -173,6 +158,13 @@ uint16_t gs_context_current(struct gs_thread *t)
     return (uint16_t)t->context;
 }
 
+bool gs_context_popped(uint64_t context)
+{
+    CUresult (*get)(CUcontext *) = real_cuCtxGetCurrent();
+    CUcontext now;
+    return get && get(&now) == CUDA_SUCCESS && (uint64_t)(uintptr_t)now != context;
+}
+
 uint64_t gs_device_primary(int device, uint64_t context)
 {
     return device < 0 || device >= DEVICES ? 0 : atomic_exchange(&primary[device], context);
@@ -191,5 +183,6 @@ void gs_device_forget(void)
     atomic_store(&seen, 0);
     for (int i = 0; i < DEVICES; i++) atomic_store(&primary[i], 0);
     atomic_store(&last_context, 0);
+    gs_graph_forget();
     for (int i = 0; i < CONTEXTS; i++) atomic_store(&contexts[i], 0);
 }

@@ -21,6 +21,8 @@ bool gs_device_primary_inactive(int device);
 uint16_t gs_context_add(uint64_t context);
 uint16_t gs_context_remove(uint64_t context); /* the number that it had */
 uint16_t gs_context_current(struct gs_thread *t);
+/* Whether a context that was current is not any more. */
+bool gs_context_popped(uint64_t context);
 
 /* A new session knows no device. */
 void gs_device_forget(void);

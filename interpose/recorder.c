@@ -510,6 +510,12 @@ void gs_record_context(struct gs_thread *t, uint64_t context, int device)
     gs_device_set(t, device);
 }
 
+void gs_record_green(struct gs_thread *t, uint64_t context, int device)
+{
+    if (t)
+        write_handle(t, GS_HANDLE_CONTEXT, context, device, gs_context_add(context), false);
+}
+
 void gs_record_context_gone(struct gs_thread *t, uint64_t context)
 {
     if (!t) return;

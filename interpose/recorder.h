@@ -88,8 +88,10 @@ void gs_record_sample(struct gs_thread *t, uint64_t free_bytes, uint64_t total_b
                       uint8_t source);
 void gs_record_handle(struct gs_thread *t, uint8_t kind, uint64_t handle, int device,
                       bool destroyed);
-/* A context that is not a device's primary one. */
+/* A context that is not a device's primary one; it becomes the thread's current one. */
 void gs_record_context(struct gs_thread *t, uint64_t context, int device);
+/* A green context: it has a number of its own, which no memory ever has. */
+void gs_record_green(struct gs_thread *t, uint64_t context, int device);
 void gs_record_context_gone(struct gs_thread *t, uint64_t context);
 /* A step in the life of physical memory (enum gs_vmm_op); also notes the time as the beginning of the
  * real call, for the two that are recorded before it. */

@@ -1,0 +1,26 @@
+/* Real CUDA functions that gpuspy asks on its own account, never through a wrapper. Only such as read
+ * something and change nothing: no error of theirs is left behind for the application to find. */
+#ifndef GPUSPY_ASK_H
+#define GPUSPY_ASK_H
+
+#include <stdatomic.h>
+#include "interpose/resolve.h"
+
+static inline void *gs_asked(enum gs_library library, const char *name, _Atomic(void *) * cache)
+{
+    void *found = atomic_load_explicit(cache, memory_order_acquire);
+    if (found) return found;
+    found = gs_resolve_name(library, name);
+    if (found) atomic_store_explicit(cache, found, memory_order_release);
+    return found;
+}
+
+/* real_<name>() is the function, NULL where there is none. */
+#define GS_ASK(layer, result, name, ...)                                                           \
+    static result (*real_##name(void))(__VA_ARGS__)                                                \
+    {                                                                                              \
+        static _Atomic(void *) cache;                                                              \
+        return (result(*)(__VA_ARGS__))gs_asked(GS_LIBRARY_##layer, #name, &cache);                \
+    }
+
+#endif

@@ -1,0 +1,119 @@
+#include "interpose/graph.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include "interpose/ask.h"
+#include "interpose/device.h"
+
+GS_ASK(DRV, CUresult, cuStreamIsCapturing, CUstream, int *)
+GS_ASK(DRV, CUresult, cuDeviceGetGraphMemAttribute, CUdevice, int, void *)
+GS_ASK(DRV, CUresult, cuDeviceGetMemPool, CUmemoryPool *, CUdevice)
+GS_ASK(DRV, CUresult, cuDeviceGetDefaultMemPool, CUmemoryPool *, CUdevice)
+GS_ASK(DRV, CUresult, cuMemPoolGetAttribute, CUmemoryPool, int, void *)
+
+static _Atomic bool captures, allocates;
+
+/* --- captures -------------------------------------------------------------------------------- */
+
+/* Captures into graphs that exist: when they end, nothing has come into being. */
+#define INTO 64
+static _Atomic uint64_t into[INTO];
+
+static bool replace(uint64_t from, uint64_t to)
+{
+    for (int i = 0; i < INTO; i++) {
+        uint64_t expected = from;
+        if (atomic_compare_exchange_strong(&into[i], &expected, to)) return true;
+    }
+    return false;
+}
+
+void gs_capture_begun(uint64_t graph)
+{
+    atomic_store_explicit(&captures, true, memory_order_relaxed);
+    if (graph) replace(0, graph);
+}
+
+bool gs_capture_made(uint64_t graph)
+{
+    return graph && !replace(graph, 0);
+}
+
+uint8_t gs_capture_flags(uint64_t stream)
+{
+    if (!atomic_load_explicit(&captures, memory_order_relaxed)) return 0;
+    /* the legacy stream cannot be captured, and must not be asked while another is */
+    if (!stream || stream == GS_STREAM_LEGACY) return 0;
+    const int saved = errno;
+    CUresult (*ask)(CUstream, int *) = real_cuStreamIsCapturing();
+    int status = 0;
+    const bool capturing =
+        ask && ask((CUstream)(uintptr_t)stream, &status) == CUDA_SUCCESS && status != 0;
+    errno = saved;
+    if (!capturing) return 0;
+    gs_graph_allocates();
+    return GS_FLAG_GRAPH;
+}
+
+/* --- memory of graphs ------------------------------------------------------------------------ */
+
+#define DEVICES 64
+static _Atomic uint64_t last_used[DEVICES], last_reserved[DEVICES];
+
+void gs_graph_allocates(void)
+{
+    atomic_store_explicit(&allocates, true, memory_order_relaxed);
+}
+
+void gs_record_graph_memory(struct gs_thread *t, int device)
+{
+    if (!t || !atomic_load_explicit(&allocates, memory_order_relaxed)) return;
+    const int saved = errno;
+    const int on = gs_device_resolve(t, device);
+    CUresult (*get)(CUdevice, int, void *) = real_cuDeviceGetGraphMemAttribute();
+    uint64_t used = 0, reserved = 0;
+    if (on >= 0 && on < DEVICES && get && get(on, GS_GRAPH_MEM_USED, &used) == CUDA_SUCCESS &&
+        get(on, GS_GRAPH_MEM_RESERVED, &reserved) == CUDA_SUCCESS) {
+        const bool same = atomic_exchange(&last_used[on], used) == used;
+        if (atomic_exchange(&last_reserved[on], reserved) != reserved || !same)
+            gs_record_pool(t, 0, used, reserved, on);
+    }
+    errno = saved;
+}
+
+/* --- pools ----------------------------------------------------------------------------------- */
+
+static uint64_t pool_of(CUresult (*get)(CUmemoryPool *, CUdevice), int device)
+{
+    CUmemoryPool pool;
+    if (!get || device < 0 || get(&pool, device) != CUDA_SUCCESS) return 0;
+    return (uint64_t)(uintptr_t)pool;
+}
+
+void gs_record_pool_now(struct gs_thread *t, uint64_t pool)
+{
+    if (!t) return;
+    const int saved = errno;
+    int on = gs_device_resolve(t, GS_DEVICE_CURRENT);
+    const uint64_t current = pool_of(real_cuDeviceGetMemPool(), on);
+    if (!pool) pool = current;
+    /* CUDA does not say whose a pool is, unless it is the device's own */
+    if (pool != current && pool != pool_of(real_cuDeviceGetDefaultMemPool(), on))
+        on = GS_DEVICE_NONE;
+    CUresult (*get)(CUmemoryPool, int, void *) = real_cuMemPoolGetAttribute();
+    uint64_t used = 0, reserved = 0;
+    CUmemoryPool asked = (CUmemoryPool)(uintptr_t)pool;
+    if (pool && get && get(asked, GS_POOL_USED, &used) == CUDA_SUCCESS &&
+        get(asked, GS_POOL_RESERVED, &reserved) == CUDA_SUCCESS)
+        gs_record_pool(t, pool, used, reserved, on);
+    errno = saved;
+}
+
+void gs_graph_forget(void)
+{
+    for (int i = 0; i < DEVICES; i++) {
+        atomic_store(&last_used[i], 0);
+        atomic_store(&last_reserved[i], 0);
+    }
+    for (int i = 0; i < INTO; i++) atomic_store(&into[i], 0);
+}
