@@ -1,7 +1,6 @@
 """The fixture programs (fixtures/programs) under the recorder: each prints the rows that its calls must
 leave, and the same lines are rendered from its database. Also how processes begin, fork and end, and
 what happens when nothing can be written."""
-import collections
 import os
 import re
 import resource
@@ -13,103 +12,14 @@ import subprocess
 import pytest
 
 from conftest import BUILD, ROOT, SECONDS
-
-PROGRAMS = BUILD / "programs"
-
-QUERIES = (
-    ("select api, bytes, space, free_ns is null from allocations where layer = 'device'",
-     lambda api, size, space, live: f"alloc {api} {size} {space} {'live' if live else 'freed'}"),
-    ("select api, direction, bytes, host_memory, async from copies",
-     lambda api, way, size, host, late: f"copy {api} {way} {size} {host} {'async' if late else 'sync'}"),
-    ("select p.name, bytes, async from memset m left join api p on p.id = m.api",
-     lambda api, size, late: f"set {api} {size} {'async' if late else 'sync'}"),
-    # how long a free takes is the machine's affair: implicit syncs are not in the trace
-    ("select api, kind from syncs where kind <> 'implicit'", lambda api, kind: f"sync {api} {kind}"),
-    ("select api, requested_bytes, fatal from ooms",
-     lambda api, size, fatal: f"oom {api} {size} {'fatal' if fatal else 'recovered'}"),
-    ("select k.word, p.name, destroy_ns is not null from handle h left join handle_kind k on k.id = h.kind "
-     "left join api p on p.id = h.api", lambda kind, api, gone: f"{kind} {api} {'gone' if gone else 'kept'}"),
-    ("select source from sample where source = 0", lambda source: "sample"),
-)
-
-
-def rendered(database):
-    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as db:
-        return [words(*row) for query, words in QUERIES for row in db.execute(query)]
-
-
-def expected(stdout):
-    """The trace of a program, without the calls that leave no row."""
-    return [line for line in stdout.splitlines() if not line.startswith("call ")]
-
-
-def difference(got, want):
-    got, want = collections.Counter(got), collections.Counter(want)
-    return {"recorded but not made": got - want, "made but not recorded": want - got}
-
-
-def assert_same(got, want):
-    gap = difference(got, want)
-    assert not any(gap.values()), gap
-
-
-def run(recording, program, *arguments, **more):
-    """A program that ends well; its trace must equal what was recorded, and gpuspy must not show."""
-    done = recording.run(PROGRAMS / program, *arguments, **more)
-    assert re.fullmatch(r"gpuspy: [\d,]+ events?.* · run.db · next: gpuspy report run.db\n", done.stderr), done.stderr
-    assert not os.path.exists(f"{recording.database}.spool")
-    assert_same(rendered(recording.database), expected(done.stdout))
-    return done
+from fixture_trace import PROGRAMS, assert_same, expected, rendered, run
 
 
 def names_of(recording):
     return sorted(p.name for p in recording.folder.iterdir())
 
 
-# --- rows ---------------------------------------------------------------------------------------
-
-CALLS = (("runtime_calls",), ("driver_calls",))
-
-
-@pytest.mark.parametrize("command", CALLS, ids="-".join)
-def test_every_call_leaves_its_row(recording, command):
-    run(recording, *command)
-
-
-def test_a_reset_ends_what_the_device_held(recording):
-    run(recording, "resets")
-
-
-def rows_of_the_def():
-    text = subprocess.run(["gcc", "-E", "-P", "-I.", "-"], cwd=ROOT, text=True, check=True, stdout=subprocess.PIPE,
-                          input='#define GS_ROW(layer, symbol, name, versions, stream, params, args, act) ROW layer name\n'
-                                '#include "interpose/cuda_api.def"\n').stdout
-    return re.findall(r"ROW (RT|DRV) (\w+)", text)
-
-
-def test_no_row_goes_untried(tmp_path):
-    from conftest import Recording
-    tried = set()
-    for index, command in enumerate(CALLS + (("resets",),)):
-        folder = tmp_path / str(index)
-        folder.mkdir()
-        done = Recording(folder).run(PROGRAMS / command[0], *command[1:])
-        tried |= {line.split()[1] for line in done.stdout.splitlines() if " " in line}
-    # the simulated driver has no such export: its rows are held against the toolkit's headers only
-    missing = {"cuCtxCreate_v3", "cuCtxCreate_v4"}
-    assert {name for _, name in rows_of_the_def()} - tried - missing == set()
-
-
-def test_times_order_and_devices_make_sense(recording):
-    run(recording, "runtime_calls")
-    assert recording.sql("select count(*) from allocation where free_ns < alloc_ns") == [(0,)]
-    assert recording.sql("select distinct device from allocations where space = 'device'") == [(0,)]
-    assert recording.sql("select distinct device from allocations where space = 'pinned'") == [(-1,)]
-    name, total = recording.sql("select name, total_bytes from device where device = 0")[0]
-    assert name and total > 1 << 30
-    assert recording.sql("select distinct stream from copies where api like '%_ptds'") == [(2,)]
-    assert recording.sql("select count(*) from copy where blocked_ns <= 0") == [(0,)]
-
+# --- nothing shows ------------------------------------------------------------------------------
 
 def test_stdout_stderr_and_code_are_those_of_a_run_without(recording):
     for program in ("runtime_calls", "driver_calls"):

@@ -1,0 +1,106 @@
+"""The rows of interpose/cuda_api.def: each leaves in the database what its fixture program says, none goes untried,
+and nothing that CUDA exports is in neither the rows nor the reviewed list of what is left alone."""
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from conftest import BUILD, ROOT, Recording
+from fixture_trace import PROGRAMS, run
+
+TOOLKIT = next((p for p in (os.environ.get("CUDA_HOME", "") + "/include", "/usr/local/cuda/include")
+                if os.path.exists(p + "/cuda.h")), None)
+needs_toolkit = pytest.mark.skipif(TOOLKIT is None, reason="no CUDA Toolkit here")
+
+CALLS = (("runtime_calls",), ("driver_calls",), ("resets",), ("calls_copies",))
+
+
+@pytest.mark.parametrize("command", CALLS, ids="-".join)
+def test_every_call_leaves_its_row(recording, command):
+    run(recording, *command, counts=True)
+
+
+# --- nothing is left out ------------------------------------------------------------------------
+
+def preprocessed(macros, file):
+    return subprocess.run(["gcc", "-E", "-P", "-I.", "-"], cwd=ROOT, text=True, check=True, stdout=subprocess.PIPE,
+                          input=macros + f'#include "{file}"\n').stdout
+
+
+def rows():
+    text = preprocessed("#define GS_CALL(layer, name, ...) ROW name\n"
+                        "#define GS_BOTH(layer, name, suffix, ...) ROW name ROW name##suffix\n"
+                        "#define GS_CALL_V(versions, layer, name, ...) ROW name\n"
+                        "#define GS_BOTH_V(versions, layer, name, suffix, ...) ROW name ROW name##suffix\n",
+                        "interpose/cuda_api.def")
+    return re.findall(r"ROW (\w+)", text)
+
+
+def unhooked():
+    text = preprocessed("#define GS_UNHOOKED(layer, name, reason) LEFT name reason\n", "interpose/cuda_unhooked.def")
+    return re.findall(r'LEFT (\w+) ("[^"]+")', text)
+
+
+def exported():
+    """What the simulated CUDA has."""
+    names = set()
+    for library in ("libcuda.so.1", "libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13"):
+        text = subprocess.run(["nm", "-D", "--defined-only", BUILD / "sim" / library], text=True, check=True,
+                              stdout=subprocess.PIPE).stdout
+        names |= {line.split()[-1].split("@")[0] for line in text.splitlines()}
+    return names
+
+
+def test_no_row_goes_untried(tmp_path):
+    tried = set()
+    for index, command in enumerate(CALLS):
+        folder = tmp_path / str(index)
+        folder.mkdir()
+        done = Recording(folder).run(PROGRAMS / command[0], *command[1:])
+        tried |= {line.split()[1] for line in done.stdout.splitlines() if " " in line}
+    # what the simulated CUDA does not have is held against the toolkit's headers only
+    assert (set(rows()) & exported()) - tried == set()
+
+
+def test_every_name_of_cuda_has_a_row_or_a_reason():
+    names = set((ROOT / "tests" / "cuda13_names.txt").read_text().split())
+    left = [name for name, _ in unhooked()]
+    coming = {name for name in names if re.match(r"cuGetProcAddress|cudaGetDriverEntryPoint", name)}
+    assert names - set(rows()) - set(left) - coming == set()
+    assert set(rows()) & set(left) == set()
+    assert len(left) == len(set(left))
+
+
+@needs_toolkit
+def test_the_list_of_names_is_the_toolkits():
+    version = re.search(r"#define CUDA_VERSION (\d+)", (Path(TOOLKIT) / "cuda.h").read_text())[1]
+    if version != "13000":
+        pytest.skip(f"the list is CUDA 13.0's, the toolkit {version}")
+    text = subprocess.run(["python3", "tests/cuda_names.py", TOOLKIT], cwd=ROOT, text=True, check=True,
+                          stdout=subprocess.PIPE).stdout
+    assert text == (ROOT / "tests" / "cuda13_names.txt").read_text()
+
+
+@needs_toolkit
+def test_the_layouts_are_the_toolkits(tmp_path):
+    def output(name, *options):
+        subprocess.run(["gcc", "-std=gnu11", "-Wall", "-Werror", "-I.", *options, "-o", tmp_path / name,
+                        "tests/abi_layout.c"], cwd=ROOT, check=True)
+        return subprocess.run([tmp_path / name], text=True, check=True, stdout=subprocess.PIPE).stdout.splitlines()
+    ours, theirs = output("ours"), output("theirs", "-DGPUSPY_TOOLKIT_TYPES", f"-I{TOOLKIT}")
+    assert len(ours) > 150 and ours == theirs
+
+
+# --- and makes sense ----------------------------------------------------------------------------
+
+def test_times_order_and_devices_make_sense(recording):
+    run(recording, "runtime_calls", counts=True)
+    assert recording.sql("select count(*) from allocation where free_ns < alloc_ns") == [(0,)]
+    assert recording.sql("select distinct device from allocations where space = 'device'") == [(0,)]
+    assert recording.sql("select distinct device from allocations where space = 'pinned'") == [(-1,)]
+    name, total = recording.sql("select name, total_bytes from device where device = 0")[0]
+    assert name and total > 1 << 30
+    assert recording.sql("select distinct stream from copies where api like '%_ptds'") == [(2,)]
+    assert recording.sql("select count(*) from copy where blocked_ns <= 0") == [(0,)]
