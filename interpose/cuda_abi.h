@@ -99,6 +99,7 @@ struct cudaExternalSemaphoreWaitParams;
 struct cudaMemPoolPtrExportData;
 struct cudaMemAccessDesc;
 struct cudaMemcpyAttributes;
+struct cudaLaunchParams;
 
 typedef void (*CUhostFn)(void *userData);
 typedef void (*cudaHostFn_t)(void *userData);

@@ -6,6 +6,8 @@
  * exports under their real names, without the macros that map one to another. */
 #define __CUDA_API_VERSION_INTERNAL 1
 #include <cuda.h>
+#include <cudaProfiler.h>
+#include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
 
 #define GPUSPY_TOOLKIT_TYPES 1
