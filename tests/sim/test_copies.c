@@ -206,6 +206,47 @@ static void test_peers(void **state)
     scenario(peers, "SIMCUDA_DEVICES=2", VIRTUAL, NULL);
 }
 
+/* A graph copies anew at each launch, whatever the shape of the copy. */
+static void captured(void)
+{
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaArray_t array;
+    struct cudaChannelFormatDesc chars = {8, 0, 0, 0, cudaChannelFormatKindUnsigned};
+    char back[12], text[] = "ab..cd..";
+    get_memory();
+    OK(cudaStreamCreate(&stream));
+    OK(cudaMallocArray(&array, &chars, 8, 8, 0));
+    struct cudaMemcpy3DParms p = {.srcPtr = {text, 4, 4, 2},
+                                  .dstArray = array,
+                                  .dstPos = {1, 1, 0},
+                                  .extent = {2, 2, 1},
+                                  .kind = cudaMemcpyHostToDevice};
+    void *dsts[] = {device};
+    const void *srcs[] = {text};
+    size_t sizes[] = {4}, indexes[] = {0};
+    struct cudaMemcpyAttributes attrs[] = {{.srcAccessOrder = cudaMemcpySrcAccessOrderStream}};
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    OK(cudaMemcpy3DAsync(&p, stream));
+    OK(cudaMemcpyBatchAsync(dsts, srcs, sizes, 1, attrs, indexes, 1, stream));
+    OK(cudaMemcpy2DFromArrayAsync(device + 4, 4, array, 1, 1, 2, 2, cudaMemcpyDeviceToDevice,
+                                  stream));
+    OK(cudaStreamEndCapture(stream, &graph));
+    OK(cudaGraphInstantiate(&exec, graph, 0));
+    memcpy(text, "xyz.uv..", 8);
+    OK(cudaGraphLaunch(exec, stream));
+    OK(cudaStreamSynchronize(stream));
+    OK(cudaMemcpy(back, device, 10, cudaMemcpyDeviceToHost));
+    OK(memcmp(back, "xyz.xy", 6));
+    OK(memcmp(back + 8, "uv", 2));
+}
+
+static void test_captured(void **state)
+{
+    scenario(captured, NULL);
+}
+
 /* ------------------------------------------------------------------ batches */
 
 static void batch(void)
@@ -488,11 +529,12 @@ static void test_hints_in_batches(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),      cmocka_unit_test(test_waiting),
-        cmocka_unit_test(test_set_in_3d),   cmocka_unit_test(test_peers),
-        cmocka_unit_test(test_batch),       cmocka_unit_test(test_bad_batches),
-        cmocka_unit_test(test_solid_batch), cmocka_unit_test(test_runtime_12),
-        cmocka_unit_test(test_hints),       cmocka_unit_test(test_hints_in_batches),
+        cmocka_unit_test(test_shapes),           cmocka_unit_test(test_waiting),
+        cmocka_unit_test(test_set_in_3d),        cmocka_unit_test(test_peers),
+        cmocka_unit_test(test_captured),         cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_bad_batches),      cmocka_unit_test(test_solid_batch),
+        cmocka_unit_test(test_runtime_12),       cmocka_unit_test(test_hints),
+        cmocka_unit_test(test_hints_in_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
