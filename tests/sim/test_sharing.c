@@ -379,7 +379,13 @@ static void external_semaphores(void)
     cudaExternalSemaphore_t semaphore;
     description.handle.fd = eventfd(0, 0);
     OK(cudaImportExternalSemaphore(&semaphore, &description));
+    struct cudaExternalSemaphoreSignalParams signal = {0};
+    struct cudaExternalSemaphoreWaitParams wait = {0};
+    OK(cudaSignalExternalSemaphoresAsync(&semaphore, &signal, 1, NULL));
+    OK(cudaWaitExternalSemaphoresAsync(&semaphore, &wait, 1, NULL));
     OK(cudaDestroyExternalSemaphore(semaphore));
+    CHECK_EQ(cudaSignalExternalSemaphoresAsync(&semaphore, &signal, 1, NULL),
+             cudaErrorInvalidResourceHandle);
     CHECK_EQ(cudaDestroyExternalSemaphore(semaphore), cudaErrorInvalidResourceHandle);
 }
 
