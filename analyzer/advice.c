@@ -170,6 +170,26 @@ static void of_time(struct advices *a)
     }
 }
 
+/* A loop that asks the GPU whether it is done keeps a core busy. Such calls are only counted, so that
+ * the line is not known. */
+static void of_polling(struct advices *a)
+{
+    enum { OFTEN = 5000 }; /* a second */
+    const struct gs_report *r = a->b->report;
+    for (size_t i = 0; i < r->calls_n; i++) {
+        const struct gs_call *c = &r->calls[i];
+        double again = r->duration_s > 0 ? (double)c->not_ready / r->duration_s : 0;
+        if (again >= OFTEN) {
+            add(a, "sync", 0.02,
+                gs_arena_printf(a->b->arena,
+                                "%s was told %.0f times a second to come again (these calls are only "
+                                "counted: the line is unknown): wait with cudaEventSynchronize on an "
+                                "event made with cudaEventBlockingSync",
+                                c->api, again));
+        }
+    }
+}
+
 static void of_fragmentation(struct advices *a)
 {
     const struct gs_report *r = a->b->report;
@@ -217,6 +237,7 @@ void gs_advice_build(struct gs_builder *b)
     of_ooms(&a);
     of_growth(&a);
     of_time(&a);
+    of_polling(&a);
     of_fragmentation(&a);
     b->report->advice =
         gs_list(b, a.list, a.n, sizeof *a.list, weightier, &b->report->advice_n, &total);

@@ -97,7 +97,8 @@ static bool add_device(struct load *l, sqlite3_stmt *st)
                           .name = gs_column_text(run, st, 2),
                           .total_bytes = positive(st, 3),
                           .free_bytes = positive(st, 4),
-                          .seen_ns = positive(st, 5)};
+                          .seen_ns = positive(st, 5),
+                          .graph_bytes = GS_UNKNOWN};
     if (d.process != GS_NONE && d.device >= 0) {
         *GS_PUSH(run->devices, run->devices_n, run->devices_cap) = d;
     }
@@ -155,6 +156,51 @@ static bool add_reserved(struct load *l, sqlite3_stmt *st)
     return run->reserved_n < SMALL_TABLE_MAX;
 }
 
+static bool add_mapping(struct load *l, sqlite3_stmt *st)
+{
+    struct gs_run *run = l->run;
+    int64_t unmap = positive(st, 5);
+    struct gs_mapping m = {.process = process_of(l, st, 0),
+                           .device = device_of(st, 1),
+                           .address = (uint64_t)sqlite3_column_int64(st, 2),
+                           .bytes = bounded(sqlite3_column_int64(st, 3)),
+                           .map_ns = positive(st, 4),
+                           .unmap_ns = unmap == GS_UNKNOWN ? GS_NEVER : unmap};
+    if (m.process != GS_NONE && m.device >= 0 && m.map_ns >= 0 && m.bytes > 0) {
+        *GS_PUSH(run->mappings, run->mappings_n, run->mappings_cap) = m;
+    }
+    return run->mappings_n < SMALL_TABLE_MAX;
+}
+
+static bool add_graph_memory(struct load *l, sqlite3_stmt *st)
+{
+    struct gs_run *run = l->run;
+    struct gs_graph_memory g = {.process = process_of(l, st, 0),
+                                .device = device_of(st, 1),
+                                .time_ns = positive(st, 2),
+                                .bytes = bounded(sqlite3_column_int64(st, 3))};
+    const struct gs_graph_memory *last = run->graphs_n ? &run->graphs[run->graphs_n - 1] : NULL;
+    bool same = last && last->process == g.process && last->device == g.device &&
+                last->bytes == g.bytes; /* it is asked at each launch */
+    if (g.process != GS_NONE && g.device >= 0 && g.time_ns >= 0 && !same) {
+        *GS_PUSH(run->graphs, run->graphs_n, run->graphs_cap) = g;
+    }
+    return run->graphs_n < SMALL_TABLE_MAX;
+}
+
+static bool add_counted(struct load *l, sqlite3_stmt *st)
+{
+    struct gs_run *run = l->run;
+    struct gs_counted c = {.process = process_of(l, st, 0),
+                           .api = number(st, 1),
+                           .count = (uint64_t)bounded(sqlite3_column_int64(st, 2)),
+                           .not_ready = (uint64_t)bounded(sqlite3_column_int64(st, 3))};
+    if (c.process != GS_NONE && c.count) {
+        *GS_PUSH(run->counted, run->counted_n, run->counted_cap) = c;
+    }
+    return run->counted_n < SMALL_TABLE_MAX;
+}
+
 static bool add_check(struct load *l, sqlite3_stmt *st)
 {
     struct gs_run *run = l->run;
@@ -209,6 +255,14 @@ static const struct {
      "SELECT process_id, device, time_ns, free_bytes, total_bytes FROM sample ORDER BY id"},
     {add_reserved, false, false, "reserved",
      "SELECT process_id, device, time_ns, bytes FROM reserved ORDER BY id"},
+    {add_mapping, false, false, "mapping",
+     "SELECT process_id, device, address, bytes, map_ns, unmap_ns FROM mapping WHERE EXISTS (SELECT 1 "
+     "FROM oom) ORDER BY id"},
+    {add_graph_memory, false, false, "pool",
+     "SELECT process_id, device, time_ns, reserved_bytes FROM pool WHERE pool = 0 ORDER BY id"},
+    {add_counted, false, false, "call_count",
+     "SELECT process_id, api, total(count), total(count * not_ready) FROM call_count WHERE count > 0 "
+     "GROUP BY process_id, api"},
     {add_check, false, false, "tensor_check",
      "SELECT process_id, layer, device, events, mismatches, first_mismatch_ns, first_difference, "
      "last_difference FROM tensor_check"},
@@ -308,6 +362,7 @@ static int by_time(uint32_t a_process, int64_t a_time, uint32_t b_process, int64
 ORDER_BY_TIME(gs_oom)
 ORDER_BY_TIME(gs_sample)
 ORDER_BY_TIME(gs_reserved)
+ORDER_BY_TIME(gs_graph_memory)
 
 /* Rows come in order of time already, unless a file was changed; then equal times keep their order.
  */
@@ -326,4 +381,5 @@ void gs_load_done(struct gs_run *run)
     sort((char *)run->ooms, run->ooms_n, sizeof *run->ooms, order_gs_oom);
     sort((char *)run->samples, run->samples_n, sizeof *run->samples, order_gs_sample);
     sort((char *)run->reserved, run->reserved_n, sizeof *run->reserved, order_gs_reserved);
+    sort((char *)run->graphs, run->graphs_n, sizeof *run->graphs, order_gs_graph_memory);
 }

@@ -32,6 +32,7 @@ enum { CARDS = 128 };
 
 struct gs_memory {
     struct gs_builder *b;
+    uint32_t process; /* the one now replayed */
     struct card cards[CARDS];
     struct gs_device_memory *list;
     size_t n, cap;
@@ -62,12 +63,17 @@ static struct card *card(struct gs_memory *m, int device)
     return c;
 }
 
-static void said(struct card *c, int64_t total, int64_t free, int64_t ns)
+static int64_t graphs_at(const struct gs_memory *m, const struct card *c, int64_t ns)
+{
+    return gs_graph_memory_at(m->b->run, m->process, (int)(c - m->cards), ns);
+}
+
+static void said(struct gs_memory *m, struct card *c, int64_t total, int64_t free, int64_t ns)
 {
     if (total == GS_UNKNOWN || free == GS_UNKNOWN || free > total) {
         return;
     }
-    int64_t outside = total - free - c->live;
+    int64_t outside = total - free - c->live - graphs_at(m, c, ns);
     outside = outside < 0 ? GS_UNKNOWN : outside;
     c->total = total;
     c->least_free = c->least_free == GS_UNKNOWN || free < c->least_free ? free : c->least_free;
@@ -81,12 +87,12 @@ static void said(struct card *c, int64_t total, int64_t free, int64_t ns)
     }
 }
 
-static void said_first(struct card *c)
+static void said_first(struct gs_memory *m, struct card *c)
 {
     const struct gs_device *d = c->first;
     c->first = NULL;
     if (d) {
-        said(c, d->total_bytes, d->free_bytes, d->seen_ns);
+        said(m, c, d->total_bytes, d->free_bytes, d->seen_ns);
         c->total = d->total_bytes;
     }
 }
@@ -108,12 +114,12 @@ static inline void on_event(struct gs_memory *m, const struct gs_series *s, int6
         return;
     }
     if (c->first && (alloc_ns < 0 || alloc_ns - c->first->seen_ns > first_call_ns)) {
-        said_first(c);
+        said_first(m, c);
     }
     c->live = s->live_bytes;
     c->moved = true;
     if (c->first) {
-        said_first(c);
+        said_first(m, c);
     }
     if (c->live >= c->peak_live && alloc_ns >= 0) {
         c->peak_live = c->live;
@@ -152,20 +158,22 @@ static void on_reserved(void *self, const struct gs_reserved *reserved)
 
 static void on_sample(void *self, const struct gs_sample *sample)
 {
-    struct card *c = card(self, sample->device);
+    struct gs_memory *m = self;
+    struct card *c = card(m, sample->device);
     if (c) {
-        said_first(c);
-        said(c, sample->total_bytes, sample->free_bytes, sample->time_ns);
+        said_first(m, c);
+        said(m, c, sample->total_bytes, sample->free_bytes, sample->time_ns);
     }
 }
 
 static void on_oom(void *self, const struct gs_oom *oom, size_t index)
 {
     (void)index;
-    struct card *c = card(self, oom->device);
+    struct gs_memory *m = self;
+    struct card *c = card(m, oom->device);
     if (c && oom->space != GS_SPACE_PINNED) {
-        said_first(c);
-        said(c, oom->total_bytes, oom->free_bytes, oom->time_ns);
+        said_first(m, c);
+        said(m, c, oom->total_bytes, oom->free_bytes, oom->time_ns);
     }
 }
 
@@ -176,6 +184,7 @@ static void on_process_start(void *self, uint32_t process)
     size_t n;
     const struct gs_device *devices = gs_run_devices(m->b->run, &n);
     memset(m->cards, 0, sizeof m->cards);
+    m->process = process;
     for (size_t i = 0; i < n; i++) {
         struct card *c = devices[i].process == process ? card(m, devices[i].device) : NULL;
         if (c) {
@@ -204,7 +213,8 @@ static void describe(struct gs_memory *m, uint32_t process, int device, const st
 {
     bool torch = c->has_tensors;
     struct reply outside = nearest(c);
-    int64_t rest = difference(c->total, c->peak_live);
+    int64_t graphs = graphs_at(m, c, c->peak_ns);
+    int64_t rest = difference(difference(c->total, c->peak_live), graphs);
     if (outside.outside != GS_UNKNOWN && rest != GS_UNKNOWN && outside.outside > rest) {
         outside =
             (struct reply){.outside = rest}; /* it was less at the peak: it cannot have been more */
@@ -218,6 +228,7 @@ static void describe(struct gs_memory *m, uint32_t process, int device, const st
         .tensor_bytes = torch ? c->peak_tensor : GS_UNKNOWN,
         .cached_bytes = torch ? difference(c->peak_reserved, c->peak_tensor) : GS_UNKNOWN,
         .direct_bytes = torch ? difference(c->peak_live, c->peak_reserved) : c->peak_live,
+        .graph_bytes = graphs,
         .outside_bytes = outside.outside,
         .about = !outside.at_peak,
         .free_bytes = difference(rest, outside.outside),

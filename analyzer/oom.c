@@ -136,14 +136,17 @@ struct ranges {
 static void gather(void *self, const struct gs_lifetime *life)
 {
     struct ranges *r = self;
-    bool device = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED;
+    bool device = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED &&
+                  life->space != GS_SPACE_SHARED;
     if (life->device != r->device || life->layer > GS_LAYER_TENSOR ||
         (!device && life->layer == GS_LAYER_DEVICE)) {
         return;
     }
     struct gs_range range = {life->address, life->bytes};
     if (device) {
-        *GS_PUSH(r->segments, r->segments_n, r->segments_cap) = range;
+        if (life->space != GS_SPACE_VMM) { /* its address is a handle */
+            *GS_PUSH(r->segments, r->segments_n, r->segments_cap) = range;
+        }
         if (life->bytes > r->largest) {
             r->largest = life->bytes;
             r->largest_stack = life->stack;
@@ -153,10 +156,46 @@ static void gather(void *self, const struct gs_lifetime *life)
     }
 }
 
-static void capture_map(struct gs_ooms *o, struct capture *c, int device)
+static int lower(const void *a, const void *b)
 {
-    struct ranges r = {.device = device, .largest_stack = GS_NONE};
+    const struct gs_range *x = a, *y = b;
+    return x->address < y->address ? -1 : x->address > y->address;
+}
+
+/* Physical memory is where it was mapped. What was mapped end to end is one segment: an expandable
+ * segment's blocks lie across its pieces. */
+static void gather_mappings(const struct gs_run *run, const struct gs_oom *oom, struct ranges *r)
+{
+    size_t n, first = r->segments_n;
+    const struct gs_mapping *m = gs_run_mappings(run, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (m[i].process == oom->process && m[i].device == r->device &&
+            m[i].map_ns <= oom->time_ns && m[i].unmap_ns > oom->time_ns) {
+            *GS_PUSH(r->segments, r->segments_n, r->segments_cap) =
+                (struct gs_range){m[i].address, m[i].bytes};
+        }
+    }
+    if (r->segments_n - first < 2) {
+        return;
+    }
+    qsort(r->segments + first, r->segments_n - first, sizeof *r->segments, lower);
+    size_t last = first;
+    for (size_t i = first + 1; i < r->segments_n; i++) {
+        struct gs_range *to = &r->segments[last];
+        if (to->address + (uint64_t)to->bytes == r->segments[i].address) {
+            to->bytes = gs_add(to->bytes, r->segments[i].bytes);
+        } else {
+            r->segments[++last] = r->segments[i];
+        }
+    }
+    r->segments_n = last + 1;
+}
+
+static void capture_map(struct gs_ooms *o, struct capture *c, const struct gs_oom *oom)
+{
+    struct ranges r = {.device = oom->device, .largest_stack = GS_NONE};
     gs_run_live(o->b->run, gather, &r);
+    gather_mappings(o->b->run, oom, &r);
     c->largest = r.largest;
     c->largest_stack = r.largest_stack;
     if (r.blocks_n) {
@@ -202,7 +241,7 @@ static void on_oom(void *self, const struct gs_oom *oom, size_t index)
             s->allocated_bytes > 0 ? (double)s->freed_bytes / (double)s->allocated_bytes : 0;
         capture_live(o, c);
     }
-    capture_map(o, c, oom->device);
+    capture_map(o, c, oom);
 }
 
 static void on_reserved(void *self, const struct gs_reserved *reserved)
@@ -352,8 +391,10 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
             f.tensor_allocated = c->live_bytes;
         }
         growing_facts(o->b, c, &f);
-        if (f.total != GS_UNKNOWN && f.free != GS_UNKNOWN && f.total - f.free >= f.device_live) {
-            f.outside = f.total - f.free - f.device_live;
+        f.graphs = gs_graph_memory_at(o->b->run, row->process, row->device, row->time_ns);
+        if (f.total != GS_UNKNOWN && f.free != GS_UNKNOWN &&
+            f.total - f.free >= gs_add(f.device_live, f.graphs)) {
+            f.outside = f.total - f.free - f.device_live - f.graphs;
         }
     }
     return f;
@@ -397,6 +438,7 @@ static void answer(struct gs_ooms *o, size_t group, const struct capture *c,
                                  .tensor_reserved = f.tensor_reserved,
                                  .device_live = c ? f.device_live : GS_UNKNOWN,
                                  .outside = f.outside,
+                                 .graphs = f.graphs,
                                  .fatal = f.fatal,
                                  .failures = f.failures,
                                  .live_layer = f.layer,

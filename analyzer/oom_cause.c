@@ -346,6 +346,9 @@ static void collect(struct words *w)
         evidence_text(w, "largest_holder_site", "which is", place(w, f->holder_stack));
     }
     evidence_bytes(w, "device_live_bytes", "in CUDA allocations of this process", f->device_live);
+    if (f->graphs) {
+        evidence_bytes(w, "graph_reserved_bytes", "held by the GPU for graphs", f->graphs);
+    }
     evidence_bytes(w, "outside_bytes", "in use outside the recorded allocations", f->outside);
     evidence_bytes(w, "outside_first_bytes", "the same when the device was first seen",
                    f->outside_first);

@@ -8,6 +8,7 @@
 #include "analyzer/question.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct place { /* by location */
     uint32_t last_peak;
@@ -19,6 +20,7 @@ struct level { /* by series */
     uint32_t peak_no;
     int64_t heap_at_peak, now;
     int64_t highest, highest_ns;
+    int64_t space_now[8], space_highest[8];
 };
 
 struct gs_peaks {
@@ -48,9 +50,16 @@ static inline void change(struct gs_peaks *p, const struct gs_lifetime *life, in
     }
     place->since_bytes += bytes;
     place->since_count += count;
+    bool device = life->layer == GS_LAYER_DEVICE;
+    if (device) {
+        level->space_now[life->space & 7] += bytes;
+    }
     if (now >= level->highest && count > 0) {
         level->highest = now;
         level->highest_ns = life->alloc_ns;
+        if (device) {
+            memcpy(level->space_highest, level->space_now, sizeof level->space_now);
+        }
     }
 }
 
@@ -114,6 +123,9 @@ static void describe(struct gs_peaks *p, uint32_t series, struct gs_peak *peak)
                              .allocations = s->allocations,
                              .frees = s->frees,
                              .allocated_bytes = s->allocated_bytes};
+    if (s->layer == GS_SERIES_DEVICE) {
+        memcpy(peak->by_space, p->levels[series].space_highest, sizeof peak->by_space);
+    }
     for (size_t i = 0; i < n; i++) {
         peak->count += shares[i].count;
     }

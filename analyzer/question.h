@@ -111,6 +111,7 @@ struct gs_oom_facts {
     int64_t live, device_live;
     int64_t tensor_allocated, tensor_reserved; /* GS_UNKNOWN */
     int64_t outside, outside_first;            /* GS_UNKNOWN */
+    int64_t graphs;                            /* held by the device for graphs */
     double turnover; /* share of the bytes ever allocated in the layer that were freed */
     int64_t growing; /* live bytes of growing locations */
     unsigned growing_sites;

@@ -19,6 +19,7 @@ static const char *const series_words[GS_SERIES_LAYERS] = {
     [GS_SERIES_PINNED] = "pinned",
     [GS_SERIES_HOST] = "host",
     [GS_SERIES_SHARED] = "shared",
+    [GS_SERIES_GRAPH] = "graph",
 };
 
 const char *gs_series_word(enum gs_series_layer layer)
@@ -89,6 +90,21 @@ static int by_index(const void *a, const void *b)
     return (x->device > y->device) - (x->device < y->device);
 }
 
+/* What the devices held for graphs at most: the processes of a run share them, but each was told of its
+ * own graphs alone. */
+static void most_for_graphs(struct gs_builder *b, struct gs_device *devices, size_t n)
+{
+    size_t graphs_n;
+    const struct gs_graph_memory *g = gs_run_graph_memory(b->run, &graphs_n);
+    for (size_t i = 0; i < graphs_n; i++) {
+        for (size_t d = 0; d < n; d++) {
+            if (devices[d].device == g[i].device && g[i].bytes > devices[d].graph_bytes) {
+                devices[d].graph_bytes = g[i].bytes; /* GS_UNKNOWN is below all */
+            }
+        }
+    }
+}
+
 /* Processes of one host see the same devices: each is listed once. */
 static void list_devices(struct gs_builder *b)
 {
@@ -109,6 +125,7 @@ static void list_devices(struct gs_builder *b)
     if (kept > 1) {
         qsort(list, kept, sizeof *list, by_index);
     }
+    most_for_graphs(b, list, kept);
     b->report->devices = list;
     b->report->devices_n = kept;
 }
@@ -151,6 +168,39 @@ static void describe_run(struct gs_builder *b)
     }
 }
 
+static int more_often(const void *x, const void *y)
+{
+    const struct gs_call *a = x, *b = y;
+    return a->count != b->count ? (a->count > b->count ? -1 : 1) : strcmp(a->api, b->api);
+}
+
+static void list_calls(struct gs_builder *b)
+{
+    enum { MOST = 20 };
+    size_t n, work_n = 0, top = b->top;
+    const struct gs_counted *counted = gs_run_counted(b->run, &n);
+    struct gs_call *work = gs_realloc(NULL, n, sizeof *work);
+    double wall = (double)gs_run_duration(b->run) / 1e9;
+    for (size_t i = 0; i < n; i++) {
+        const char *api = gs_run_api(b->run, counted[i].process, counted[i].api);
+        size_t at = 0;
+        while (at < work_n && strcmp(work[at].api, api) != 0) {
+            at++;
+        }
+        if (at == work_n) {
+            work[work_n++] = (struct gs_call){.api = api};
+        }
+        work[at].count += counted[i].count;
+        work[at].not_ready += counted[i].not_ready;
+        work[at].per_s = wall > 0 ? (double)work[at].count / wall : NAN;
+    }
+    b->top = MOST;
+    b->report->calls = gs_list(b, work, work_n, sizeof *work, more_often, &b->report->calls_n,
+                               &b->report->calls_total);
+    b->top = top;
+    free(work);
+}
+
 /* The recorder's own count, so that the line at its exit and the report name one figure, whatever
  * of the run is looked at; it is missing where the recorder never got to write it. */
 static void count_events(struct gs_builder *b)
@@ -188,6 +238,7 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
         describe_run(&b);
         list_devices(&b);
         count_events(&b);
+        list_calls(&b);
         gs_leaks_build(&b);
         gs_budget_build(&b);
         gs_advice_build(&b);

@@ -70,6 +70,7 @@ struct gs_peak {
     size_t by_stack_n, by_stack_total;
     struct gs_by_site *by_site;
     size_t by_site_n, by_site_total;
+    int64_t by_space[8]; /* enum gs_space; of layer device alone */
 };
 
 struct gs_point {
@@ -85,7 +86,7 @@ struct gs_timeline {
 };
 
 /* Where a device's memory was at the moment of the device-level peak. The parts (tensor, cached,
- * direct, outside, free) sum to the device's total where all of them are known. */
+ * direct, graph, outside, free) sum to the device's total where all of them are known. */
 struct gs_device_memory {
     uint32_t process;
     int device;
@@ -98,6 +99,7 @@ struct gs_device_memory {
     int64_t outside_bytes; /* in use on the device, but in no recorded allocation: context, kernels,
                               libraries' own memory and other processes */
     int64_t outside_first_bytes; /* the same when the device was first seen */
+    int64_t graph_bytes;         /* what the device held for graphs, 0 where it never said */
     int64_t free_bytes;          /* what remains */
     bool about;                  /* the device was not asked at the peak: outside is what it said
                                     nearest to it, and free follows from it */
@@ -133,7 +135,7 @@ struct gs_oom_verdict {
     int device;
     uint8_t layer, space; /* enum gs_layer (the highest that reported), gs_space */
     int64_t requested_bytes, free_bytes, total_bytes, tensor_allocated, tensor_reserved;
-    int64_t device_live, outside; /* with free they sum to the total */
+    int64_t device_live, graphs, outside; /* with free they sum to the total */
     bool fatal;
     unsigned failures;      /* failed calls in this one OOM: PyTorch tries, empties, tries again */
     enum gs_cause cause;    /* word: gs_cause_word() */
@@ -220,6 +222,12 @@ struct gs_transfer {
     const char *advice; /* NULL none */
 };
 
+struct gs_call { /* an entry point that is only counted */
+    const char *api; /* "" unknown */
+    uint64_t count, not_ready;
+    double per_s; /* over the run */
+};
+
 struct gs_fragmentation { /* GS_UNKNOWN and NAN where the calls do not tell */
     uint32_t process;
     int device;
@@ -264,7 +272,7 @@ struct gs_report {
     struct gs_peak *peaks;
     size_t peaks_n; /* by process, device, layer */
     struct gs_timeline *timelines;
-    size_t timelines_n; /* same order as peaks */
+    size_t timelines_n; /* same order as peaks; then those of layer graph */
     struct gs_device_memory *memory;
     size_t memory_n;
     struct gs_oom_verdict *ooms;
@@ -279,6 +287,8 @@ struct gs_report {
     double sync_blocked_s, sync_share; /* all of them */
     struct gs_transfer *transfers;
     size_t transfers_n, transfers_total;
+    struct gs_call *calls;
+    size_t calls_n, calls_total;
     struct gs_fragmentation *fragmentation;
     size_t fragmentation_n;
     struct gs_churn *churn;

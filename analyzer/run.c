@@ -228,6 +228,9 @@ void gs_run_forget(struct gs_run *run, size_t databases, size_t processes)
     FORGET(ooms)
     FORGET(samples)
     FORGET(reserved)
+    FORGET(mappings)
+    FORGET(graphs)
+    FORGET(counted)
     FORGET(checks)
 #undef FORGET
     run->processes_n = processes;
@@ -252,6 +255,9 @@ void gs_run_close(struct gs_run *run)
     free(run->ooms);
     free(run->samples);
     free(run->reserved);
+    free(run->mappings);
+    free(run->graphs);
+    free(run->counted);
     free(run->checks);
     free(run->notes);
     free(run->api_names);
@@ -270,7 +276,28 @@ LIST(gs_run_devices, gs_device, devices)
 LIST(gs_run_ooms, gs_oom, ooms)
 LIST(gs_run_samples, gs_sample, samples)
 LIST(gs_run_reserved, gs_reserved, reserved)
+LIST(gs_run_mappings, gs_mapping, mappings)
+LIST(gs_run_graph_memory, gs_graph_memory, graphs)
+LIST(gs_run_counted, gs_counted, counted)
 LIST(gs_run_tensor_checks, gs_tensor_check, checks)
+
+int64_t gs_graph_memory_at(const struct gs_run *run, uint32_t process, int device, int64_t time_ns)
+{
+    size_t low = 0, high = run->graphs_n;
+    while (low < high) { /* the first that is later */
+        size_t middle = low + (high - low) / 2;
+        const struct gs_graph_memory *g = &run->graphs[middle];
+        bool later = g->process > process || (g->process == process && g->time_ns > time_ns);
+        low = later ? low : middle + 1;
+        high = later ? middle : high;
+    }
+    while (low-- > 0 && run->graphs[low].process == process) {
+        if (run->graphs[low].device == device) {
+            return run->graphs[low].bytes;
+        }
+    }
+    return 0;
+}
 
 const char *const *gs_run_notes(const struct gs_run *run, size_t *n)
 {

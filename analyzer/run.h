@@ -79,6 +79,7 @@ struct gs_device {
     int device;                               /* CUDA ordinal in that process */
     const char *name;                         /* NULL unknown */
     int64_t total_bytes, free_bytes, seen_ns; /* GS_UNKNOWN */
+    int64_t graph_bytes; /* the most that it held for graphs; GS_UNKNOWN: it never said */
 };
 
 /* A series is a running total that has a peak of its own. */
@@ -88,6 +89,7 @@ enum gs_series_layer {
     GS_SERIES_PINNED,
     GS_SERIES_HOST,
     GS_SERIES_SHARED, /* device memory that another owner counts: opened or imported here */
+    GS_SERIES_GRAPH,  /* what a device holds for graphs: a timeline alone */
     GS_SERIES_LAYERS
 };
 struct gs_series {
@@ -149,6 +151,25 @@ struct gs_reserved {
     int64_t time_ns, bytes;
 };
 
+/* Where physical memory was mapped: read only where a failure makes somebody ask. */
+struct gs_mapping {
+    uint32_t process;
+    int device;
+    uint64_t address;
+    int64_t bytes, map_ns, unmap_ns; /* GS_NEVER */
+};
+/* What the device held for graphs, in order of time. */
+struct gs_graph_memory {
+    uint32_t process;
+    int device;
+    int64_t time_ns, bytes;
+};
+/* Calls that are only counted: launches, queries. */
+struct gs_counted {
+    uint32_t process, api;
+    uint64_t count, not_ready; /* not_ready: of them, told to come again */
+};
+
 struct gs_tensor_check {
     uint32_t process;
     uint8_t layer;
@@ -171,6 +192,11 @@ const struct gs_device *gs_run_devices(const struct gs_run *run, size_t *n);
 const struct gs_oom *gs_run_ooms(const struct gs_run *run, size_t *n); /* by process, then time */
 const struct gs_sample *gs_run_samples(const struct gs_run *run, size_t *n);
 const struct gs_reserved *gs_run_reserved(const struct gs_run *run, size_t *n);
+const struct gs_mapping *gs_run_mappings(const struct gs_run *run, size_t *n);
+const struct gs_graph_memory *gs_run_graph_memory(const struct gs_run *run, size_t *n);
+/* What it was at a time; 0 where nothing had been said by then. */
+int64_t gs_graph_memory_at(const struct gs_run *run, uint32_t process, int device, int64_t time_ns);
+const struct gs_counted *gs_run_counted(const struct gs_run *run, size_t *n);
 const struct gs_tensor_check *gs_run_tensor_checks(const struct gs_run *run, size_t *n);
 /* Lines that a reader must know: still recording, damaged, rows that made no sense. */
 const char *const *gs_run_notes(const struct gs_run *run, size_t *n);

@@ -52,6 +52,12 @@ struct gs_run {
     size_t samples_n, samples_cap;
     struct gs_reserved *reserved;
     size_t reserved_n, reserved_cap;
+    struct gs_mapping *mappings;
+    size_t mappings_n, mappings_cap;
+    struct gs_graph_memory *graphs;
+    size_t graphs_n, graphs_cap;
+    struct gs_counted *counted;
+    size_t counted_n, counted_cap;
     struct gs_tensor_check *checks;
     size_t checks_n, checks_cap;
     const char **notes;

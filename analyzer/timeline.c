@@ -104,13 +104,40 @@ static void draw(struct gs_timelines *t, const struct line *line, struct gs_time
     }
 }
 
+/* What the devices held for graphs: no lifetimes, so no series. Returns how many lines were drawn. */
+static size_t draw_graphs(struct gs_timelines *t, struct gs_timeline *out, size_t room)
+{
+    size_t n, lines = 0, first = gs_run_serieses(t->b->run);
+    const struct gs_graph_memory *g = gs_run_graph_memory(t->b->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        size_t at_line = 0;
+        while (at_line < lines && (out[at_line].process != g[i].process || out[at_line].device != g[i].device)) {
+            at_line++;
+        }
+        if (at_line == room || (t->b->options->by_device && g[i].device != t->b->options->device)) {
+            continue;
+        }
+        if (at_line == lines) {
+            out[lines++] = (struct gs_timeline){
+                .process = g[i].process, .device = g[i].device, .layer = GS_SERIES_GRAPH};
+        }
+        at(t, (uint32_t)(first + at_line), g[i].bytes, g[i].time_ns);
+    }
+    for (size_t i = 0; i < lines; i++) {
+        draw(t, &t->lines[first + i], &out[i]);
+    }
+    return lines;
+}
+
 void gs_timelines_finish(struct gs_timelines *t)
 {
+    enum { GRAPHS = 64 };
     struct gs_report *report = t->b->report;
-    report->timelines_n = report->peaks_n;
     report->timelines =
-        gs_arena_alloc(t->b->arena, report->timelines_n * sizeof *report->timelines);
-    for (size_t i = 0; i < report->timelines_n; i++) {
+        gs_arena_alloc(t->b->arena, (report->peaks_n + GRAPHS) * sizeof *report->timelines);
+    report->timelines_n =
+        report->peaks_n + draw_graphs(t, report->timelines + report->peaks_n, GRAPHS);
+    for (size_t i = 0; i < report->peaks_n; i++) {
         const struct gs_peak *peak = &report->peaks[i];
         report->timelines[i] = (struct gs_timeline){
             .process = peak->process, .device = peak->device, .layer = peak->layer};

@@ -138,6 +138,7 @@ static json_t *device_json(const struct gs_device *d)
     set(o, "index", json_integer(d->device));
     set_text(o, "name", d->name);
     set_bytes(o, "total_bytes", d->total_bytes);
+    set_bytes(o, "graph_reserved_bytes", d->graph_bytes);
     set_bool(o, "simulated", simulate_is(d->name));
     return o;
 }
@@ -189,6 +190,13 @@ static json_t *peak_json(const struct gs_peak *p)
     set(o, "by_site", LIST(p->by_site, p->by_site_n, by_site_json));
     set_bytes(categories, "unknown", p->bytes); /* nothing recorded says what a block is for */
     set(o, "by_category", categories);
+    json_t *kinds = json_object();
+    for (size_t i = 0; i < sizeof p->by_space / sizeof *p->by_space; i++) {
+        if (p->by_space[i]) {
+            set_bytes(kinds, WORD_OF(spaces, i), p->by_space[i]);
+        }
+    }
+    set(o, "by_space", kinds);
     return o;
 }
 
@@ -221,6 +229,7 @@ static json_t *memory_json(const struct gs_device_memory *m)
     set_bytes(o, "direct_bytes", m->direct_bytes);
     set_bytes(o, "outside_bytes", m->outside_bytes);
     set_bytes(o, "outside_first_bytes", m->outside_first_bytes);
+    set_bytes(o, "graph_bytes", m->graph_bytes);
     set_bytes(o, "free_bytes", m->free_bytes);
     set_bool(o, "about", m->about);
     set_bytes(o, "least_free_bytes", m->least_free_bytes);
@@ -257,6 +266,7 @@ static json_t *oom_json(const struct gs_oom_verdict *v)
     set_text(o, "verdict", v->verdict);
     set_bytes(o, "live_bytes", v->device_live);
     set_bytes(o, "outside_bytes", v->outside);
+    set_bytes(o, "graph_bytes", v->graphs);
     for (size_t i = 0; i < v->evidence_n; i++) {
         const struct gs_evidence *e = &v->evidence[i];
         set(evidence, e->key, e->is_text ? json_string(e->text) : number_json(e->value));
@@ -334,6 +344,16 @@ static json_t *transfer_json(const struct gs_transfer *t)
     set_real(o, "last_s", t->last_s);
     set(o, "site", site_json(&t->site));
     set_text(o, "advice", t->advice);
+    return o;
+}
+
+static json_t *call_json(const struct gs_call *c)
+{
+    json_t *o = json_object();
+    set_text(o, "api", c->api);
+    set_count(o, "count", c->count);
+    set_count(o, "not_ready", c->not_ready);
+    set_real(o, "per_s", c->per_s);
     return o;
 }
 
@@ -435,6 +455,7 @@ json_t *gs_view_json_build(const struct gs_report *r)
     set(o, "sync", LIST(r->syncs, r->syncs_n, sync_json));
     set_real(o, "sync_share", r->sync_share);
     set(o, "transfers", LIST(r->transfers, r->transfers_n, transfer_json));
+    set(o, "calls", LIST(r->calls, r->calls_n, call_json));
     set(o, "fragmentation", LIST(r->fragmentation, r->fragmentation_n, fragmentation_json));
     set(o, "churn", LIST(r->churn, r->churn_n, churn_json));
     set(o, "retries", LIST(r->retries, r->retries_n, retry_json));

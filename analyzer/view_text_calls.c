@@ -1,6 +1,7 @@
 /* Waiting for the GPU, and copies, by line. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include "analyzer/text.h"
 #include "analyzer/units.h"
 #include "analyzer/view_text_parts.h"
@@ -58,8 +59,41 @@ static void wait_rows(const struct view_text *v, size_t shown)
     table_print(&t, &v->term, INDENT, v->out);
 }
 
+static double per_second(const struct gs_report *r, uint64_t count)
+{
+    return r->duration_s > 0 ? (double)count / r->duration_s : 0;
+}
+
+/* One line for what is only counted: launches, and queries that were told to come again. */
+static void counted(const struct view_text *v)
+{
+    const struct gs_report *r = v->report;
+    uint64_t launches = 0, again = 0;
+    char line[256], number[UNITS_TEXT], rate[UNITS_TEXT], polled[UNITS_TEXT], polls[UNITS_TEXT];
+    size_t n = 0;
+
+    for (size_t i = 0; i < r->calls_n; i++) {
+        launches += strstr(r->calls[i].api, "Launch") ? r->calls[i].count : 0;
+        again += r->calls[i].not_ready;
+    }
+    if (launches)
+        n = (size_t)snprintf(line, sizeof line, "%s launches (%s a second)",
+                             format_count(number, launches),
+                             format_count(rate, (uint64_t)per_second(r, launches)));
+    if (again)
+        snprintf(line + n, sizeof line - n, "%s%s queries told to come again (%s a second)",
+                 n ? "; " : "", format_count(polled, again),
+                 format_count(polls, (uint64_t)per_second(r, again)));
+    if (launches || again) {
+        fputc('\n', v->out);
+        view_label(v, TERM_BOLD, "Calls", line);
+    }
+}
+
 void view_text_waits(const struct view_text *v)
 {
+    counted(v);
+
     const struct gs_report *r = v->report;
     char all[UNITS_TEXT], share[UNITS_TEXT];
     size_t shown = r->syncs_n < v->top ? r->syncs_n : v->top;

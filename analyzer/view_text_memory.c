@@ -123,8 +123,9 @@ static void parts(const struct view_text *v, uint32_t process, int device)
     if (!m || m->live_bytes <= 0 || m->total_bytes <= 0)
         return;
     own_parts(&t, m);
+    part(&t, m->graph_bytes, m->total_bytes, "held for CUDA graphs");
     if (m->outside_bytes == GS_UNKNOWN) {
-        part(&t, m->total_bytes - m->live_bytes, m->total_bytes,
+        part(&t, m->total_bytes - m->live_bytes - m->graph_bytes, m->total_bytes,
              "free, or outside: CUDA context, libraries, other processes");
     } else {
         part(&t, m->outside_bytes, m->total_bytes,
@@ -153,6 +154,25 @@ static void peak_line(const struct view_text *v, const struct gs_peak *p, const 
     view_wrap(v, INDENT, what, line);
 }
 
+/* Where the peak is not plain cudaMalloc alone. */
+static void kinds(const struct view_text *v, const struct gs_peak *p)
+{
+    static const char *const words[8] = {
+        [GS_SPACE_DEVICE] = "cudaMalloc",   [GS_SPACE_MANAGED] = "managed",
+        [GS_SPACE_POOL] = "pools",          [GS_SPACE_VMM] = "mapped physical memory",
+        [GS_SPACE_ARRAY] = "arrays",
+    };
+    char line[256] = "", bytes[UNITS_TEXT];
+    size_t n = 0;
+
+    for (size_t i = 0; i < 8 && n < sizeof line; i++)
+        if (p->by_space[i] && words[i])
+            n += (size_t)snprintf(line + n, sizeof line - n, "%s%s in %s", n ? ", " : "",
+                                  view_bytes(bytes, p->by_space[i]), words[i]);
+    if (n && p->by_space[GS_SPACE_DEVICE] != p->bytes)
+        view_wrap(v, INDENT, "of it       ", line);
+}
+
 static void legend(const struct view_text *v)
 {
     fprintf(v->out, "  %s%*s%s%s\n", term_style(&v->term, TERM_DIM), 13, "",
@@ -166,14 +186,19 @@ static void device(const struct view_text *v, const struct gs_peak *p)
     const struct gs_report *r = v->report;
     const struct gs_peak *d = peak_of(r, p->process, p->device, GS_SERIES_DEVICE);
     const struct gs_peak *t = peak_of(r, p->process, p->device, GS_SERIES_TENSOR);
+    const struct gs_peak *shared = peak_of(r, p->process, p->device, GS_SERIES_SHARED);
     const struct gs_timeline *front = timeline_of(r, t), *back = timeline_of(r, d);
     char place[96];
 
     view_title(v, TERM_BOLD, view_place(v, place, sizeof place, p->process, p->device, p->layer));
     if (t)
         peak_line(v, t, "tensors     ");
-    if (d)
+    if (d) {
         peak_line(v, d, "GPU memory  ");
+        kinds(v, d);
+    }
+    if (shared)
+        peak_line(v, shared, "of others   ");
     if (!front) {
         front = back;
         back = NULL;

@@ -297,6 +297,7 @@ const char *view_layer(enum gs_series_layer layer)
         [GS_SERIES_PINNED] = "pinned host memory",
         [GS_SERIES_HOST] = "CPU tensors",
         [GS_SERIES_SHARED] = "memory of others",
+        [GS_SERIES_GRAPH] = "memory for graphs",
     };
 
     return words[layer];
