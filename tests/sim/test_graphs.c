@@ -413,6 +413,7 @@ static void allocation_nodes(void)
     /* What is still allocated outlives graph and executable graph. */
     OK(cudaGraphExecDestroy(second));
     OK(cudaGraphDestroy(graph));
+    OK(cudaStreamSynchronize(stream));
     OK(cudaMemset(memory, 1, 3 * MIB));
     OK(cudaFree(memory));
     CHECK_EQ(cudaFree(memory), cudaErrorInvalidValue);
@@ -628,7 +629,7 @@ static void values(void)
     CHECK_EQ(cuStreamQuery(waiting), CUDA_ERROR_NOT_READY);
     OK(cuMemcpyDtoH_v2(&read, wide, 8));
     CHECK_EQ(read, 0);
-    *(volatile uint32_t *)word = 2;
+    __atomic_store_n(word, 2, __ATOMIC_RELEASE);
     CHECK_EQ(cuStreamQuery(waiting), CUDA_ERROR_NOT_READY);
     OK(cuStreamWriteValue32(writing, (uintptr_t)word, 3, 0));
     OK(cuStreamSynchronize(waiting));
