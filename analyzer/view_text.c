@@ -55,7 +55,7 @@ static void killed(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
     size_t died = 0, torn = 0, first = 0;
-    char line[512], at[UNITS_TEXT];
+    char line[512], at[UNITS_TEXT], who[64];
 
     for (size_t i = r->processes_n; i-- > 0;) {
         if (!r->processes[i].complete && !r->processes[i].recording) {
@@ -67,6 +67,10 @@ static void killed(const struct view_text *v)
     if (!died)
         return;
     format_seconds(at, (double)r->processes[first].end_ns / 1e9);
+    int n = r->processes[first].rank < 0
+                ? 0
+                : snprintf(who, sizeof who, "rank %lld, ", (long long)r->processes[first].rank);
+    snprintf(who + n, sizeof who - (size_t)n, "process %u", r->processes[first].pid);
     if (died == 1 && r->processes_n == 1)
         snprintf(
             line, sizeof line,
@@ -79,9 +83,9 @@ static void killed(const struct view_text *v)
         snprintf(
             line, sizeof line,
             "%zu of %zu processes were killed, crashed or left by _exit (as forked workers do), "
-            "process %u first (%s): their recordings "
+            "%s first (%s): their recordings "
             "are complete up to their last calls%s",
-            died, r->processes_n, r->processes[first].pid, at,
+            died, r->processes_n, who, at,
             torn ? ", except where said below" : "");
     warn(v, line);
 }

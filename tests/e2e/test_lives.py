@@ -4,6 +4,7 @@ gpuspy's own lines, and the databases hold what the program says it did."""
 import json
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -609,3 +610,110 @@ def test_a_killed_worker_of_a_data_loader(recording):
     report = recording.report()
     assert len(report["run"]["processes"]) == 3 and report["run"]["lost_events"] == 0
     assert [p["complete"] for p in report["run"]["processes"]].count(True) == 1
+
+
+# --- more than the recorder can take ------------------------------------------------------------
+
+def lines_of(done):
+    return [int(line.split()[0]) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.skipif(bool(os.environ.get("SAN")), reason="a sanitizer's own memory is measured")
+def test_a_storm(recording):
+    """64 threads that do nothing else: every event is there, or counted; memory and spool stay bounded."""
+    bare = lines_of(recording.run(PROGRAMS / "storm", 5000, 64, LD_PRELOAD=""))
+    done = lines_of(recording.run(PROGRAMS / "storm", 5000, 64))
+    assert done[1] - bare[1] <= 64 << 10
+    (lost, complete), = recording.sql("select lost_events, complete from process")
+    begun, ended = recording.sql("select count(*), count(free_ns) from allocation")[0]
+    assert begun + ended + lost == 2 * 64 * 5000 and complete == 1
+    if lost:
+        assert "events were lost" in recording.gpuspy("report", recording.database).stdout.splitlines()[0]
+
+
+def test_more_threads_than_there_are_chunks(recording):
+    """Each thread that records holds a part of the spool while it lives: what has none is counted."""
+    done = recording.run(PROGRAMS / "lives", "crowd", 1200)
+    (lost,), = recording.sql("select lost_events from process")
+    begun, ended = recording.sql("select count(*), count(free_ns) from allocation")[0]
+    assert lost and begun + ended + lost == 2 * 1200, done.stderr
+    assert f"({lost} lost)" in done.stderr
+    assert re.match(r"! \d+ events were lost", recording.gpuspy("report", recording.database).stdout)
+
+
+# --- several processes --------------------------------------------------------------------------
+
+LAUNCHER = """import os, signal, subprocess, sys, time
+ranks = int(sys.argv[1])
+children = [subprocess.Popen([sys.executable, sys.argv[2], str(rank)], env=dict(os.environ, RANK=str(rank),
+            LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks)), stdout=subprocess.PIPE, text=True) for rank in range(ranks)]
+for child in children:
+    assert child.stdout.readline() == "up\\n"
+children[2].send_signal(signal.SIGKILL)
+codes = [child.wait() for child in children]
+print(codes)
+"""
+
+RANK = """import ctypes, sys, time
+rank = int(sys.argv[1])
+lib = ctypes.CDLL("libcudart.so.13")
+assert lib.cudaSetDevice(rank) == 0
+def hold(megabytes):
+    assert lib.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(megabytes << 20)) == 0
+hold(100 + 100 * rank if rank != 1 else 900)
+print("up", flush=True)
+if rank == 2:
+    time.sleep(60)
+hold(1)
+"""
+
+
+def test_a_launcher_and_its_ranks(recording):
+    """As torchrun does it: one run, all ranks in one report, who peaks and who was killed."""
+    (recording.folder / "launcher.py").write_text(LAUNCHER)
+    (recording.folder / "rank.py").write_text(RANK)
+    done = recording.run(sys.executable, "launcher.py", 4, "rank.py", SIMCUDA_DEVICES=4, SIMCUDA_MEMORY="2GiB")
+    assert done.stdout == "[0, 0, -9, 0]\n"
+    report = recording.report()
+    processes = report["run"]["processes"]
+    assert sorted(p["rank"] for p in processes) == [0, 1, 2, 3]
+    assert [p["rank"] for p in processes if not p["complete"]] == [2]
+    peaks = {p["rank"]: p["bytes"] for p in report["peak"] if p["layer"] == "device"}
+    assert peaks == {0: 101 << 20, 1: 901 << 20, 2: 300 << 20, 3: 401 << 20}
+    text = recording.gpuspy("report", recording.database).stdout
+    assert text.startswith("! 1 of 4 processes were killed") and "rank 2, process" in text.splitlines()[0]
+    assert "peak 901.00 MiB of 2.00 GiB (44 %) on rank 1, GPU 1" in text
+    assert all(f"\nrank {rank}, GPU {rank}\n" in text for rank in range(4))
+    for given in ([recording.folder], databases(recording), [databases(recording)[-1]]):
+        again = json.loads(recording.gpuspy("report", "--json", *given).stdout)
+        assert sorted(p["rank"] for p in again["run"]["processes"]) == [0, 1, 2, 3]
+
+
+# --- the analyzer's own memory ------------------------------------------------------------------
+
+def valgrind(recording, *arguments):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
+    return subprocess.run(["valgrind", "--quiet", "--error-exitcode=99", "--leak-check=full",
+                           "--errors-for-leak-kinds=definite,indirect", BUILD / "gpuspy", *arguments], env=env,
+                          cwd=recording.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
+
+
+@pytest.mark.skipif(bool(os.environ.get("SAN")), reason="the sanitizer looks already")
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="no valgrind here")
+@pytest.mark.parametrize("damage", ["none", "spool", "pages"])
+def test_the_report_under_valgrind(recording, damage):
+    recording.run(PROGRAMS / ("deaths" if damage == "spool" else "runtime_calls"), "kill", check=False)
+    spool = recording.folder / "run.db.spool"
+    if damage == "spool":
+        with open(spool, "r+b") as file:  # the records of the first chunks
+            for at in range(4096 + 64, 4096 + 3 * 32768, 97):
+                file.seek(at)
+                file.write(b"\xff")
+    if damage == "pages":
+        data = bytearray(recording.database.read_bytes())
+        for at in range(3 * 4096 + 8, len(data), 1009):
+            data[at] ^= 0x5a
+        recording.database.write_bytes(data)
+    done = valgrind(recording, "report", "--native" if damage == "none" else "--json", recording.database)
+    assert done.returncode in ((0,) if damage == "none" else (0, 3)), done.stderr
+    assert "==" not in done.stderr, done.stderr
