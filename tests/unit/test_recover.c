@@ -111,6 +111,12 @@ static pid_t start(void (*fn)(bool), bool with_store)
     return pid;
 }
 
+static void until_ready(void) /* on a busy machine that can take a while */
+{
+    while (!shared->ready)
+        usleep(1000);
+}
+
 static void check_complete(void)
 {
     for (int t = 1; t <= WRITERS; t++) {
@@ -184,6 +190,7 @@ static void killed_while_recovering(void **state)
     for (int round = 0; round < 5; round++) {
         clean();
         pid_t pid = start(victim, round % 2);
+        until_ready();
         usleep(50000);
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
@@ -206,6 +213,7 @@ static void two_at_once(void **state)
     for (int round = 0; round < 5; round++) {
         clean();
         pid_t pid = start(victim, round % 2), other[3];
+        until_ready();
         usleep(60000);
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
