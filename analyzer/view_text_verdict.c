@@ -92,6 +92,7 @@ static void held(const struct view_text *v, const struct gs_oom_verdict *o)
     } else {
         share_of(line, sizeof line, o->device_live, "in CUDA allocations");
     }
+    share_of(line, sizeof line, o->graphs, "held for CUDA graphs");
     share_of(line, sizeof line, o->outside, "outside (CUDA context, libraries, other processes)");
     share_of(line, sizeof line, o->free_bytes, "free");
     size_t at = strlen(line);

@@ -1,4 +1,4 @@
--- The database of one recorded process.
+-- The database of one recorded process. Needs SQLite 3.31 or later to read (generated columns in mark).
 -- Times are nanoseconds since the process's start of recording (process.start_real_ns is the wall
 -- clock at time 0); sizes are bytes; device -1 is none or unknown.
 -- PRAGMA user_version is the schema version, PRAGMA application_id is 0x67707379 ("gpsy").
