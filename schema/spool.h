@@ -210,7 +210,7 @@ void gs_reader_bury(struct gs_reader *r);
 uint64_t gs_reader_damaged(const struct gs_reader *r);
 /* The spool's GS_SPOOL_COUNTERS counters; not validated, and writers may be adding to them. */
 const struct gs_counter *gs_reader_counters(const struct gs_reader *r);
-/* The time at which the last poll was asked for. */
+/* The time at which the last poll was asked for, or the session's end where that was before. */
 uint64_t gs_reader_now(const struct gs_reader *r);
 /* Share of the chunks in use, 0..1: the drain hurries as it grows. */
 double gs_reader_fill(const struct gs_reader *r);

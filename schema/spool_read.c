@@ -519,5 +519,7 @@ const struct gs_counter *gs_reader_counters(const struct gs_reader *r)
 
 uint64_t gs_reader_now(const struct gs_reader *r)
 {
-    return r->now_ns;
+    const struct gs_spool_header *h = r->spool->header;
+    const uint64_t end = atomic_load(&h->closed) ? atomic_load(&h->end_ns) : 0;
+    return end && end < r->now_ns ? end : r->now_ns;
 }
