@@ -143,6 +143,48 @@ static bool add_sample(struct load *l, sqlite3_stmt *st)
     return run->samples_n < SMALL_TABLE_MAX;
 }
 
+static int percent(sqlite3_stmt *st, int column)
+{
+    int64_t value = gs_column_int(st, column);
+    return value >= 0 && value <= 100 ? (int)value : -1;
+}
+
+static bool add_device_sample(struct load *l, sqlite3_stmt *st)
+{
+    struct gs_run *run = l->run;
+    struct gs_device_sample s = {.process = process_of(l, st, 0),
+                                 .device = device_of(st, 1),
+                                 .time_ns = positive(st, 2),
+                                 .free_bytes = positive(st, 3),
+                                 .total_bytes = positive(st, 4),
+                                 .utilisation = percent(st, 5),
+                                 .memory_utilisation = percent(st, 6),
+                                 .own_bytes = positive(st, 7),
+                                 .other_bytes = positive(st, 8),
+                                 .other_pid = number(st, 9),
+                                 .other_name = gs_column_text(run, st, 10)};
+    if (s.process != GS_NONE && s.device >= 0 && s.time_ns >= 0) {
+        *GS_PUSH(run->device_samples, run->device_samples_n, run->device_samples_cap) = s;
+    }
+    return run->device_samples_n < SMALL_TABLE_MAX;
+}
+
+static bool add_mark_total(struct load *l, sqlite3_stmt *st)
+{
+    struct gs_run *run = l->run;
+    uint64_t count = (uint64_t)bounded(sqlite3_column_int64(st, 3));
+    uint64_t closed = (uint64_t)bounded(sqlite3_column_int64(st, 4));
+    struct gs_mark_total m = {.process = (uint32_t)run->processes_n - 1,
+                              .kind = (uint8_t)number(st, 0),
+                              .name = gs_column_text(run, st, 1),
+                              .domain = gs_column_text(run, st, 2),
+                              .count = count,
+                              .open = count > closed ? count - closed : 0,
+                              .total_ns = bounded(sqlite3_column_int64(st, 5))};
+    *GS_PUSH(run->marks, run->marks_n, run->marks_cap) = m;
+    return run->marks_n < SMALL_TABLE_MAX;
+}
+
 static bool add_reserved(struct load *l, sqlite3_stmt *st)
 {
     struct gs_run *run = l->run;
@@ -252,7 +294,17 @@ static const struct {
      "SELECT process_id, device, layer, space, api, requested_bytes, free_bytes, total_bytes, "
      "tensor_allocated, tensor_reserved, time_ns, fatal, stack_id, thread_id FROM oom ORDER BY id"},
     {add_sample, false, false, "sample",
-     "SELECT process_id, device, time_ns, free_bytes, total_bytes FROM sample ORDER BY id"},
+     "SELECT process_id, device, time_ns, free_bytes, total_bytes FROM sample WHERE source <> 2 "
+     "ORDER BY id"},
+    /* not in a database of schema 1 */
+    {add_device_sample, false, false, "sample",
+     "SELECT process_id, device, time_ns, free_bytes, total_bytes, utilisation, "
+     "memory_utilisation, own_bytes, other_bytes, other_pid, other_name FROM sample "
+     "WHERE source = 2 ORDER BY id"},
+    {add_mark_total, false, false, "mark",
+     "SELECT m.kind, n.name, d.name, count(*), count(life_ns), sum(life_ns) FROM mark m "
+     "LEFT JOIN mark_name n ON n.id = m.name LEFT JOIN mark_name d ON d.id = m.domain "
+     "GROUP BY m.kind, m.name, m.domain"},
     {add_reserved, false, false, "reserved",
      "SELECT process_id, device, time_ns, bytes FROM reserved ORDER BY id"},
     {add_mapping, false, false, "mapping",
@@ -361,6 +413,7 @@ static int by_time(uint32_t a_process, int64_t a_time, uint32_t b_process, int64
     }
 ORDER_BY_TIME(gs_oom)
 ORDER_BY_TIME(gs_sample)
+ORDER_BY_TIME(gs_device_sample)
 ORDER_BY_TIME(gs_reserved)
 ORDER_BY_TIME(gs_graph_memory)
 
@@ -376,10 +429,47 @@ static void sort(char *list, size_t n, size_t size, int (*order)(const void *, c
     }
 }
 
+/* By pointer: strings are interned. */
+static int order_marks(const void *a, const void *b)
+{
+    const struct gs_mark_total *x = a, *y = b;
+    if (x->name != y->name) {
+        return (uintptr_t)x->name < (uintptr_t)y->name ? -1 : 1;
+    }
+    if (x->domain != y->domain) {
+        return (uintptr_t)x->domain < (uintptr_t)y->domain ? -1 : 1;
+    }
+    return (int)x->kind - (int)y->kind;
+}
+
+/* The same name in several processes, or twice in one. */
+static void add_marks(struct gs_run *run)
+{
+    size_t kept = 0;
+    if (run->marks_n > 1) {
+        qsort(run->marks, run->marks_n, sizeof *run->marks, order_marks);
+    }
+    for (size_t i = 0; i < run->marks_n; i++) {
+        struct gs_mark_total *to = kept ? &run->marks[kept - 1] : NULL, *from = &run->marks[i];
+        if (to && order_marks(to, from) == 0) {
+            to->process = to->process < from->process ? to->process : from->process;
+            to->count += from->count;
+            to->open += from->open;
+            to->total_ns = gs_add(to->total_ns, from->total_ns);
+        } else {
+            run->marks[kept++] = *from;
+        }
+    }
+    run->marks_n = kept;
+}
+
 void gs_load_done(struct gs_run *run)
 {
     sort((char *)run->ooms, run->ooms_n, sizeof *run->ooms, order_gs_oom);
     sort((char *)run->samples, run->samples_n, sizeof *run->samples, order_gs_sample);
+    sort((char *)run->device_samples, run->device_samples_n, sizeof *run->device_samples,
+         order_gs_device_sample);
+    add_marks(run);
     sort((char *)run->reserved, run->reserved_n, sizeof *run->reserved, order_gs_reserved);
     sort((char *)run->graphs, run->graphs_n, sizeof *run->graphs, order_gs_graph_memory);
 }

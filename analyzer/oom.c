@@ -376,6 +376,7 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
                              .tensor_reserved = row->tensor_reserved,
                              .outside = GS_UNKNOWN,
                              .outside_first = first_outside(o->b, row->process, row->device),
+                             .said = gs_sample_near(o->b, row->process, row->device, row->time_ns),
                              .growing_stack = GS_NONE,
                              .holder_stack = GS_NONE};
     if (c) {

@@ -34,8 +34,12 @@ static int64_t context_of(const facts *f)
     return known(f->outside_first) ? least(f->outside_first, most) : most;
 }
 
+/* NVML's word where there is one; else what is in use beyond our own calls and a context's cost. */
 static int64_t foreign_of(const facts *f)
 {
+    if (f->said && known(f->said->other_bytes)) {
+        return f->said->other_bytes;
+    }
     return known(f->outside) && f->outside > context_of(f) ? f->outside - context_of(f) : 0;
 }
 
@@ -210,10 +214,20 @@ static void say_leak(struct words *w)
 
 static void say_other_process(struct words *w)
 {
-    w->v->verdict = TEXT(w, "another process holds %s of the GPU; this one %s",
-                         SIZE(w, foreign_of(w->f)), SIZE(w, w->f->device_live));
-    advise(w,
-           "find it with nvidia-smi and end it, or choose another GPU with CUDA_VISIBLE_DEVICES");
+    const struct gs_device_sample *said = w->f->said;
+    const char *theirs = SIZE(w, foreign_of(w->f)), *ours = SIZE(w, w->f->device_live);
+    if (said && known(said->other_bytes) && said->other_pid) {
+        w->v->verdict = TEXT(w, "others hold %s of the GPU, foremost process %u%s%s%s; this one %s",
+                             theirs, said->other_pid, said->other_name ? " (" : "",
+                             said->other_name ? said->other_name : "", said->other_name ? ")" : "",
+                             ours);
+        advise(w, TEXT(w, "end process %u, or choose another GPU with CUDA_VISIBLE_DEVICES",
+                       said->other_pid));
+    } else {
+        w->v->verdict = TEXT(w, "another process holds %s of the GPU; this one %s", theirs, ours);
+        advise(w, "find it with nvidia-smi and end it, or choose another GPU with "
+                  "CUDA_VISIBLE_DEVICES");
+    }
     advise(w,
            "if it is a rank of this job: each must call torch.cuda.set_device(local_rank) first");
 }
@@ -298,7 +312,7 @@ const char *gs_cause_word(enum gs_cause cause)
 /* --- evidence ------------------------------------------------------------------------------------
  */
 
-enum { EVIDENCE_MAX = 24 };
+enum { EVIDENCE_MAX = 32 };
 
 static void evidence(struct words *w, const char *key, const char *what, double value)
 {
@@ -320,6 +334,20 @@ static void evidence_text(struct words *w, const char *key, const char *what, co
     evidence(w, key, what, NAN);
     w->v->evidence[w->v->evidence_n - 1].is_text = true;
     w->v->evidence[w->v->evidence_n - 1].text = text;
+}
+
+/* What NVML said, about then. */
+static void collect_said(struct words *w, const struct gs_device_sample *said)
+{
+    evidence_bytes(w, "other_bytes", "held by other processes, says NVML", said->other_bytes);
+    if (said->other_pid) {
+        evidence(w, "other_pid", "the largest of them", said->other_pid);
+    }
+    if (said->other_name) {
+        evidence_text(w, "other_name", "which is", said->other_name);
+    }
+    evidence_bytes(w, "own_bytes", "held by this process, says NVML", said->own_bytes);
+    evidence(w, "said_s", "when it said so", gs_seconds(said->time_ns));
 }
 
 static void collect(struct words *w)
@@ -348,6 +376,9 @@ static void collect(struct words *w)
     evidence_bytes(w, "device_live_bytes", "in CUDA allocations of this process", f->device_live);
     if (f->graphs) {
         evidence_bytes(w, "graph_reserved_bytes", "held by the GPU for graphs", f->graphs);
+    }
+    if (f->said) {
+        collect_said(w, f->said);
     }
     evidence_bytes(w, "outside_bytes", "in use outside the recorded allocations", f->outside);
     evidence_bytes(w, "outside_first_bytes", "the same when the device was first seen",

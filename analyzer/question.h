@@ -112,6 +112,7 @@ struct gs_oom_facts {
     int64_t tensor_allocated, tensor_reserved; /* GS_UNKNOWN */
     int64_t outside, outside_first;            /* GS_UNKNOWN */
     int64_t graphs;                            /* held by the device for graphs */
+    const struct gs_device_sample *said;       /* by NVML, about then; NULL nothing */
     double turnover; /* share of the bytes ever allocated in the layer that were freed */
     int64_t growing; /* live bytes of growing locations */
     unsigned growing_sites;
@@ -124,6 +125,9 @@ struct gs_oom_facts {
     int64_t holder;
     struct gs_heap_map map;
 };
+/* said.c: what NVML said of the device nearest to that time, NULL nothing. */
+const struct gs_device_sample *gs_sample_near(const struct gs_builder *b, uint32_t process,
+                                              int device, int64_t time_ns);
 void gs_oom_cause(struct gs_builder *b, const struct gs_oom_facts *f, struct gs_oom_verdict *v);
 
 struct gs_ooms;
@@ -143,6 +147,8 @@ void gs_transfers_finish(struct gs_transfers *t);
 /* The time that shares are of: the sum over the processes, never 0. */
 double gs_wall(const struct gs_builder *b);
 void gs_leaks_build(struct gs_builder *b); /* after growth */
+void gs_marks_build(struct gs_builder *b);
+void gs_samples_build(struct gs_builder *b);
 void gs_budget_build(struct gs_builder *b);
 void gs_advice_build(struct gs_builder *b); /* last */
 

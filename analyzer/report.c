@@ -241,6 +241,8 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
         list_calls(&b);
         gs_leaks_build(&b);
         gs_budget_build(&b);
+        gs_marks_build(&b);
+        gs_samples_build(&b);
         gs_advice_build(&b);
         o->report.notes = gs_run_notes(run, &o->report.notes_n);
     }

@@ -249,6 +249,15 @@ struct gs_budget {
     double difference_bytes, difference_share; /* measured - estimate; share of the estimate */
 };
 
+/* What NVML said of one device in one process, thinned to so many points; in order of time. */
+enum { GS_SAMPLE_POINTS = 512 };
+struct gs_sample_line {
+    uint32_t process;
+    int device;
+    const struct gs_device_sample **points;
+    size_t n, total;
+};
+
 struct gs_advice {
     double impact;     /* share of the peak or of the wall time it is about; an OOM: above 1 */
     const char *topic; /* oom leak sync transfer fragmentation churn recording */
@@ -296,6 +305,10 @@ struct gs_report {
     struct gs_retry *retries;
     size_t retries_n, retries_total; /* in order of time */
     struct gs_budget budget;
+    struct gs_mark_total *marks; /* longest first, then most frequent */
+    size_t marks_n, marks_total;
+    struct gs_sample_line *samples;
+    size_t samples_n;
     struct gs_advice *advice;
     size_t advice_n;
     const struct gs_tensor_check *checks;

@@ -227,6 +227,8 @@ void gs_run_forget(struct gs_run *run, size_t databases, size_t processes)
     FORGET(devices)
     FORGET(ooms)
     FORGET(samples)
+    FORGET(device_samples)
+    FORGET(marks)
     FORGET(reserved)
     FORGET(mappings)
     FORGET(graphs)
@@ -254,6 +256,8 @@ void gs_run_close(struct gs_run *run)
     free(run->devices);
     free(run->ooms);
     free(run->samples);
+    free(run->device_samples);
+    free(run->marks);
     free(run->reserved);
     free(run->mappings);
     free(run->graphs);
@@ -275,6 +279,8 @@ LIST(gs_run_processes, gs_process, processes)
 LIST(gs_run_devices, gs_device, devices)
 LIST(gs_run_ooms, gs_oom, ooms)
 LIST(gs_run_samples, gs_sample, samples)
+LIST(gs_run_device_samples, gs_device_sample, device_samples)
+LIST(gs_run_marks, gs_mark_total, marks)
 LIST(gs_run_reserved, gs_reserved, reserved)
 LIST(gs_run_mappings, gs_mapping, mappings)
 LIST(gs_run_graph_memory, gs_graph_memory, graphs)

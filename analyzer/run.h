@@ -145,6 +145,24 @@ struct gs_sample {
     int device;
     int64_t time_ns, free_bytes, total_bytes;
 };
+/* What NVML said of a device, once a second. Its total is a little more than CUDA's. */
+struct gs_device_sample {
+    uint32_t process;
+    int device;
+    int64_t time_ns, free_bytes, total_bytes;
+    int utilisation, memory_utilisation; /* percent; -1 unknown */
+    int64_t own_bytes, other_bytes;      /* of this process, of all others */
+    uint32_t other_pid;                  /* the largest of them, 0 none or unknown */
+    const char *other_name;
+};
+/* All marks of one kind, name and domain. */
+struct gs_mark_total {
+    uint32_t process;         /* the first that has one */
+    uint8_t kind;             /* enum gs_mark_kind */
+    const char *name, *domain; /* NULL none, the default one */
+    uint64_t count, open;     /* open: of ranges, without an end */
+    int64_t total_ns;         /* of the others */
+};
 struct gs_reserved {
     uint32_t process;
     int device;
@@ -191,6 +209,8 @@ const struct gs_process *gs_run_processes(const struct gs_run *run, size_t *n);
 const struct gs_device *gs_run_devices(const struct gs_run *run, size_t *n);
 const struct gs_oom *gs_run_ooms(const struct gs_run *run, size_t *n); /* by process, then time */
 const struct gs_sample *gs_run_samples(const struct gs_run *run, size_t *n);
+const struct gs_device_sample *gs_run_device_samples(const struct gs_run *run, size_t *n);
+const struct gs_mark_total *gs_run_marks(const struct gs_run *run, size_t *n); /* in no order */
 const struct gs_reserved *gs_run_reserved(const struct gs_run *run, size_t *n);
 const struct gs_mapping *gs_run_mappings(const struct gs_run *run, size_t *n);
 const struct gs_graph_memory *gs_run_graph_memory(const struct gs_run *run, size_t *n);

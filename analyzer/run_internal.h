@@ -50,6 +50,10 @@ struct gs_run {
     size_t ooms_n, ooms_cap;
     struct gs_sample *samples;
     size_t samples_n, samples_cap;
+    struct gs_device_sample *device_samples;
+    size_t device_samples_n, device_samples_cap;
+    struct gs_mark_total *marks;
+    size_t marks_n, marks_cap;
     struct gs_reserved *reserved;
     size_t reserved_n, reserved_cap;
     struct gs_mapping *mappings;

@@ -11,6 +11,7 @@ static const char *const directions[] = {GS_DIRECTIONS(WORD)};
 static const char *const host_memories[] = {GS_HOST_MEMORIES(WORD)};
 static const char *const sync_kinds[] = {GS_SYNC_KINDS(WORD)};
 static const char *const frame_kinds[] = {GS_FRAME_KINDS(WORD)};
+static const char *const mark_kinds[] = {GS_MARK_KINDS(WORD)};
 static const char *const layers[] = {GS_LAYERS(WORD)};
 static const char *const spaces[] = {GS_SPACES(WORD)};
 
@@ -410,6 +411,48 @@ static json_t *check_json(const struct gs_tensor_check *c)
     return o;
 }
 
+static json_t *mark_json(const struct gs_mark_total *m)
+{
+    json_t *o = json_object();
+    set_text(o, "name", m->name);
+    set_text(o, "domain", m->domain);
+    set_text(o, "kind", WORD_OF(mark_kinds, m->kind));
+    set_count(o, "count", m->count);
+    set_count(o, "open", m->open);
+    set_real(o, "total_s", (double)m->total_ns / 1e9);
+    return o;
+}
+
+static void set_percent(json_t *o, const char *key, int percent)
+{
+    set(o, key, percent >= 0 ? json_integer(percent) : NULL);
+}
+
+static json_t *sample_json(const struct gs_device_sample *const *point)
+{
+    const struct gs_device_sample *s = *point;
+    json_t *o = json_object();
+    set_real(o, "time_s", (double)s->time_ns / 1e9);
+    set_bytes(o, "free_bytes", s->free_bytes);
+    set_bytes(o, "total_bytes", s->total_bytes);
+    set_percent(o, "utilisation", s->utilisation);
+    set_percent(o, "memory_utilisation", s->memory_utilisation);
+    set_bytes(o, "own_bytes", s->own_bytes);
+    set_bytes(o, "other_bytes", s->other_bytes);
+    set(o, "other_pid", s->other_pid ? json_integer(s->other_pid) : NULL);
+    set_text(o, "other_name", s->other_name);
+    return o;
+}
+
+static json_t *samples_json(const struct gs_sample_line *l)
+{
+    json_t *o = json_object();
+    set_where(o, l->process, l->device);
+    set_count(o, "count", l->total);
+    set(o, "points", LIST(l->points, l->n, sample_json));
+    return o;
+}
+
 static json_t *advice_json(const struct gs_advice *a)
 {
     json_t *o = json_object();
@@ -460,6 +503,9 @@ json_t *gs_view_json_build(const struct gs_report *r)
     set(o, "churn", LIST(r->churn, r->churn_n, churn_json));
     set(o, "retries", LIST(r->retries, r->retries_n, retry_json));
     set(o, "checks", LIST(r->checks, r->checks_n, check_json));
+    set(o, "marks", LIST(r->marks, r->marks_n, mark_json));
+    set_count(o, "marks_total", r->marks_total);
+    set(o, "samples", LIST(r->samples, r->samples_n, samples_json));
     set(o, "budget", budget_json(&r->budget));
     set(o, "advice", LIST(r->advice, r->advice_n, advice_json));
     now = NULL;

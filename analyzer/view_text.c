@@ -20,6 +20,7 @@ void view_text(const struct view_text *v)
     view_text_growth(v);
     view_text_waits(v);
     view_text_transfers(v);
+    view_text_marks(v);
     view_text_advice(v);
 }
 

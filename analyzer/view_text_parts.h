@@ -16,6 +16,7 @@ const struct gs_oom_verdict *view_oom_at_peak(const struct gs_report *r, const s
 void view_text_memory(const struct view_text *v);    /* peaks by device */
 void view_text_waits(const struct view_text *v);     /* synchronisation */
 void view_text_transfers(const struct view_text *v);
+void view_text_marks(const struct view_text *v);     /* the program's own ranges */
 void view_text_growth(const struct view_text *v);    /* grows, stays, comes and goes */
 void view_text_budget(const struct view_text *v);
 void view_text_advice(const struct view_text *v);    /* and the next command */

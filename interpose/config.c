@@ -98,6 +98,8 @@ static void read_environment(void)
     if (!config.disabled) {
         config.quiet = flag("GPUSPY_QUIET");
         config.torch_cpu = flag("GPUSPY_TORCH_CPU");
+        const char *nvml = getenv("GPUSPY_NVML");
+        config.nvml = !nvml || !*nvml || flag("GPUSPY_NVML");
         config.stacks = stacks();
         config.native_depth = native_depth();
         const char *db = getenv("GPUSPY_DB");

@@ -11,6 +11,7 @@ GS_ASK(RT, cudaError_t, cudaMemGetInfo, size_t *, size_t *)
 GS_ASK(DRV, CUresult, cuCtxGetDevice, CUdevice *)
 GS_ASK(DRV, CUresult, cuCtxGetCurrent, CUcontext *)
 GS_ASK(DRV, CUresult, cuDeviceGetName, char *, int, CUdevice)
+GS_ASK(DRV, CUresult, cuDeviceGetPCIBusId, char *, int, CUdevice)
 GS_ASK(DRV, CUresult, cuDeviceTotalMem_v2, size_t *, CUdevice)
 GS_ASK(DRV, CUresult, cuMemGetInfo_v2, size_t *, size_t *)
 GS_ASK(DRV, CUresult, cuDevicePrimaryCtxGetState, CUdevice, unsigned int *, int *)
@@ -59,6 +60,27 @@ void gs_device_memory(struct gs_thread *t, uint64_t *free_bytes, uint64_t *total
 static _Atomic uint64_t seen; /* one bit a device */
 static _Atomic uint64_t primary[DEVICES];
 
+/* Where a device is: NVML knows nothing of CUDA's numbers, which CUDA_VISIBLE_DEVICES changes. */
+static char bus[DEVICES][16];
+static _Atomic uint64_t located;
+
+static void locate(int device)
+{
+    CUresult (*get)(char *, int, CUdevice) = real_cuDeviceGetPCIBusId();
+    if (get && get(bus[device], sizeof bus[device], device) == CUDA_SUCCESS)
+        atomic_fetch_or_explicit(&located, 1ull << device, memory_order_release);
+}
+
+uint64_t gs_device_located(void)
+{
+    return atomic_load_explicit(&located, memory_order_acquire);
+}
+
+const char *gs_device_bus(int device)
+{
+    return bus[device];
+}
+
 static bool first_seen(int device)
 {
     const uint64_t bit = 1ull << device;
@@ -104,7 +126,10 @@ int gs_device_resolve(struct gs_thread *t, int device)
         if (device == GS_DEVICE_NONE) t->device = GS_DEVICE_UNKNOWN;
     }
     if (device < 0) return GS_DEVICE_NONE;
-    if (device < DEVICES && first_seen(device)) define(t, device, current);
+    if (device < DEVICES && first_seen(device)) {
+        define(t, device, current);
+        locate(device);
+    }
     return device;
 }
 
@@ -181,6 +206,7 @@ bool gs_device_primary_inactive(int device)
 void gs_device_forget(void)
 {
     atomic_store(&seen, 0);
+    atomic_store(&located, 0);
     for (int i = 0; i < DEVICES; i++) atomic_store(&primary[i], 0);
     atomic_store(&last_context, 0);
     gs_graph_forget();

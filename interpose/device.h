@@ -24,6 +24,10 @@ uint16_t gs_context_current(struct gs_thread *t);
 /* Whether a context that was current is not any more. */
 bool gs_context_popped(uint64_t context);
 
+/* The devices met so far whose place on the bus CUDA told: a bit each; and that place. */
+uint64_t gs_device_located(void);
+const char *gs_device_bus(int device);
+
 /* A new session knows no device. */
 void gs_device_forget(void);
 

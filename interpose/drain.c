@@ -11,11 +11,12 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "interpose/nvml.h"
 #include "interpose/recorder.h"
 #include "interpose/shield.h"
 #include "schema/store_files.h"
 
-#define STACK_BYTES (512 * 1024)
+#define STACK_BYTES (1024 * 1024) /* NVML's functions are called on it too */
 #define NICE 5              /* below the application, but not so low that a busy machine fills the spool */
 #define WAIT_MIN_MS 5       /* between two looks while events come in … */
 #define WAIT_MAX_MS 100     /* … and while none do */
@@ -168,6 +169,15 @@ static bool nobody_else(void)
     return field && strtol(field, NULL, 10) == 2; /* the main thread, undead, and this one */
 }
 
+/* Without the lock: a fork, or the end, is not to wait for what NVML does. */
+static void sample(void)
+{
+    const double fill = gs_reader_fill(drain.reader);
+    pthread_mutex_unlock(&drain.lock);
+    gs_nvml_turn(fill);
+    pthread_mutex_lock(&drain.lock);
+}
+
 static void *run(void *unused)
 {
     unsigned ms = WAIT_MIN_MS, idle = 0;
@@ -177,6 +187,7 @@ static void *run(void *unused)
     while (!drain.stop && !drain.failed) {
         int records = read_all(false);
         if (records < 0) break;
+        sample();
         ms = next_wait(ms, records);
         idle = records ? 0 : idle + 1;
         if (idle % ALONE_LOOKS == ALONE_LOOKS - 1 && nobody_else()) {
@@ -203,6 +214,7 @@ int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
     drain.spool = spool;
     drain.store = store;
     drain.stop = drain.failed = drain.alone = drain.vanished = false;
+    gs_nvml_start(spool);
     drain.committed_ns = drain.buried_ns = 0;
     drain.reader = gs_reader_open(spool, NULL, 0);
     if (!drain.reader) return ENOMEM;

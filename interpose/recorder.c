@@ -13,6 +13,7 @@
 #include "interpose/api.h"
 #include "interpose/device.h"
 #include "interpose/mark.h"
+#include "interpose/nvml.h"
 #include "interpose/session.h"
 #include "interpose/shield.h"
 
@@ -432,6 +433,7 @@ void gs_record_oom(struct gs_thread *t, uint64_t requested, uint64_t free_bytes,
     const int on = gs_device_resolve(t, device);
     capture(t, EVERYTHING);
     struct gs_rec_oom *r = BEGIN(t, gs_rec_oom, GS_REC_OOM, 0);
+    gs_nvml_due(); /* who else holds the memory */
     if (r) {
         r->requested_bytes = requested;
         r->free_bytes = free_bytes;

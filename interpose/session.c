@@ -21,6 +21,7 @@
 #include "interpose/door_nvtx.h"
 #include "interpose/device.h"
 #include "interpose/drain.h"
+#include "interpose/nvml.h"
 #include "interpose/inherit.h"
 #include "interpose/recorder.h"
 #include "interpose/resolve.h"
@@ -392,6 +393,7 @@ static void before_fork(void)
     struct gs_shield shield;
     gs_shield_begin(&shield);
     pthread_mutex_lock(&session.lock);
+    gs_nvml_lock();
     gs_drain_lock();
     session.forking = shield;
 }
@@ -400,6 +402,7 @@ static void after_fork_in_parent(void)
 {
     struct gs_shield shield = session.forking;
     gs_drain_unlock();
+    gs_nvml_unlock();
     pthread_mutex_unlock(&session.lock);
     gs_shield_end(&shield);
 }
@@ -416,6 +419,7 @@ static void after_fork_in_child(void)
     memset(&session.spool, 0, sizeof session.spool);
     gs_thread_forked();
     gs_drain_forget();
+    gs_nvml_forget();
     gs_device_forget();
     pthread_mutex_init(&session.lock, NULL);
     atomic_store(&said_failure, false);

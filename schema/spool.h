@@ -139,6 +139,7 @@ struct gs_writer {
     uint32_t used;   /* copy of chunk->used */
     uint32_t tid;
     bool held;       /* busy was set by gs_writer_busy: definitions committed meanwhile leave it */
+    bool impatient;  /* the reader's own: never waits for room, which only it makes */
 };
 
 /* Gives the writer a thread number. Never fails; a chunk is taken at the first record. */

@@ -138,7 +138,7 @@ static bool next_chunk(struct gs_writer *w)
     if (stopped(s) || w->thread >= GS_SPOOL_THREADS)
         return false;
     int index = claim_lowest(s);
-    if (index < 0)
+    if (index < 0 && !w->impatient)
         index = claim_waiting(w);
     if (index < 0)
         return false;

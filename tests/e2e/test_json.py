@@ -34,6 +34,13 @@ CONTRACT = {
     "churn": list,
     "retries": list,
     "budget": {"estimate": dict, "measured": dict, "difference": dict},
+    "marks": [{"name": (TEXT, None), "domain": (TEXT, None), "kind": {"push", "start", "moment", "profiler_start",
+                                                                      "profiler_stop"},
+               "count": int, "open": int, "total_s": NUMBER}],
+    "samples": [{"device": int, "pid": int, "points": [
+        {"time_s": NUMBER, "free_bytes": (int, None), "total_bytes": (int, None), "utilisation": (NUMBER, None),
+         "memory_utilisation": (NUMBER, None), "own_bytes": (int, None), "other_bytes": (int, None),
+         "other_pid": (int, None), "other_name": (TEXT, None)}]}],
     "advice": list,
 }
 KEEPS = """
@@ -172,7 +179,8 @@ def test_one_number_of_events(run):
     """The line at exit, meta, the text and the JSON; and it is what the rows hold."""
     said = int(re.search(r"gpuspy: ([\d,]+) events", run.said)[1].replace(",", ""))
     (meta,), = run.sql("SELECT value FROM meta WHERE key = 'events'")
-    rows = sum(run.sql(f"SELECT count(*) FROM {t}")[0][0] for t in ("copy", "memset", "sync", "oom", "sample", "mark"))
+    rows = sum(run.sql(f"SELECT count(*) FROM {t}")[0][0] for t in (
+        "copy", "memset", "sync", "oom", "sample WHERE source <> 2", "mark", "mark WHERE life_ns > 0"))
     (allocs, frees, handles, gone), = run.sql(
         "SELECT (SELECT count(*) FROM allocation), (SELECT count(life_ns) FROM allocation), "
         "(SELECT count(*) FROM handle), (SELECT count(destroy_ns) FROM handle)")

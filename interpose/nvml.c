@@ -1,0 +1,364 @@
+/* Samples of the devices by NVML, made by the drain's thread.
+ *
+ * They go through the spool, as the application's events do: straight into the store they would lie in
+ * memory until the next commit, and a kill would lose up to a second of them, the last one before the
+ * end first. The drain may not wait for room that only it can make, so its writer never waits.
+ *
+ * The library is opened privately and never closed; an application that uses NVML itself shares it.
+ * NVML counts who has begun and ended its use, so that neither disturbs the other. */
+#include "interpose/nvml.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "interpose/config.h"
+#include "interpose/device.h"
+#include "interpose/nvml_abi.h"
+#include "interpose/recorder.h"
+#include "interpose/resolve.h"
+
+#define EVERY_NS 1000000000ull
+#define SOON_NS 100000000ull
+#define REST 20           /* a sample takes at most one in so many parts of the time */
+#define FILL_MOST 0.25    /* above, the drain has better things to do */
+#define TOO_LONG_NS 5000000000ull /* such a driver is not asked again */
+#define PATIENCE_S 1      /* fork and exit wait for a sample in progress so long */
+#define DEVICES 64
+#define PROCESSES 512
+#define PROCESS_BYTES_MOST 32
+
+enum state { CLOSED, OPEN, OFF };
+
+static struct {
+    pthread_mutex_t lock; /* held in NVML, and over the writer */
+    bool locked;          /* by a fork */
+    enum state state;
+    bool listed_whole; /* process ids mean the same to NVML as to us */
+    _Atomic bool due, over;
+    pid_t pid;
+    uint64_t next_ns;
+    uint64_t soonest_ns; /* after a failure */
+    struct gs_spool *spool;
+    struct gs_writer writer;
+    nvml_abi_device device[DEVICES];
+    uint64_t missing; /* one bit a device */
+} nvml = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static __thread bool inside __attribute__((tls_model("initial-exec")));
+
+/* --- the library ------------------------------------------------------------------------------ */
+
+typedef int list_function(nvml_abi_device, unsigned int *, void *);
+
+static struct {
+    int (*init)(void);
+    int (*by_bus)(const char *, nvml_abi_device *);
+    int (*memory)(nvml_abi_device, struct nvml_abi_memory *);
+    int (*utilization)(nvml_abi_device, struct nvml_abi_utilization *);
+    int (*name)(unsigned int, char *, unsigned int);
+    list_function *list[3];
+} call;
+
+/* Newest first, but for the lists. */
+static const struct {
+    size_t place;
+    const char *names[4];
+} functions[] = {
+    {offsetof(__typeof__(call), init), {"nvmlInit_v2", "nvmlInit"}},
+    {offsetof(__typeof__(call), by_bus),
+     {"nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetHandleByPciBusId"}},
+    {offsetof(__typeof__(call), memory), {"nvmlDeviceGetMemoryInfo"}},
+    {offsetof(__typeof__(call), utilization), {"nvmlDeviceGetUtilizationRates"}},
+    {offsetof(__typeof__(call), name), {"nvmlSystemGetProcessName"}},
+#define LIST(i, name) {offsetof(__typeof__(call), list[i]), {name "_v2", name "_v3", name}}
+    LIST(0, "nvmlDeviceGetComputeRunningProcesses"),
+    LIST(1, "nvmlDeviceGetGraphicsRunningProcesses"),
+    LIST(2, "nvmlDeviceGetMPSComputeRunningProcesses"),
+};
+
+static bool find_functions(void *library)
+{
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        void *found = NULL;
+        for (const char *const *name = functions[i].names; *name && !found; name++)
+            found = gs_real_dlsym(library, *name);
+        memcpy((char *)&call + functions[i].place, &found, sizeof found);
+    }
+    return call.init && call.by_bus && call.memory;
+}
+
+/* In a container NVML may speak of the host's process ids, which mean nothing here. */
+static bool in_first_namespace(void)
+{
+    char text[64];
+    const ssize_t len = readlink("/proc/self/ns/pid", text, sizeof text - 1);
+    if (len <= 0) return false;
+    text[len] = 0;
+    return strcmp(text, "pid:[4026531836]") == 0; /* the kernel's fixed number of the first one */
+}
+
+static bool open_library(void)
+{
+    if (nvml.state != CLOSED) return nvml.state == OPEN;
+    nvml.state = OFF;
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (!library || !find_functions(library) || call.init() != NVML_ABI_SUCCESS) return false;
+    nvml.listed_whole = in_first_namespace();
+    nvml.state = OPEN;
+    return true;
+}
+
+/* --- who holds a device's memory --------------------------------------------------------------- */
+
+struct holder {
+    uint32_t pid;
+    uint64_t bytes; /* NVML_ABI_UNKNOWN */
+};
+struct holders {
+    struct holder at[PROCESSES];
+    unsigned n;
+    bool known; /* every list could be read */
+};
+
+/* A process can be in several lists, and says the same in each. */
+static void add_holder(struct holders *h, const struct nvml_abi_process *p)
+{
+    unsigned i = 0;
+    while (i < h->n && h->at[i].pid != p->pid) i++;
+    if (i == PROCESSES) {
+        h->known = false;
+        return;
+    }
+    if (i == h->n) h->at[h->n++] = (struct holder){p->pid, p->bytes};
+    else if (p->bytes > h->at[i].bytes) h->at[i].bytes = p->bytes;
+}
+
+/* How many bytes a process takes in the list: drivers disagree under one name, so what they have
+ * written is measured. 0: no telling. */
+#define PATTERN 0xa5
+static size_t stride_of(const uint8_t *list, size_t room, unsigned n)
+{
+    size_t end = room;
+    while (end && list[end - 1] == PATTERN) end--;
+    const size_t stride = ((end + n - 1) / n + 7) & ~(size_t)7;
+    return stride == 16 || stride == 24 || stride == 32 ? stride : 0;
+}
+
+static void read_list(struct holders *h, list_function *list, nvml_abi_device device)
+{
+    static uint8_t room[PROCESSES * PROCESS_BYTES_MOST] __attribute__((aligned(8)));
+    unsigned int n = PROCESSES;
+    memset(room, PATTERN, sizeof room);
+    if (list(device, &n, room) != NVML_ABI_SUCCESS) {
+        h->known = false;
+        return;
+    }
+    const size_t stride = n && n <= PROCESSES ? stride_of(room, sizeof room, n) : 0;
+    if (n && !stride) h->known = false;
+    for (unsigned i = 0; stride && i < n; i++)
+        add_holder(h, (const struct nvml_abi_process *)(const void *)(room + i * stride));
+}
+
+static void read_lists(struct holders *h, nvml_abi_device device)
+{
+    h->n = 0;
+    h->known = call.list[0] != NULL;
+    for (size_t i = 0; i < sizeof call.list / sizeof *call.list; i++) {
+        const bool known = h->known;
+        if (call.list[i]) read_list(h, call.list[i], device);
+        if (i > 0) h->known = known; /* a driver without graphics or MPS: none of those */
+    }
+}
+
+static void name_of(uint32_t pid, char *name, size_t size)
+{
+    name[0] = 0;
+    if (call.name && call.name(pid, name, (unsigned)size) == NVML_ABI_SUCCESS && name[0]) return;
+    name[0] = 0;
+    if (!nvml.listed_whole) return;
+    char path[32];
+    snprintf(path, sizeof path, "/proc/%u/comm", pid);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t len = fd < 0 ? -1 : read(fd, name, size - 1);
+    if (fd >= 0) close(fd);
+    name[len > 0 ? len - 1 : 0] = 0; /* without its newline */
+}
+
+/* Which of them we are. Where process ids are another namespace's, and nobody has ours, the only
+ * one there is must be us, as we use the device; of several, none can be told from the others. */
+static int find_self(const struct holders *h)
+{
+    for (unsigned i = 0; i < h->n; i++)
+        if (h->at[i].pid == (uint32_t)nvml.pid) return (int)i;
+    return !nvml.listed_whole && h->n == 1 ? 0 : -1;
+}
+
+static void judge(const struct holders *h, struct gs_rec_device_sample *r, char *name, size_t size)
+{
+    const int self = find_self(h);
+    uint32_t largest = 0;
+    uint64_t most = 0;
+    r->own_bytes = r->other_bytes = UINT64_MAX;
+    if (self >= 0) r->own_bytes = h->at[self].bytes;
+    if (!h->known || (self < 0 && !nvml.listed_whole)) return;
+    r->other_bytes = 0;
+    for (unsigned i = 0; i < h->n; i++) {
+        if ((int)i == self) continue;
+        if (h->at[i].bytes == NVML_ABI_UNKNOWN) r->other_bytes = UINT64_MAX;
+        if (r->other_bytes == UINT64_MAX) return;
+        r->other_bytes += h->at[i].bytes;
+        if (h->at[i].bytes >= most) most = h->at[i].bytes, largest = h->at[i].pid;
+    }
+    r->other_pid = largest;
+    if (largest) name_of(largest, name, size);
+}
+
+/* --- a sample ---------------------------------------------------------------------------------- */
+
+static void write_sample(const struct gs_rec_device_sample *sample, const char *name)
+{
+    const size_t len = strnlen(name, 255);
+    const uint16_t bytes = (uint16_t)((sizeof *sample + len + 7) & ~(size_t)7);
+    struct gs_rec_device_sample *r = gs_writer_reserve(&nvml.writer, bytes);
+    if (!r) return; /* ours alone: no event is lost with it */
+    memset((char *)r + bytes - 8, 0, 8);
+    *r = *sample;
+    r->rec = (struct gs_rec){.size = bytes, .type = GS_REC_DEVICE_SAMPLE, .time_ns = gs_now()};
+    r->name_len = (uint16_t)len;
+    memcpy(r + 1, name, len);
+    gs_writer_commit(&nvml.writer, bytes);
+}
+
+static nvml_abi_device handle_of(int device)
+{
+    const uint64_t bit = 1ull << device;
+    if (!nvml.device[device] && !(nvml.missing & bit) &&
+        call.by_bus(gs_device_bus(device), &nvml.device[device]) != NVML_ABI_SUCCESS) {
+        nvml.device[device] = NULL;
+        nvml.missing |= bit;
+    }
+    return nvml.device[device];
+}
+
+static void sample_device(int device)
+{
+    static struct holders holders;
+    char name[256] = "";
+    struct nvml_abi_memory memory;
+    struct nvml_abi_utilization busy;
+    const nvml_abi_device handle = handle_of(device);
+    if (!handle || call.memory(handle, &memory) != NVML_ABI_SUCCESS) return;
+    struct gs_rec_device_sample r = {.used_bytes = memory.total - memory.free,
+                                     .total_bytes = memory.total,
+                                     .device = (int16_t)device,
+                                     .utilisation = 255,
+                                     .memory_utilisation = 255};
+    if (call.utilization && call.utilization(handle, &busy) == NVML_ABI_SUCCESS) {
+        r.utilisation = (uint8_t)(busy.gpu <= 100 ? busy.gpu : 255);
+        r.memory_utilisation = (uint8_t)(busy.memory <= 100 ? busy.memory : 255);
+    }
+    read_lists(&holders, handle);
+    judge(&holders, &r, name, sizeof name);
+    write_sample(&r, name);
+}
+
+/* Locked. */
+static void sample(void)
+{
+    const uint64_t began = gs_now();
+    atomic_store(&nvml.due, false);
+    if (open_library()) {
+        if (!nvml.writer.spool) gs_writer_open(&nvml.writer, nvml.spool);
+        nvml.writer.impatient = true;
+        for (uint64_t left = gs_device_located(); left; left &= left - 1)
+            sample_device(__builtin_ctzll(left));
+    }
+    const uint64_t now = gs_now(), rest = (now - began) * REST;
+    if (now - began > TOO_LONG_NS) nvml.state = OFF;
+    nvml.next_ns = now + (rest > EVERY_NS ? rest : EVERY_NS);
+    nvml.soonest_ns = now + (rest > SOON_NS ? rest : SOON_NS);
+}
+
+/* Locked. */
+static bool wanted(uint64_t now)
+{
+    if (nvml.state == OFF || !nvml.spool || !gs_device_located()) return false;
+    return now >= (atomic_load(&nvml.due) ? nvml.soonest_ns : nvml.next_ns);
+}
+
+void gs_nvml_turn(double fill)
+{
+    if (fill > FILL_MOST || atomic_load(&nvml.over)) return;
+    pthread_mutex_lock(&nvml.lock);
+    inside = true;
+    if (!atomic_load(&nvml.over) && wanted(gs_now())) sample();
+    inside = false;
+    pthread_mutex_unlock(&nvml.lock);
+}
+
+void gs_nvml_due(void)
+{
+    atomic_store_explicit(&nvml.due, true, memory_order_relaxed);
+}
+
+/* --- fork and exit ----------------------------------------------------------------------------- */
+
+static bool lock_in_time(void)
+{
+    struct timespec until;
+    if (inside) return false; /* NVML runs a program of its own (nvidia-modprobe) */
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_S;
+    return !pthread_mutex_timedlock(&nvml.lock, &until);
+}
+
+/* The program exits, and its libraries are taken down next, NVML among them: the last sample that is
+ * due, then none. A program that fails for want of memory often ends here at once. */
+static void stop(void)
+{
+    if (nvml.pid != getpid()) return; /* a copy that was made behind libc's back */
+    int saved = errno;
+    const bool locked = lock_in_time();
+    if (locked && atomic_load(&nvml.due) && nvml.state != OFF && gs_device_located()) sample();
+    atomic_store(&nvml.over, true);
+    if (locked) pthread_mutex_unlock(&nvml.lock);
+    errno = saved;
+}
+
+void gs_nvml_start(struct gs_spool *spool)
+{
+    static bool registered;
+    nvml.spool = spool;
+    nvml.pid = getpid();
+    if (!gs_config()->nvml) nvml.state = OFF;
+    if (!registered) registered = !atexit(stop);
+    if (!registered) nvml.state = OFF; /* it could not be stopped in time */
+}
+
+void gs_nvml_lock(void)
+{
+    const bool locked = lock_in_time();
+    if (locked) nvml.locked = true;
+}
+
+void gs_nvml_unlock(void)
+{
+    if (!nvml.locked) return;
+    nvml.locked = false;
+    pthread_mutex_unlock(&nvml.lock);
+}
+
+void gs_nvml_forget(void)
+{
+    /* its connection to the driver is the parent's */
+    const enum state state = nvml.state == OPEN ? OFF : nvml.state;
+    memset(&nvml, 0, sizeof nvml);
+    nvml.state = state;
+    pthread_mutex_init(&nvml.lock, NULL);
+}

@@ -1,0 +1,26 @@
+/* What the driver's management library (NVML) says of the devices that this process uses: once a
+ * second, and soon after a failed allocation. It is the only one that knows who else holds a GPU's
+ * memory. */
+#ifndef GPUSPY_NVML_H
+#define GPUSPY_NVML_H
+
+#include <stdbool.h>
+#include "schema/spool.h"
+
+/* A session begins that writes there. */
+void gs_nvml_start(struct gs_spool *spool);
+
+/* The drain's turn, without its lock: samples if one is due and the spool is `fill` full, at most a
+ * quarter. May take tens of milliseconds, seconds where the driver is in trouble. */
+void gs_nvml_turn(double fill);
+
+/* An allocation failed: a sample is due at the next turn. Any thread. */
+void gs_nvml_due(void);
+
+/* Around fork: while locked, no thread is in NVML, whose locks a child would keep. Not waited for
+ * long where NVML hangs. */
+void gs_nvml_lock(void);
+void gs_nvml_unlock(void);
+void gs_nvml_forget(void);
+
+#endif

@@ -1,0 +1,293 @@
+-- The database of one recorded process. Needs SQLite 3.31 or later to read (generated columns).
+-- Times are nanoseconds since the process's start of recording (process.start_real_ns is the wall
+-- clock at time 0); sizes are bytes; device -1 is none or unknown.
+-- PRAGMA user_version is the schema version, PRAGMA application_id is 0x67707379 ("gpsy").
+
+CREATE TABLE meta (
+    key TEXT PRIMARY KEY,   -- what the value is: gpuspy_version, lost_events, damaged_records, unknown_frees, …
+    value
+) WITHOUT ROWID;
+
+CREATE TABLE process (
+    id INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL,       -- the same for all processes of one run
+    pid INTEGER NOT NULL,
+    ppid INTEGER,
+    rank INTEGER,               -- of a distributed run, NULL unknown
+    host TEXT,
+    command TEXT,               -- argv joined by spaces
+    cwd TEXT,
+    exe TEXT,
+    python_version TEXT,        -- NULL: no Python in the process
+    start_real_ns INTEGER,      -- CLOCK_REALTIME at time 0
+    end_ns INTEGER,             -- orderly end, or the last event of a process that died; NULL: recording
+    complete INTEGER,           -- 1 ended in order, 0 died (the rows are complete to its last call), NULL recording
+    lost_events INTEGER NOT NULL DEFAULT 0, -- events dropped for want of space
+    lost_first_ns INTEGER       -- when the first was dropped
+);
+
+CREATE TABLE thread (
+    id INTEGER PRIMARY KEY,     -- the recorder's thread number
+    process_id INTEGER NOT NULL,
+    tid INTEGER,                -- the kernel's thread id
+    name TEXT
+);
+
+CREATE TABLE device (
+    id INTEGER PRIMARY KEY,
+    process_id INTEGER NOT NULL,
+    device INTEGER NOT NULL,    -- CUDA ordinal in this process
+    name TEXT,
+    total_bytes INTEGER,        -- as the driver reports it
+    free_bytes INTEGER,         -- when first seen
+    seen_ns INTEGER
+);
+
+CREATE TABLE module (
+    id INTEGER PRIMARY KEY,
+    path TEXT NOT NULL,
+    build_id TEXT               -- hexadecimal, NULL none
+);
+
+CREATE TABLE frame (
+    id INTEGER PRIMARY KEY,
+    kind INTEGER NOT NULL,      -- frame_kind
+    function TEXT,              -- native: NULL until symbolised
+    file TEXT,
+    line INTEGER,
+    module_id INTEGER,          -- native frames
+    offset INTEGER              -- native: address in the module of the call (return address - 1)
+);
+
+CREATE TABLE stack (            -- a tree: a stack is its innermost frame and the stack that called it
+    id INTEGER PRIMARY KEY,
+    parent_id INTEGER,          -- the caller, NULL at the root
+    frame_id INTEGER NOT NULL,
+    depth INTEGER NOT NULL      -- frames up to the root, this one included
+);
+
+CREATE TABLE api (              -- entry points by number
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL
+);
+
+-- One row a lifetime. In order of id the rows are in order of alloc_ns.
+-- kind packs the small columns, which are generated from it, to keep a row below 40 bytes:
+-- layer + space·4 + (device+1)·32 + api·4096 + (alloc_thread_id-2)·2^23
+-- (so that the kind of the first two threads fits three bytes).
+CREATE TABLE allocation (
+    id INTEGER PRIMARY KEY,
+    kind INTEGER NOT NULL,
+    address INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    alloc_ns INTEGER NOT NULL,
+    life_ns INTEGER,            -- NULL: never freed while recorded
+    stream INTEGER,             -- 0 default or none
+    alloc_stack_id INTEGER,
+    free_stack_id INTEGER,
+    process_id INTEGER AS (1) VIRTUAL,                     -- a database holds one process
+    free_ns INTEGER AS (alloc_ns + life_ns) VIRTUAL,
+    layer INTEGER AS (kind & 3) VIRTUAL,                   -- layer
+    space INTEGER AS ((kind >> 2) & 7) VIRTUAL,            -- space
+    device INTEGER AS (((kind >> 5) & 127) - 1) VIRTUAL,
+    api INTEGER AS ((kind >> 12) & 2047) VIRTUAL,          -- api
+    alloc_thread_id INTEGER AS ((kind >> 23) + 2) VIRTUAL
+);
+
+-- kind packs direction + host_memory·8 + async·32 + (device+1)·64 + api·8192 + (thread_id-2)·2^24.
+CREATE TABLE copy (
+    id INTEGER PRIMARY KEY,
+    kind INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    start_ns INTEGER NOT NULL,
+    blocked_ns INTEGER NOT NULL, -- how long the host was in the call
+    stream INTEGER,
+    stack_id INTEGER,
+    process_id INTEGER AS (1) VIRTUAL,
+    direction INTEGER AS (kind & 7) VIRTUAL,               -- direction
+    host_memory INTEGER AS ((kind >> 3) & 3) VIRTUAL,      -- host_memory, of the host side
+    async INTEGER AS ((kind >> 5) & 1) VIRTUAL,            -- 1: an ...Async call
+    device INTEGER AS (((kind >> 6) & 127) - 1) VIRTUAL,
+    api INTEGER AS ((kind >> 13) & 2047) VIRTUAL,          -- api
+    thread_id INTEGER AS ((kind >> 24) + 2) VIRTUAL
+);
+
+CREATE TABLE memset (           -- fills; columns as in copy
+    id INTEGER PRIMARY KEY,
+    process_id INTEGER NOT NULL,
+    device INTEGER,
+    bytes INTEGER NOT NULL,
+    async INTEGER NOT NULL,
+    start_ns INTEGER NOT NULL,
+    blocked_ns INTEGER NOT NULL,
+    stream INTEGER,
+    stack_id INTEGER,
+    thread_id INTEGER,
+    api INTEGER
+);
+
+CREATE TABLE sync (             -- calls whose purpose is to wait, and frees that waited
+    id INTEGER PRIMARY KEY,
+    process_id INTEGER NOT NULL,
+    device INTEGER,
+    kind INTEGER NOT NULL,      -- sync_kind
+    api INTEGER,
+    start_ns INTEGER NOT NULL,
+    blocked_ns INTEGER NOT NULL,
+    handle INTEGER,             -- stream or event waited for
+    stack_id INTEGER,
+    thread_id INTEGER
+);
+
+CREATE TABLE oom (              -- each failed allocation
+    id INTEGER PRIMARY KEY,
+    process_id INTEGER NOT NULL,
+    device INTEGER,
+    layer INTEGER NOT NULL,     -- layer: device = the CUDA call failed, tensor = PyTorch gave up
+    space INTEGER,
+    api INTEGER,
+    requested_bytes INTEGER NOT NULL,
+    free_bytes INTEGER,         -- of the device at that moment, NULL unknown
+    total_bytes INTEGER,
+    tensor_allocated INTEGER,   -- PyTorch's own totals, NULL unknown
+    tensor_reserved INTEGER,
+    time_ns INTEGER NOT NULL,
+    fatal INTEGER NOT NULL,     -- 0: the same thread later got at least as much
+    stack_id INTEGER,
+    thread_id INTEGER
+);
+
+CREATE TABLE sample (           -- what the device said of itself
+    id INTEGER PRIMARY KEY,
+    process_id INTEGER NOT NULL,
+    device INTEGER NOT NULL,
+    time_ns INTEGER NOT NULL,
+    free_bytes INTEGER,
+    total_bytes INTEGER,
+    source INTEGER NOT NULL     -- sample_source
+);
+
+CREATE TABLE reserved (         -- PyTorch's reserved total, each time it changed
+    id INTEGER PRIMARY KEY,
+    process_id INTEGER NOT NULL,
+    device INTEGER NOT NULL,
+    time_ns INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+);
+
+CREATE TABLE tensor_check (     -- gpuspy's running total held against PyTorch's, at every event
+    process_id INTEGER NOT NULL,
+    layer INTEGER NOT NULL,
+    device INTEGER NOT NULL,
+    events INTEGER NOT NULL,
+    mismatches INTEGER NOT NULL,
+    first_mismatch_ns INTEGER,
+    first_difference INTEGER,   -- gpuspy's total minus PyTorch's
+    last_difference INTEGER,
+    PRIMARY KEY (process_id, layer, device)
+) WITHOUT ROWID;
+
+CREATE TABLE handle (           -- streams and contexts that the process made
+    id INTEGER PRIMARY KEY,
+    process_id INTEGER NOT NULL,
+    kind INTEGER NOT NULL,      -- handle_kind
+    handle INTEGER NOT NULL,
+    device INTEGER,
+    create_ns INTEGER,
+    destroy_ns INTEGER,
+    api INTEGER,
+    stack_id INTEGER
+);
+
+CREATE TABLE mark (             -- named moments
+    id INTEGER PRIMARY KEY,
+    process_id INTEGER NOT NULL,
+    time_ns INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    thread_id INTEGER
+);
+
+-- Numbers → words, filled by the store from the lists in schema/event.h.
+CREATE TABLE layer (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
+CREATE TABLE space (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
+CREATE TABLE direction (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
+CREATE TABLE host_memory (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
+CREATE TABLE sync_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
+CREATE TABLE frame_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
+CREATE TABLE sample_source (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
+CREATE TABLE handle_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
+
+-- While a recording is not finished: how far each thread's spool has become rows, what its frame and
+-- stack numbers mean, its last free (one that fails is taken back), and figures that the rows
+-- alone don't tell. Dropped at the end.
+CREATE TABLE recovery_thread (
+    thread INTEGER PRIMARY KEY, seq INTEGER, offset INTEGER, time_ns INTEGER,
+    free_layer INTEGER, free_address INTEGER, free_id INTEGER
+);
+CREATE TABLE recovery_value (name TEXT, number INTEGER, value INTEGER, PRIMARY KEY (name, number)) WITHOUT ROWID;
+CREATE TABLE recovery_number (
+    thread INTEGER, what INTEGER, number INTEGER, id INTEGER, -- what: 0 frame, 1 stack
+    PRIMARY KEY (thread, what, number)
+) WITHOUT ROWID;
+
+-- What people query ---------------------------------------------------------------------------
+
+CREATE VIEW allocations AS
+SELECT a.id, a.process_id, a.device, l.word AS layer, s.word AS space, p.name AS api, a.address, a.bytes,
+       a.alloc_ns, a.free_ns, a.stream, a.alloc_stack_id, a.free_stack_id, a.alloc_thread_id
+FROM allocation a LEFT JOIN layer l ON l.id = a.layer LEFT JOIN space s ON s.id = a.space
+     LEFT JOIN api p ON p.id = a.api;
+
+CREATE VIEW copies AS
+SELECT c.id, c.process_id, c.device, d.word AS direction, c.bytes, h.word AS host_memory, c.async,
+       p.name AS api, c.start_ns, c.blocked_ns, c.stream, c.stack_id, c.thread_id
+FROM copy c LEFT JOIN direction d ON d.id = c.direction LEFT JOIN host_memory h ON h.id = c.host_memory
+     LEFT JOIN api p ON p.id = c.api;
+
+CREATE VIEW syncs AS
+SELECT s.id, s.process_id, s.device, k.word AS kind, p.name AS api, s.start_ns, s.blocked_ns, s.handle,
+       s.stack_id, s.thread_id
+FROM sync s LEFT JOIN sync_kind k ON k.id = s.kind LEFT JOIN api p ON p.id = s.api;
+
+CREATE VIEW ooms AS
+SELECT o.id, o.process_id, o.device, l.word AS layer, s.word AS space, p.name AS api, o.requested_bytes,
+       o.free_bytes, o.total_bytes, o.tensor_allocated, o.tensor_reserved, o.time_ns, o.fatal, o.stack_id,
+       o.thread_id
+FROM oom o LEFT JOIN layer l ON l.id = o.layer LEFT JOIN space s ON s.id = o.space
+     LEFT JOIN api p ON p.id = o.api;
+
+CREATE VIEW frames AS
+SELECT f.id, k.word AS kind, f.function, f.file, f.line, f.module_id, m.path AS module, m.build_id, f.offset
+FROM frame f LEFT JOIN frame_kind k ON k.id = f.kind LEFT JOIN module m ON m.id = f.module_id;
+
+-- The innermost Python line of each stack, or its innermost frame where it has none: what an
+-- answer points at.
+CREATE VIEW sites AS
+WITH RECURSIVE up(stack_id, at, frame_id, parent_id, kind, hops) AS (
+    SELECT s.id, s.id, s.frame_id, s.parent_id, f.kind, 0 FROM stack s JOIN frame f ON f.id = s.frame_id
+    UNION ALL
+    SELECT u.stack_id, s.id, s.frame_id, s.parent_id, f.kind, u.hops + 1
+    FROM up u JOIN stack s ON s.id = u.parent_id JOIN frame f ON f.id = s.frame_id
+    WHERE u.kind <> 0 AND u.hops < 4096
+)
+SELECT s.id AS stack_id, f.function, f.file, f.line, k.word AS kind
+FROM stack s
+     LEFT JOIN up u ON u.stack_id = s.id AND u.kind = 0
+     JOIN frame f ON f.id = COALESCE(u.frame_id, s.frame_id)
+     LEFT JOIN frame_kind k ON k.id = f.kind;
+
+CREATE VIEW leaks AS
+SELECT a.device, a.layer, a.space, sum(a.bytes) AS bytes, count(*) AS count, s.function, s.file, s.line
+FROM allocations a LEFT JOIN sites s ON s.stack_id = a.alloc_stack_id
+WHERE a.free_ns IS NULL GROUP BY a.device, a.layer, a.space, s.function, s.file, s.line ORDER BY bytes DESC;
+
+CREATE VIEW sync_sites AS
+SELECT y.kind, y.api, count(*) AS count, sum(y.blocked_ns) / 1e9 AS blocked_s, s.function, s.file, s.line
+FROM syncs y LEFT JOIN sites s ON s.stack_id = y.stack_id
+GROUP BY y.kind, y.api, s.function, s.file, s.line ORDER BY blocked_s DESC;
+
+CREATE VIEW copy_sites AS
+SELECT c.direction, c.host_memory, count(*) AS count, sum(c.bytes) AS bytes,
+       sum(c.blocked_ns) / 1e9 AS blocked_s, s.function, s.file, s.line
+FROM copies c LEFT JOIN sites s ON s.stack_id = c.stack_id
+GROUP BY c.direction, c.host_memory, s.function, s.file, s.line ORDER BY bytes DESC;
