@@ -256,7 +256,7 @@ struct gs_store *gs_store_resume(const char *path, struct gs_progress **progress
 
 uint64_t gs_store_pending(const struct gs_store *s)
 {
-    return s->pending_events + s->frames.count + s->stacks.count;
+    return s->pending_events + s->device_samples.count + s->frames.count + s->stacks.count;
 }
 
 static int abandon(struct gs_store *s)

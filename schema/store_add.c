@@ -474,8 +474,10 @@ int gs_store_add(struct gs_store *s, uint32_t thread, const struct gs_rec *rec)
     uint64_t time = (uint64_t)gs_whole(gs_record_time(rec));
     if (time > s->last_ns)
         s->last_ns = time;
-    s->counts[GS_COUNT_EVENTS] += rec->type != GS_REC_DEVICE_SAMPLE; /* nobody's call */
-    s->pending_events++;
+    if (rec->type != GS_REC_DEVICE_SAMPLE) { /* nobody's call */
+        s->counts[GS_COUNT_EVENTS]++;
+        s->pending_events++;
+    }
     const void *any = rec;
     switch (rec->type) {
     case GS_REC_ALLOC:
