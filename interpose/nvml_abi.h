@@ -1,5 +1,5 @@
 /* The part of NVML's binary interface that gpuspy needs, so that no toolkit is needed to build.
- * Where an nvml.h stands, tests/nvml_check.c holds this against it. */
+ * tests/nvml_check.c holds this against nvml.h where one stands, else against the simulator's. */
 #ifndef GPUSPY_NVML_ABI_H
 #define GPUSPY_NVML_ABI_H
 

@@ -199,3 +199,9 @@ def test_a_database_of_schema_1_is_still_read(recording):
     assert report["memory"][0]["outside_bytes"] == 105000000
     assert report["marks"] == [] and report["samples"] == []
     assert recording.gpuspy("report", recording.database).returncode == 0
+
+
+def test_the_layouts_are_nvmls():
+    done = subprocess.run(["gcc", "-std=gnu11", "-Wall", "-Werror", "-fsyntax-only", "-I.", "-isystem",
+                           "/usr/local/cuda/include", "tests/nvml_check.c"], cwd=ROOT, text=True, stderr=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr
