@@ -89,6 +89,16 @@ static bool add_api(struct load *l, sqlite3_stmt *st)
     return true;
 }
 
+/* Entry points that CUDA handed out and that gpuspy had no wrapper for: the driver is newer than it. */
+static bool add_unseen(struct load *l, sqlite3_stmt *st)
+{
+    const char *names = gs_column_text(l->run, st, 0);
+    if (names && *names)
+        gs_run_note(l->run,
+                    "calls of these by the address that CUDA gave for them were not seen: %s", names);
+    return true;
+}
+
 static bool add_device(struct load *l, sqlite3_stmt *st)
 {
     struct gs_run *run = l->run;
@@ -285,6 +295,9 @@ static const struct {
      "end_ns, "
      "complete, lost_events, lost_first_ns FROM process ORDER BY id LIMIT 1"},
     {add_api, false, false, "api", "SELECT id, name FROM api"},
+    {add_unseen, false, false, "api",
+     "SELECT group_concat(name, ', ') FROM (SELECT DISTINCT name FROM api WHERE id >= 4096 ORDER BY "
+     "name)"},
     {add_meta, false, false, "meta",
      "SELECT key = 'events', value FROM meta WHERE key IN ('damaged_records', 'events')"},
     {add_device, false, false, "device",

@@ -160,6 +160,8 @@ static inline void before(struct gs_thread *t)
                    GS_FLAG_PINNED_REGISTERED);
 #define GS_AFTER_UNPIN(address) GS_AFTER_FREE(PINNED, address, 0)
 
+#define GS_MEMORY_FIND(...) 0 /* of a finder: door_procaddress.c */
+
 #define GS_MEMORY_COPY(...) 0
 #define GS_BEFORE_COPY(direction, dst, src, bytes) before(t);
 #define GS_AFTER_COPY(direction, dst, src, bytes)                                                  \

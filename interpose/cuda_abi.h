@@ -110,6 +110,10 @@ typedef struct {
     unsigned char bytes[16];
 } CUuuid;
 
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess = 0 };
+typedef int CUdriverProcAddressQueryResult;
+typedef uint64_t cuuint64_t;
+
 enum cudaMemcpyKind {
     cudaMemcpyHostToHost = 0,
     cudaMemcpyHostToDevice = 1,

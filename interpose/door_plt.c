@@ -9,6 +9,7 @@
  * wrappers themselves: by its exported name a function's address may be a PLT entry of a
  * non-PIE program. */
 #include "interpose/acts.h"
+#include "interpose/door_procaddress.h"
 #include "interpose/recorder.h"
 #include "interpose/resolve.h"
 
@@ -34,9 +35,22 @@
         return result;                                                                             \
     }
 
+/* The same of a finder: nothing is entered, nothing recorded. */
+#define GS_FINDING(layer, where, version, symbol, stream, params, args, act)                       \
+    static GS_RESULT_##layer gs_do_##where##_##symbol params                                       \
+    {                                                                                              \
+        typedef GS_RESULT_##layer real_function params;                                            \
+        real_function *real = (real_function *)gs_real(GS_API_##symbol, version);                  \
+        if (__builtin_expect(!real, 0)) return (GS_RESULT_##layer)GS_MISSING_##layer;              \
+        GS_RESULT_##layer result = real args;                                                      \
+        if (result == 0) GS_HAND_OUT_##act;                                                        \
+        return result;                                                                             \
+    }
+#define GS_HAND_OUT_FIND(asked, pointer) gs_hand_out(asked, pointer)
+
 /* gs_at_… is there to carry the version; libgpuspy.map keeps it local. */
-#define GS_VERSIONED(v, at, symbol, name, stream, params, args, act)                               \
-    GS_WRAPPER(RT, v, GS_VERSION_##v, symbol, stream, params, args, act)                           \
+#define GS_VERSIONED(v, at, wrapper, symbol, name, stream, params, args, act)                      \
+    wrapper(RT, v, GS_VERSION_##v, symbol, stream, params, args, act)                           \
     extern GS_RESULT_RT gs_at_##v##_##symbol params                                                \
         __attribute__((alias("gs_do_" #v "_" #symbol), visibility("default"), used));              \
     __asm__(".symver gs_at_" #v "_" #symbol "," #name at);
@@ -46,16 +60,18 @@
 #define GS_EXPORT_11_12(...) GS_EXPORT_11(__VA_ARGS__) GS_EXPORT_12(__VA_ARGS__)
 #define GS_EXPORT_12_13(...) GS_EXPORT_12(__VA_ARGS__) GS_EXPORT_13(__VA_ARGS__)
 #define GS_EXPORT_ALL(...) GS_EXPORT_11_12(__VA_ARGS__) GS_EXPORT_13(__VA_ARGS__)
-#define GS_EXPORT_RT(versions, symbol, name, stream, params, args, act)                            \
-    GS_EXPORT_##versions(symbol, name, stream, params, args, act)
+#define GS_EXPORT_RT(versions, wrapper, symbol, name, stream, params, args, act)                   \
+    GS_EXPORT_##versions(wrapper, symbol, name, stream, params, args, act)
 
-#define GS_EXPORT_DRV(versions, symbol, name, stream, params, args, act)                           \
-    GS_WRAPPER(DRV, cu, GS_VERSION_DRIVER, symbol, stream, params, args, act)                      \
+#define GS_EXPORT_DRV(versions, wrapper, symbol, name, stream, params, args, act)                  \
+    wrapper(DRV, cu, GS_VERSION_DRIVER, symbol, stream, params, args, act)                      \
     extern GS_RESULT_DRV name params                                                               \
         __attribute__((alias("gs_do_cu_" #symbol), visibility("default")));
 
 #define GS_ROW(layer, symbol, name, versions, stream, params, args, act)                           \
-    GS_EXPORT_##layer(versions, symbol, name, stream, params, args, act)
+    GS_EXPORT_##layer(versions, GS_WRAPPER, symbol, name, stream, params, args, act)
+#define GS_FINDER_ROW(layer, symbol, name, versions, params, args, asked, pointer)                 \
+    GS_EXPORT_##layer(versions, GS_FINDING, symbol, name, 0, params, args, FIND(asked, pointer))
 #include "interpose/cuda_api.def"
 
 /* --- their addresses ------------------------------------------------------------------------- */

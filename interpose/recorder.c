@@ -90,9 +90,25 @@ void gs_thread_forked(void)
 
 /* --- entering a wrapper ---------------------------------------------------------------------- */
 
-static bool enter_slowly(struct gs_thread *t)
+static void stands_at(struct gs_thread *t, void *const *frame)
 {
-    if (t->inside || gs_session_over()) return false;
+    t->frame = (const char *)frame;
+    t->slot = (void *const *)*frame + 1;
+    t->returns = *t->slot;
+}
+
+static bool still_inside(const struct gs_thread *t, const char *frame);
+
+static bool enter_slowly(struct gs_thread *t, void *const *frame)
+{
+    if (t->inside) return false;
+    /* the driver's call inside a runtime's that was just counted as lost is no second loss */
+    if (t->over && still_inside(t, (const char *)frame)) return false;
+    if (gs_session_over()) {
+        t->over = true;
+        stands_at(t, frame);
+        return false;
+    }
     int saved = errno;
     struct gs_shield shield;
     gs_shield_begin(&shield);
@@ -141,16 +157,14 @@ struct gs_thread *gs_enter(uint16_t api, const void *caller)
     if (__builtin_expect(t->depth, 0) && still_inside(t, (const char *)frame))
         return enter_nested(t, api, caller);
     const uint32_t live = atomic_load_explicit(&gs_session_live, memory_order_acquire);
-    if (__builtin_expect(!live || t->session != live, 0) && !enter_slowly(t)) return NULL;
+    if (__builtin_expect(!live || t->session != live, 0) && !enter_slowly(t, frame)) return NULL;
     t->writing = false;
     t->depth = 1;
     t->call.api = api;
     t->call.caller = caller;
     t->call.stack = 0;
     t->call.noted = 0;
-    t->frame = (const char *)frame;
-    t->slot = (void *const *)*frame + 1;
-    t->returns = *t->slot;
+    stands_at(t, frame);
     return t;
 }
 

@@ -20,6 +20,7 @@
 #include "interpose/config.h"
 #include "interpose/door_nvtx.h"
 #include "interpose/device.h"
+#include "interpose/door_procaddress.h"
 #include "interpose/drain.h"
 #include "interpose/nvml.h"
 #include "interpose/inherit.h"
@@ -288,6 +289,7 @@ static void go_live(void)
     atomic_store(&gs_session_live, ++session.number);
     if (!atomic_compare_exchange_strong(&session.state, &expected, LIVE))
         atomic_store(&gs_session_live, 0);
+    gs_unseen_write();
 }
 
 static void start(void)

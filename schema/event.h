@@ -68,7 +68,8 @@ enum gs_rec_type {
     GS_REC_STACK,         /* gs_rec_stack + frame numbers */
     GS_REC_RESET,         /* gs_rec: every frame and stack number of this thread is void */
     /* definitions valid for the process */
-    GS_REC_API,           /* gs_rec_name: number → name of an entry point */
+    GS_REC_API,           /* gs_rec_name: number → name of an entry point; from GS_API_UNSEEN on one
+                             that was handed out without a wrapper: no event carries such a number */
     GS_REC_GPU,           /* gs_rec_gpu + name */
     /* events */
     GS_REC_ALLOC,         /* gs_rec_alloc */
@@ -88,6 +89,8 @@ enum gs_rec_type {
     GS_REC_POOL,          /* gs_rec_pool: what a pool says of itself */
     GS_REC_TYPES
 };
+
+#define GS_API_UNSEEN 4096 /* events have numbers below 2048 */
 
 /* gs_rec.flags */
 enum {

@@ -66,7 +66,7 @@ CREATE TABLE stack (            -- a tree: a stack is its innermost frame and th
     depth INTEGER NOT NULL      -- frames up to the root, this one included
 );
 
-CREATE TABLE api (              -- entry points by number
+CREATE TABLE api (              -- entry points by number; from 4096 on those whose calls could not be seen
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL
 );

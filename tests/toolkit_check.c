@@ -57,6 +57,10 @@
 #define GS_CALL_V(versions, layer, name, params, args, act) IF_##versions(layer, name, params)
 #define GS_BOTH_V(versions, layer, name, suffix, params, args, act)                                \
     IF_##versions(layer, name, params)
+#define GS_FINDER(layer, name, params, args, asked, pointer) CHECK(layer, name, params)
+#define GS_FINDER_BOTH(layer, name, suffix, params, args, asked, pointer) CHECK(layer, name, params)
+#define GS_FINDER_BOTH_V(versions, layer, name, suffix, params, args, asked, pointer)              \
+    IF_##versions(layer, name, params)
 #include "interpose/cuda_api.def"
 
 #define VALUE(name, value) _Static_assert((int)(name) == (value), #name)
