@@ -188,13 +188,11 @@ struct gs_thread *gs_enter_mark(void)
         gs_session_missed();
         return NULL;
     }
-    if (__builtin_expect(t->session != live, 0) && !enter_slowly(t)) return NULL;
+    if (__builtin_expect(t->session != live, 0) && !enter_slowly(t, frame)) return NULL;
     t->writing = false;
     t->depth = 2; /* nothing nests in it */
     t->call.stack = 0;
-    t->frame = (const char *)frame;
-    t->slot = (void *const *)*frame + 1;
-    t->returns = *t->slot;
+    stands_at(t, frame);
     return t;
 }
 
