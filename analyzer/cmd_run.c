@@ -51,7 +51,7 @@ static const struct example examples[] = {
      "record every process of a distributed run, with Python stacks only"},
     {"gpuspy run --torch-cpu -- python train.py", "record PyTorch's CPU tensors as well"},
     {"gpuspy run --simulate a100-40g -- python train.py",
-     "see what it would need, and whether it would fit, on a GPU that is not there"},
+     "see what it would need on a GPU that is not there, and whether it fits"},
     {0},
 };
 

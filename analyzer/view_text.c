@@ -127,8 +127,9 @@ static void devices(const struct view_text *v)
     for (size_t i = 0; i < n; i++) {
         if (!simulate_is(d[i].name))
             continue;
-        fprintf(v->out, "A simulated GPU: no kernel ran. Memory is what the program asked for; values "
-                        "in it and times on it mean nothing.\n");
+        view_wrap(v, 0, "",
+                  "A simulated GPU: no kernel ran. Memory is what the program asked for; values in it "
+                  "and times on it mean nothing.");
         break;
     }
 }
