@@ -54,6 +54,15 @@ static unsigned stacks(void)
     return GS_STACK_PYTHON | GS_STACK_NATIVE;
 }
 
+static bool keep_deepbind(void)
+{
+    const char *value = getenv("GPUSPY_DEEPBIND");
+    if (!value || !*value) return false;
+    if (strcmp(value, "keep") == 0) return true;
+    complain("GPUSPY_DEEPBIND", value, "keep");
+    return false;
+}
+
 static unsigned native_depth(void)
 {
     const char *value = getenv("GPUSPY_NATIVE_DEPTH");
@@ -100,6 +109,7 @@ static void read_environment(void)
         config.torch_cpu = flag("GPUSPY_TORCH_CPU");
         const char *nvml = getenv("GPUSPY_NVML");
         config.nvml = !nvml || !*nvml || flag("GPUSPY_NVML");
+        config.keep_deepbind = keep_deepbind();
         config.stacks = stacks();
         config.native_depth = native_depth();
         const char *db = getenv("GPUSPY_DB");

@@ -112,7 +112,6 @@ typedef struct {
 
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess = 0 };
 typedef int CUdriverProcAddressQueryResult;
-typedef uint64_t cuuint64_t;
 
 enum cudaMemcpyKind {
     cudaMemcpyHostToHost = 0,

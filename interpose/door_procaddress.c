@@ -78,9 +78,10 @@ static void keep_unseen(const char *name)
 /* The forms that one base name has among the exports. */
 static const char *const versions[] = {"", "_v2", "_v3", "_v4", "_v5"};
 static const char *const streams[] = {"", "_ptds", "_ptsz"};
+/* The one base name whose export has another, since CUDA 12. */
+static const char *const renamed[][2] = {{"cuGraphInstantiate", "cuGraphInstantiateWithFlags"}};
 
-/* The wrapper for `found`, which is `found` itself if it is one already; NULL if there is none. */
-static void *wrapper_of(const char *base, void *found, bool *known)
+static void *wrapper_among(const char *base, void *found, bool *known)
 {
     char name[96];
     for (size_t v = 0; v < sizeof versions / sizeof *versions; v++) {
@@ -95,6 +96,15 @@ static void *wrapper_of(const char *base, void *found, bool *known)
         }
     }
     return NULL;
+}
+
+/* The wrapper for `found`, which is `found` itself if it is one already; NULL if there is none. */
+static void *wrapper_of(const char *base, void *found, bool *known)
+{
+    void *wrapper = wrapper_among(base, found, known);
+    for (size_t i = 0; !wrapper && i < sizeof renamed / sizeof *renamed; i++)
+        if (strcmp(base, renamed[i][0]) == 0) wrapper = wrapper_among(renamed[i][1], found, known);
+    return wrapper;
 }
 
 void gs_hand_out(const char *asked, void **pointer)

@@ -13,7 +13,7 @@
 #define UNCHECKED \
     __attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread")))
 
-void *gs_dlsym_at, *gs_dlvsym_at;
+void *gs_dlsym_at, *gs_dlvsym_at, *gs_dlopen_at;
 
 /* --- the real dlsym --------------------------------------------------------------------------
  * Both names are ours, so the loader cannot be asked for them by name. The list of loaded objects
@@ -90,6 +90,7 @@ UNCHECKED void gs_real_find(void)
             if (!map->l_name || !starts(base_name(map->l_name), libraries[i])) continue;
             if (!gs_dlvsym_at) gs_dlvsym_at = symbol_in(map, "dlvsym");
             if (!gs_dlsym_at) gs_dlsym_at = symbol_in(map, "dlsym");
+            if (!gs_dlopen_at) gs_dlopen_at = symbol_in(map, "dlopen");
         }
     }
 }

@@ -11,8 +11,8 @@
 void *gs_real_dlsym(void *handle, const char *name);
 void *gs_real_dlvsym(void *handle, const char *name, const char *version);
 
-/* Where the loader's functions are; door_dlsym's assembly jumps there. Set by gs_real_find. */
-extern void *gs_dlsym_at, *gs_dlvsym_at;
+/* Where the loader's functions are; the doors' assembly jumps there. Set by gs_real_find. */
+extern void *gs_dlsym_at, *gs_dlvsym_at, *gs_dlopen_at;
 void gs_real_find(void);
 
 /* Slow path of gs_real: looks for the row's function and fills its slot. NULL if it is in nothing

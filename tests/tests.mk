@@ -6,6 +6,7 @@
 #   tests/python, tests/e2e  pytest, over the built binaries
 
 -include fixtures/programs/programs.mk
+-include fixtures/doors/doors.mk
 -include tests/python/python.mk
 
 UNIT_SRC := $(wildcard tests/unit/test_*.c)

@@ -1,0 +1,256 @@
+"""One workload through every door into CUDA (fixtures/doors): what is recorded must differ in the names of the
+entry points only, and each allocation must be exactly one row."""
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from conftest import BUILD, ROOT, Recording
+
+DOORS = BUILD / "doors"
+OLD_DRIVER = f"{BUILD}/sim/old-driver:{BUILD}/sim"
+STREAMS = ("legacy", "per-thread")
+
+
+def alone(program):
+    return lambda stream, threads: (DOORS / program, stream, threads)
+
+
+def plugin(how, *files):
+    return lambda stream, threads: (DOORS / "host", stream, threads, *(x for f in files for x in (how, DOORS / f)))
+
+
+RUNTIME = {"rt13": alone("rt13"), "rt12": alone("rt12"), "rt11": alone("rt11"),
+           "rt13-plugin": plugin("local", "rt13.so"), "rt12-plugin": plugin("local", "rt12.so"),
+           "rt13-global": plugin("global", "rt13.so"), "rt12-deepbind": plugin("deepbind", "rt12.so"),
+           "rt13-again": plugin("again", "rt13.so")}
+STATIC = {"static": alone("static"), "rdynamic": alone("rdynamic"), "static-plugin": plugin("local", "static.so"),
+          "static-deepbind": plugin("deepbind", "static.so"), "static-again": plugin("again", "static.so")}
+DRIVER = {"plt": alone("plt"), "entrypoint": plugin("local", "entrypoint.so"), "gpa1": plugin("local", "finder.so"),
+          "gpa2": plugin("local", "finder.so"), "dlsym": plugin("local", "finder.so"),
+          "old-dlsym": plugin("local", "finder.so"), "old-rt13": alone("rt13"), "old-static": alone("static")}
+DOOR = {**RUNTIME, **STATIC, **DRIVER}
+
+
+def environment(door):
+    env = {}
+    if door.startswith("old-"):
+        env["LD_LIBRARY_PATH"] = OLD_DRIVER
+        env["SIMCUDA_DRIVER"] = ""
+    if door.split("-")[-1] in ("gpa1", "gpa2", "dlsym"):
+        env["DOOR_HOW"] = door.split("-")[-1]
+    return env
+
+
+def tables(recording, ordered):
+    """The allocations, in order, each with the first that had its address; and the copies; without names."""
+    rows = recording.sql("select address, bytes, space, device, free_ns is null, stream, layer, api from allocations "
+                         "order by id")
+    addresses = [r[0] for r in rows]
+    blocks = [((addresses.index(r[0]) if ordered else None), *r[1:7]) for r in rows]
+    copies = recording.sql("select direction, bytes, host_memory, async, stream, device from copies order by id")
+    syncs = recording.sql("select kind from syncs where kind <> 'implicit'")
+    ooms = recording.sql("select requested_bytes, space, fatal from ooms")
+    found = {"blocks": blocks, "copies": copies, "syncs": syncs, "ooms": ooms}
+    return found if ordered else {k: sorted(v, key=repr) for k, v in found.items()}
+
+
+def names(recording):
+    return {n for (n,) in recording.sql("select api from allocations union select api from copies union select api "
+                                        "from syncs where kind <> 'implicit' union select api from ooms")}
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """What the linked driver's own functions leave, the plainest door."""
+    made = {}
+
+    def get(stream, threads):
+        if (stream, threads) not in made:
+            r = Recording(tmp_path_factory.mktemp("reference"))
+            r.run(*DOOR["plt"](stream, threads))
+            made[stream, threads] = tables(r, threads == 1)
+        return made[stream, threads]
+    return get
+
+
+@pytest.mark.parametrize("threads", (1, 4))
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("door", DOOR)
+def test_every_door_tells_the_same(recording, reference, door, stream, threads):
+    recording.run(*DOOR[door](stream, threads), **environment(door))
+    assert tables(recording, threads == 1) == reference(stream, threads)
+    seen = names(recording)
+    runtime = door in RUNTIME or door == "old-rt13"
+    assert all(n.startswith("cuda") == runtime for n in seen), seen
+    own = {n for n in seen if re.search("_pt[ds][sz]$", n)}
+    assert bool(own) == (stream == "per-thread"), seen
+    assert recording.report()["run"].get("notes", []) == []
+
+
+def test_the_reference_is_what_the_workload_does(reference):
+    found = reference("legacy", 1)
+    assert [(b[1], b[2], b[4]) for b in found["blocks"]] == [
+        (4 << 20, "device", 0), (1000, "device", 0), (65536, "managed", 0), (5000, "pinned", 0), (512 << 10, "pool", 0),
+        (7777, "device", 1)]
+    assert [(c[0], c[1], c[2], c[3]) for c in found["copies"]] == [
+        ("h2d", 4096, "pageable", 0), ("h2d", 500, "pinned", 0), ("d2d", 300, "none", 0), ("h2d", 200, "pinned", 1),
+        ("d2h", 4000, "pageable", 0)]
+    assert found["syncs"] == [("stream",)] and [o[:2] for o in found["ooms"]] == [(1 << 40, "device")]
+
+
+# --- two runtimes in one process -------------------------------------------------------------------
+
+@pytest.mark.parametrize("how", ("local", "global", "deepbind"))
+@pytest.mark.parametrize("pair", (("rt12.so", "rt13.so"), ("rt13.so", "rt12.so"), ("rt11.so", "rt13.so", "rt12.so")),
+                         ids="-".join)
+def test_runtimes_beside_each_other(recording, reference, pair, how):
+    recording.run(*plugin(how, *pair)("legacy", 1), SIMCUDA_LOG="")
+    one = reference("legacy", 1)
+    found = tables(recording, False)
+    assert [(b[1:]) for b in found["blocks"]] == sorted([b[1:] for b in one["blocks"]] * len(pair), key=lambda b: repr((None, *b)))
+    assert len(found["copies"]) == len(pair) * len(one["copies"])
+    assert all(n.startswith("cuda") for n in names(recording))
+
+
+def test_each_library_reaches_its_own_runtime(recording):
+    """By PLT and by every kind of look-up, with both runtimes loaded."""
+    done = recording.python('''
+import ctypes, os
+sim = os.environ["LD_LIBRARY_PATH"]
+libdl = ctypes.CDLL(None)
+for node, want in (("12", 12080), ("13", 13000), ("11.0", 11080)):
+    lib = ctypes.CDLL(f"{sim}/libcudart.so.{node}")
+    version = ctypes.c_int()
+    assert lib.cudaRuntimeGetVersion(ctypes.byref(version)) == 0 and version.value == want
+    p = ctypes.c_void_p()
+    assert lib.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(want)) == 0
+    dlvsym = libdl.dlvsym
+    dlvsym.restype = ctypes.c_void_p
+    dlvsym.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]
+    f = dlvsym(lib._handle, b"cudaMalloc", b"libcudart.so." + node.encode())
+    assert f and not dlvsym(lib._handle, b"cudaMalloc", b"libcudart.so.9")
+    f = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)(f)
+    assert f(ctypes.byref(p), want + 1) == 0
+    assert lib.cudaFree(p) == 0
+''')
+    assert done.returncode == 0
+    assert recording.sql("select api, bytes, free_ns is null from allocations order by bytes") == [
+        ("cudaMalloc", v + i, 1 - i) for v in (11080, 12080, 13000) for i in (0, 1)]
+
+
+# --- answers of the driver ---------------------------------------------------------------------------
+
+def test_finders_tell_what_cuda_told(recording):
+    bare = recording.run(BUILD / "programs" / "finders", LD_PRELOAD=os.environ.get("SAN_PRELOAD", ""))
+    done = recording.run(BUILD / "programs" / "finders", GPUSPY_QUIET=1)
+    assert (done.stdout, done.stderr) == (bare.stdout, bare.stderr)
+    assert recording.report()["run"].get("notes", []) == []
+
+
+def test_finding_is_no_event(recording):
+    source = '''
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+p = ctypes.c_void_p()
+for name in (b"cuMemAlloc", b"cuMemFree", b"cuNothing"):
+    cuda.cuGetProcAddress_v2(name, ctypes.byref(p), 12000, ctypes.c_uint64(0), None)
+'''
+    assert recording.python(source).stderr == "" and not recording.database.exists()
+
+
+@pytest.mark.parametrize("killed", (False, True))
+def test_what_is_handed_out_unseen_is_named(recording, killed):
+    if killed:
+        source = '''
+import ctypes, os, signal
+cuda = ctypes.CDLL("libcuda.so.1")
+f, p, c = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+host = ctypes.CDLL(None)
+find = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p)(
+    ("cuGetProcAddress_v2", cuda))
+for name in (b"cuMemAllocHost", b"cuMemAlloc", b"cuMemAlloc"):
+    assert find(name, ctypes.byref(f), 12000, 0, None) == 0
+assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0) == 0 and cuda.cuCtxSetCurrent(c) == 0
+assert cuda.cuMemAllocHost_v2(ctypes.byref(p), ctypes.c_size_t(64)) == 0
+os.kill(os.getpid(), signal.SIGKILL)
+'''
+        done = recording.python(source, check=False, LD_LIBRARY_PATH=DOORS / "newer")
+        assert done.returncode == -9, done.stderr
+    else:
+        recording.run(*DOOR["gpa2"]("legacy", 1), DOOR_HOW="gpa2", LD_LIBRARY_PATH=DOORS / "newer")
+    notes = [n for n in recording.report()["run"]["notes"] if "not seen" in n]
+    assert len(notes) == 1 and notes[0].endswith(": cuMemAlloc"), notes
+    assert notes[0] in recording.gpuspy("report", recording.database).stdout.split("\n\n")[0].replace("\n", " ")
+
+
+# --- other doors ----------------------------------------------------------------------------------
+
+def test_a_library_with_a_runtime_of_its_own(recording):
+    recording.run(*plugin("local", "blas.so")("legacy", 1))
+    assert recording.sql("select api, bytes, free_ns is null from allocations order by id") == [
+        ("cuMemAlloc_v2", 33554432 + 8192, 0), ("cuMemAlloc_v2", 33554432 + 8192, 1)]
+
+
+def test_disabled_hands_out_cudas_own(recording):
+    for door in ("static-plugin", "gpa2", "dlsym", "rt12-deepbind"):
+        done = recording.run(*DOOR[door]("legacy", 1), GPUSPY_DISABLE=1, **environment(door))
+        assert done.stderr == "" and not recording.database.exists()
+
+
+def test_deepbind_is_taken_out_and_said_once(recording):
+    command = plugin("deepbind", "rt12.so", "rt13.so")("legacy", 1)
+    said = recording.run(*command).stderr.splitlines()
+    assert [line for line in said if "RTLD_DEEPBIND" in line] == said[:1] and "rt12.so" in said[0]
+    assert recording.run(*command, GPUSPY_QUIET=1, GPUSPY_DB="q.db").stderr == ""
+    kept = recording.run(*command, GPUSPY_DEEPBIND="keep", GPUSPY_DB=recording.folder / "keep.db")
+    assert "RTLD_DEEPBIND" not in kept.stderr
+    assert not (recording.folder / "keep.db").exists()  # not even the runtime's dlsym came to us
+
+
+def test_errors_of_dlopen_are_the_loaders(recording):
+    source = '''
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.dlopen.restype, libc.dlerror.restype = ctypes.c_void_p, ctypes.c_char_p
+for name in (b"libnothing.so", b"/dev/null", b""):
+    for mode in (0, 8, os.RTLD_NOW, os.RTLD_NOW | 8, os.RTLD_NOLOAD | os.RTLD_LAZY | 8, 8 | 4):
+        print(name, mode, bool(libc.dlopen(name, mode)), libc.dlerror())
+'''
+    bare = recording.python(source, LD_PRELOAD=os.environ.get("SAN_PRELOAD", ""))
+    with_us = recording.python(source, GPUSPY_QUIET=1)
+    assert (with_us.stdout, with_us.stderr) == (bare.stdout, bare.stderr) and "invalid mode" in bare.stdout
+
+
+def test_dlopen_looks_where_its_caller_does(recording):
+    """A plugin in the RUNPATH of the library that opens it, and nowhere else."""
+    folder = recording.folder / "lib" / "deep"
+    folder.mkdir(parents=True)
+    (recording.folder / "plug.c").write_text("int plugged(void) { return 42; }\n")
+    (recording.folder / "opener.c").write_text('''
+#include <dlfcn.h>
+int open_it(int mode) {
+    void *p = dlopen("libplugged-by-runpath.so", mode);
+    return p ? ((int (*)(void))dlsym(p, "plugged"))() : -1;
+}
+''')
+    (recording.folder / "main.c").write_text("int open_it(int); int main(void) "
+                                             "{ return !(open_it(2) == 42 && open_it(2 | 8) == 42); }\n")
+
+    def cc(*arguments):
+        subprocess.run(["gcc", *arguments], cwd=recording.folder, check=True)
+    cc("-shared", "-fPIC", "-o", "lib/deep/libplugged-by-runpath.so", "plug.c")
+    cc("-shared", "-fPIC", "-o", "lib/libopener.so", "opener.c", "-Wl,--enable-new-dtags,-rpath,$ORIGIN/deep")
+    cc("-o", "main", "main.c", "-Llib", "-lopener", "-Wl,--enable-new-dtags,-rpath,$ORIGIN/lib")
+    assert recording.run("./main", GPUSPY_QUIET=1).stderr == ""
+
+
+def test_one_event_for_one_act(recording):
+    """interpose/recorder.h: an allocation inside a wait is an act of its own, one inside an allocation is not."""
+    recording.run(DOORS / "nesting")
+    assert recording.sql("select api, bytes from allocations order by id") == [
+        ("cuMemAlloc_v2", 1111), ("cudaMalloc", 3333)]
+    assert recording.sql("select api from syncs where kind = 'stream'") == [("cudaStreamSynchronize",)]
+    assert recording.sql("select value from meta where key = 'unknown_frees'") in ([], [(0,)])
