@@ -14,8 +14,8 @@ TOOLKIT = next((p for p in (os.environ.get("CUDA_HOME", "") + "/include", "/usr/
                 if os.path.exists(p + "/cuda.h")), None)
 needs_toolkit = pytest.mark.skipif(TOOLKIT is None, reason="no CUDA Toolkit here")
 
-CALLS = (("runtime_calls",), ("driver_calls",), ("resets",), ("calls_copies",), ("calls_memory",),
-         ("calls_memory", "share"), ("calls_graphs",), ("calls_counted",),
+CALLS = (("runtime_calls",), ("driver_calls",), ("finders",), ("resets",), ("calls_copies",),
+         ("calls_memory",), ("calls_memory", "share"), ("calls_graphs",), ("calls_counted",),
          ("calls_12",), ("calls_11",))
 
 
@@ -35,7 +35,10 @@ def rows():
     text = preprocessed("#define GS_CALL(layer, name, ...) ROW name\n"
                         "#define GS_BOTH(layer, name, suffix, ...) ROW name ROW name##suffix\n"
                         "#define GS_CALL_V(versions, layer, name, ...) ROW name\n"
-                        "#define GS_BOTH_V(versions, layer, name, suffix, ...) ROW name ROW name##suffix\n",
+                        "#define GS_BOTH_V(versions, layer, name, suffix, ...) ROW name ROW name##suffix\n"
+                        "#define GS_FINDER(layer, name, ...) ROW name\n"
+                        "#define GS_FINDER_BOTH(layer, name, suffix, ...) ROW name ROW name##suffix\n"
+                        "#define GS_FINDER_BOTH_V(versions, layer, name, suffix, ...) ROW name ROW name##suffix\n",
                         "interpose/cuda_api.def")
     return re.findall(r"ROW (\w+)", text)
 
