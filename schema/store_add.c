@@ -90,7 +90,9 @@ void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign)
     if (sign < 0) {
         gs_ranges_remove(&s->ranges, live->address);
     } else {
-        struct gs_range range = {live->address, live->bytes, live->device, live->space, 0};
+        /* the address of an array is its handle, and host memory may lie right behind it */
+        uint64_t bytes = live->space == GS_SPACE_ARRAY ? 1 : live->bytes;
+        struct gs_range range = {live->address, bytes, live->device, live->space, 0};
         gs_ranges_add(&s->ranges, &range); /* without memory: copies would count as pageable */
     }
 }

@@ -1,5 +1,6 @@
 /* Pairs of allocation and free at a given depth of the stack, and the nanoseconds that one pair
- * takes: bench_call cuda|malloc DEPTH PAIRS. Pairs run in batches and the median batch is
+ * takes: bench_call cuda|malloc|launch DEPTH PAIRS (launch: two kernels instead, which are only
+ * counted). Pairs run in batches and the median batch is
  * printed, so that a preemption or a pause of the drain does not decide the figure; the second
  * figure is the mean over the whole run. */
 #include <stdio.h>
@@ -10,9 +11,11 @@
 
 extern cudaError_t cudaMalloc(void **pointer, size_t bytes);
 extern cudaError_t cudaFree(void *pointer);
+extern cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments,
+                                    size_t shared, cudaStream_t stream);
 
 #define BATCH 1000
-static int use_malloc;
+static int use_malloc, use_launch;
 static volatile int sink;
 
 static double now_ns(void)
@@ -30,6 +33,10 @@ __attribute__((noinline)) static double batch(void)
         if (use_malloc) {
             pointer = malloc(4096);
             free(pointer);
+        } else if (use_launch) {
+            const dim3 one = {1, 1, 1};
+            cudaLaunchKernel(&use_launch, one, one, NULL, 0, NULL);
+            cudaLaunchKernel(&use_launch, one, one, NULL, 0, NULL);
         } else {
             void *p = NULL;
             cudaMalloc(&p, 4096);
@@ -55,10 +62,11 @@ static int by_value(const void *a, const void *b)
 int main(int argc, char **argv)
 {
     if (argc != 4) {
-        fprintf(stderr, "usage: bench_call cuda|malloc DEPTH PAIRS\n");
+        fprintf(stderr, "usage: bench_call cuda|malloc|launch DEPTH PAIRS\n");
         return 2;
     }
     use_malloc = !strcmp(argv[1], "malloc");
+    use_launch = !strcmp(argv[1], "launch");
     int depth = atoi(argv[2]), batches = atoi(argv[3]) / BATCH;
     if (depth < 0 || batches < 1)
         return 2;

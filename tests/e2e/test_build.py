@@ -49,6 +49,8 @@ def test_the_library_never_ends_or_talks_for_the_host():
 
 @pytest.mark.skipif(TOOLKIT is None, reason="no CUDA Toolkit here: its headers cannot check the hook table")
 def test_every_row_agrees_with_the_toolkits_headers():
+    if int(re.search(r"#define CUDA_VERSION (\d+)", (TOOLKIT / "cuda.h").read_text())[1]) < 13000:
+        pytest.skip("the toolkit is older than what the rows name")
     done = subprocess.run(["gcc", "-std=gnu11", "-Wall", "-Werror", "-fsyntax-only", "-I.", f"-I{TOOLKIT}",
                            "tests/toolkit_check.c"], cwd=ROOT, text=True, stderr=subprocess.PIPE)
     assert done.returncode == 0, done.stderr
