@@ -24,6 +24,8 @@ class Recorded:
     def __init__(self, folder, name, command, timeout=300, bare=False, **env):
         folder.mkdir(parents=True, exist_ok=True)
         self.name, self.database = name, folder / f"{name}.db"
+        for old in folder.glob(f"{name}.*db*"):  # of an earlier run: gpuspy never overwrites
+            old.unlink()
         if not bare:
             env.update(LD_PRELOAD=BUILD / "libgpuspy.so", GPUSPY_DB=self.database)
         start = time.monotonic()
