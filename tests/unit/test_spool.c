@@ -756,6 +756,62 @@ static int setup(void **state)
     return 0;
 }
 
+/* ---------------------------------------------------------------- threads that end unseen */
+
+static pthread_barrier_t all_wrote;
+
+static void *write_and_vanish(void *spool)
+{
+    struct gs_writer w;
+    gs_writer_open(&w, spool);
+    if (!put(&w, 5, w.thread, 32))
+        abort();
+    gs_writer_busy(&w); /* as if it had been on its way into the next event */
+    pthread_barrier_wait(&all_wrote);
+    return NULL; /* no gs_writer_close */
+}
+
+static void buried(void **state)
+{
+    struct gs_spool s;
+    struct gs_writer mine;
+    pthread_t thread[20];
+    uint32_t from, seen = 0;
+    create(&s, NULL);
+    gs_writer_open(&mine, &s);
+    assert_true(put(&mine, 5, mine.thread, 32));
+    struct gs_reader *r = gs_reader_open(&s, NULL, 0);
+    pthread_barrier_init(&all_wrote, NULL, 21);
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, write_and_vanish, &s), 0);
+    while (taken(&s) < 21)
+        usleep(100);
+    gs_reader_bury(r); /* they live: nothing happens */
+    gs_reader_poll(r, 1000000000, false);
+    while (gs_reader_next(r, &from))
+        seen++;
+    gs_reader_release(r);
+    assert_int_equal(taken(&s), 21);
+    pthread_barrier_wait(&all_wrote);
+    for (int i = 0; i < 20; i++)
+        pthread_join(thread[i], NULL);
+    for (int tries = 0; tries < 1000 && taken(&s) > 1; tries++) {
+        usleep(1000); /* joined is a moment before gone */
+        gs_reader_bury(r);
+        gs_reader_poll(r, 2000000000, false);
+        while (gs_reader_next(r, &from))
+            seen++;
+        gs_reader_release(r);
+    }
+    assert_int_equal(taken(&s), 1); /* what is left is this thread's */
+    assert_int_equal(seen, 21);
+    assert_true(put(&mine, 6, mine.thread, 32));
+    pthread_barrier_destroy(&all_wrote);
+    gs_reader_close(r);
+    gs_writer_close(&mine);
+    gs_spool_close(&s);
+}
+
 static int teardown(void **state)
 {
     ev_remove_folder(folder);
@@ -782,6 +838,7 @@ int main(void)
         cmocka_unit_test(full_disk),
         cmocka_unit_test(one_damaged_record),
         cmocka_unit_test(damage),
+        cmocka_unit_test(buried),
         cmocka_unit_test(cost),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
