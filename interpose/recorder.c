@@ -134,12 +134,25 @@ static __attribute__((noinline, no_sanitize("address"))) bool still_inside(const
     return !sigaltstack(NULL, &own) && own.ss_flags & SS_ONSTACK;
 }
 
+/* A signal handler's call in the middle of an event: what is half written can't be entered again. What
+ * that call calls in turn, a runtime's the driver's, is no second loss. */
+static __attribute__((noinline, cold, no_sanitize("address"))) void lose_handlers(
+    struct gs_thread *t, void *const *frame)
+{
+    void *const *slot = (void *const *)*frame + 1;
+    if (t->lost_slot && slot < t->lost_slot && *t->lost_slot == t->lost_returns) return;
+    t->lost_slot = slot;
+    t->lost_returns = *slot;
+    gs_spool_lost(t->writer.spool, gs_now());
+}
+
 /* Inside another wrapper. Only a call about memory inside one that is not makes an event here. */
 static __attribute__((noinline)) struct gs_thread *enter_nested(struct gs_thread *t, uint16_t api,
-                                                                const void *caller)
+                                                                const void *caller,
+                                                                void *const *frame)
 {
-    if (t->writing) { /* a signal handler's; what is half written can't be entered again */
-        gs_spool_lost(t->writer.spool, gs_now());
+    if (t->writing) {
+        lose_handlers(t, frame);
         return NULL;
     }
     if (t->depth > 1 || gs_apis[t->call.api].memory || !gs_apis[api].memory) return NULL;
@@ -155,7 +168,7 @@ struct gs_thread *gs_enter(uint16_t api, const void *caller)
     struct gs_thread *t = &self;
     void *const *frame = __builtin_frame_address(0); /* the wrapper's frame, our return address */
     if (__builtin_expect(t->depth, 0) && still_inside(t, (const char *)frame))
-        return enter_nested(t, api, caller);
+        return enter_nested(t, api, caller, frame);
     const uint32_t live = atomic_load_explicit(&gs_session_live, memory_order_acquire);
     if (__builtin_expect(!live || t->session != live, 0) && !enter_slowly(t, frame)) return NULL;
     t->writing = false;

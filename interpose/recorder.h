@@ -50,6 +50,8 @@ struct gs_thread {
     const char *frame;  /* where the outermost wrapper stands on the stack … */
     void *const *slot;  /* … its return address there … */
     void *returns;      /* … and what that is, as long as the wrapper has not been left */
+    void *const *lost_slot; /* the same of a signal handler's call that was counted as lost */
+    void *lost_returns;
 };
 
 /* NULL: nothing is recorded now (disabled, deactivated, nested in another wrapper, in our own code,
