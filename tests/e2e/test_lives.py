@@ -60,6 +60,8 @@ def same_as_bare(recording, *command, code=0, **more):
 
 @pytest.mark.parametrize("how,files", [("threads", 20), ("generations", 4), ("vfork", 2), ("spawn", 2), ("exec", 2), ("empty", 1)])
 def test_children(recording, how, files):
+    if how == "threads" and os.environ.get("SAN"):
+        pytest.skip("a sanitizer's allocator is not fit for a fork among threads")
     done = same_as_bare(recording, LIVES, how)
     want = expected(done.stdout)
     if how == "empty":  # a child without an environment is not recorded, and knows nothing of us
@@ -467,6 +469,7 @@ def test_a_limit_on_files_meanwhile(recording):
     assert begun + freed + report["run"]["lost_events"] >= 2 * 50001 and report["run"]["lost_events"]
 
 
+@pytest.mark.skipif(bool(os.environ.get("SAN")), reason="a sanitizer wants much address space")
 def test_no_address_space_left(recording):
     done = same_as_bare(recording, LIVES, "space")
     assert len(completed(recording)) == 2001
@@ -496,8 +499,9 @@ class Tensor:
 """
 
 
-def freed(recording, script, *arguments, code=0):
-    """The sizes that the program says it freed; the database must say the same, and what else it left."""
+def freed(recording, script, *arguments, code=0, between=0):
+    """The sizes that the program says it freed; the database must say the same. So many threads may have
+    been stopped `between` the two."""
     done = recording.python(TENSOR + script, *arguments) if code == 0 else None
     if done is None:
         path = recording.folder / "script.py"
@@ -506,7 +510,8 @@ def freed(recording, script, *arguments, code=0):
         assert done.returncode == code
     completed(recording)
     want = sorted(int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("freed"))
-    assert [size for size, in recording.sql("select bytes from allocation where free_ns is not null order by 1")] == want
+    got = [size for size, in recording.sql("select bytes from allocation where free_ns is not null order by 1")]
+    assert got[:len(want)] == want and len(got) <= len(want) + between
     return want
 
 
@@ -535,7 +540,7 @@ def work():
 for _ in range(3):
     threading.Thread(target=work, daemon=True).start()
 time.sleep(0.05)
-""")
+""", between=3)
 
 
 @pytest.mark.parametrize("script,code", [
@@ -626,7 +631,7 @@ def test_a_storm(recording):
     assert done[1] - bare[1] <= 64 << 10
     (lost, complete), = recording.sql("select lost_events, complete from process")
     begun, ended = recording.sql("select count(*), count(free_ns) from allocation")[0]
-    assert begun + ended + lost == 2 * 64 * 5000 and complete == 1
+    assert begun + ended + lost >= 2 * 64 * 5000 and complete == 1
     if lost:
         assert "events were lost" in recording.gpuspy("report", recording.database).stdout.splitlines()[0]
 
@@ -636,7 +641,8 @@ def test_more_threads_than_there_are_chunks(recording):
     done = recording.run(PROGRAMS / "lives", "crowd", 1200)
     (lost,), = recording.sql("select lost_events from process")
     begun, ended = recording.sql("select count(*), count(free_ns) from allocation")[0]
-    assert lost and begun + ended + lost == 2 * 1200, done.stderr
+    # a free that took long leaves a wait, too
+    assert begun + ended <= 2048 and 2 * 1200 <= begun + ended + lost <= 3 * 1200, done.stderr
     assert f"({lost} lost)" in done.stderr
     assert re.match(r"! \d+ events were lost", recording.gpuspy("report", recording.database).stdout)
 
