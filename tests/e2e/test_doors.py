@@ -254,3 +254,35 @@ def test_one_event_for_one_act(recording):
         ("cuMemAlloc_v2", 1111), ("cudaMalloc", 3333)]
     assert recording.sql("select api from syncs where kind = 'stream'") == [("cudaStreamSynchronize",)]
     assert recording.sql("select value from meta where key = 'unknown_frees'") in ([], [(0,)])
+
+
+NVCC = next((p for p in (os.environ.get("CUDA_HOME", "") + "/bin/nvcc", "/usr/local/cuda/bin/nvcc")
+             if os.path.exists(p)), None)
+PROGRAM = """
+#include <cuda_runtime.h>
+int main() {
+    void *a, *b;
+    char host[100] = "x";
+    if (cudaMalloc(&a, 1000) || cudaMalloc(&b, 2000)) return 1;
+    if (cudaMemcpy(a, host, 100, cudaMemcpyHostToDevice)) return 2;
+    if (cudaMemcpyAsync(b, a, 50, cudaMemcpyDeviceToDevice, 0) || cudaStreamSynchronize(0)) return 3;
+    return cudaFree(a);
+}
+"""
+
+
+@pytest.mark.skipif(NVCC is None, reason="no CUDA Toolkit here")
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("runtime", ("shared", "static"))
+def test_what_nvcc_makes(recording, runtime, stream):
+    (recording.folder / "program.cu").write_text(PROGRAM)
+    subprocess.run([NVCC, "-cudart", runtime, "-default-stream", stream, "-L", BUILD / "sim", "-o", "program",
+                    "program.cu"], cwd=recording.folder, check=True)
+    recording.run("./program")
+    s, z = ("_ptds", "_ptsz") if stream == "per-thread" else ("", "")
+    want = (("cudaMalloc", "cudaMemcpy" + s, "cudaMemcpyAsync" + z) if runtime == "shared" else
+            ("cuMemAlloc_v2", "cuMemcpyHtoD_v2" + s, "cuMemcpyDtoDAsync_v2" + z))
+    assert recording.sql("select api, bytes, free_ns is null from allocations order by id") == [
+        (want[0], 1000, 0), (want[0], 2000, 1)]
+    assert recording.sql("select api, direction, bytes, stream from copies order by id") == [
+        (want[1], "h2d", 100, 2 if s else 0), (want[2], "d2d", 50, 2 if z else 0)]
