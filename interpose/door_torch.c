@@ -67,7 +67,10 @@ static void out_of_memory(const void *caller, int64_t bytes, int64_t allocated, 
 {
     if (device_type(device) != DEVICE_CUDA) return;
     struct gs_thread *t = gs_enter(GS_API_TORCH_OOM, caller);
-    if (!t) return;
+    if (!t) {
+        gs_leave(t);
+        return;
+    }
     uint64_t free_bytes, total_bytes;
     gs_device_memory(t, &free_bytes, &total_bytes);
     gs_record_oom(t, (uint64_t)bytes, free_bytes, total_bytes, (uint64_t)allocated,

@@ -97,16 +97,23 @@ static void stands_at(struct gs_thread *t, void *const *frame)
     t->returns = *t->slot;
 }
 
-static bool still_inside(const struct gs_thread *t, const char *frame);
+/* After the end the driver's call inside a runtime's that was counted as lost is no second loss. Its
+ * wrapper leaves with NULL as it has entered; one that never came back stood further down the stack. */
+static bool inside_a_lost_one(struct gs_thread *t, const char *frame)
+{
+    if (frame >= t->lost_frame) t->lost_depth = 0;
+    if (!t->lost_depth) return false;
+    t->lost_depth++;
+    return true;
+}
 
 static bool enter_slowly(struct gs_thread *t, void *const *frame)
 {
     if (t->inside) return false;
-    /* the driver's call inside a runtime's that was just counted as lost is no second loss */
-    if (t->over && still_inside(t, (const char *)frame)) return false;
+    if (inside_a_lost_one(t, (const char *)frame)) return false;
     if (gs_session_over()) {
-        t->over = true;
-        stands_at(t, frame);
+        t->lost_depth = 1;
+        t->lost_frame = (const char *)frame;
         return false;
     }
     int saved = errno;
@@ -183,7 +190,10 @@ struct gs_thread *gs_enter(uint16_t api, const void *caller)
 
 void gs_leave(struct gs_thread *t)
 {
-    if (!t) return;
+    if (!t) {
+        if (self.lost_depth) self.lost_depth--;
+        return;
+    }
     if (t->depth == 2) t->call = t->outer;
     t->depth--;
 }

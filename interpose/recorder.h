@@ -40,7 +40,8 @@ struct gs_thread {
     uint32_t session;   /* the session it belongs to; differs after fork: open it anew */
     uint16_t depth;     /* wrappers on this thread's stack that make events: 0, 1, or 2 */
     volatile bool writing; /* an event is being made: a call now comes from a signal handler */
-    bool over;          /* what stands at `frame` was counted as lost: nothing is recorded any more */
+    uint16_t lost_depth; /* after the end: wrappers on the stack, of which the outermost was … */
+    const char *lost_frame; /* … counted as lost, and where it stands */
     bool inside;        /* gpuspy opens the thread or the session: a call now passes through */
     uint8_t ended;      /* rounds of thread-specific destructors that it has been through */
     int device;         /* the thread's current CUDA device, GS_DEVICE_UNKNOWN to be asked */
