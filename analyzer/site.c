@@ -147,6 +147,30 @@ static uint32_t at_exit(struct gs_run *run, uint32_t stack)
     return GS_NONE;
 }
 
+/* A finaliser that no Python code called: while a program runs, there is always a line at which the
+ * last reference went. The interpreter itself calls it when it tears down. */
+static bool finalised(struct gs_run *run, const struct found *f)
+{
+    static const char finaliser[] = "__del__";
+    if (f->python == GS_NONE) {
+        return false;
+    }
+    const struct gs_frame *frame = gs_stack_frame(run, f->python);
+    const size_t length = frame->function ? strlen(frame->function) : 0, tail = sizeof finaliser - 1;
+    if (length < tail || strcmp(frame->function + length - tail, finaliser) != 0) {
+        return false;
+    }
+    uint32_t caller = gs_stack_parent(run, f->python);
+    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, caller)) != NULL;
+         hops++) {
+        if (frame->kind == GS_FRAME_PYTHON) {
+            return false;
+        }
+        caller = gs_stack_parent(run, caller);
+    }
+    return true;
+}
+
 struct gs_site gs_site_of(struct gs_run *run, uint32_t stack, const struct gs_map *helpers)
 {
     struct found f = {GS_NONE, GS_NONE, GS_NONE, GS_NONE, GS_NONE, {GS_NONE, GS_NONE, GS_NONE}};
@@ -169,6 +193,9 @@ struct gs_site gs_site_of(struct gs_run *run, uint32_t stack, const struct gs_ma
     site.known = true;
     site.kind = frame->kind;
     site.library = frame->kind == GS_FRAME_PYTHON ? f.user == GS_NONE : site.library;
+    if (finalised(run, &f)) {
+        site.library = site.exit = true;
+    }
     site.function = frame->function;
     site.file = frame->file ? frame->file : frame->module;
     site.line = frame->line;

@@ -103,15 +103,14 @@ static bool in_first_namespace(void)
     return strcmp(text, "pid:[4026531836]") == 0; /* the kernel's fixed number of the first one */
 }
 
-static bool open_library(void)
+static void open_library(void)
 {
-    if (nvml.state != CLOSED) return nvml.state == OPEN;
+    if (nvml.state != CLOSED) return;
     nvml.state = OFF;
     void *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
-    if (!library || !find_functions(library) || call.init() != NVML_ABI_SUCCESS) return false;
+    if (!library || !find_functions(library) || call.init() != NVML_ABI_SUCCESS) return;
     nvml.listed_whole = in_first_namespace();
     nvml.state = OPEN;
-    return true;
 }
 
 /* --- who holds a device's memory --------------------------------------------------------------- */
@@ -273,7 +272,7 @@ static void sample(void)
 {
     const uint64_t began = gs_now();
     atomic_store(&nvml.due, false);
-    if (open_library()) {
+    if (nvml.state == OPEN) {
         if (!nvml.writer.spool) gs_writer_open(&nvml.writer, nvml.spool);
         nvml.writer.impatient = true;
         for (uint64_t left = gs_device_located(); left; left &= left - 1)
@@ -331,12 +330,32 @@ static void stop(void)
     errno = saved;
 }
 
+static uint64_t clock_ns(void) /* gs_now has no beginning yet */
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Not left to the drain: NVML reads the environment, which the program may change once it goes on, and
+ * a loader lock that the calling thread holds is in no other thread's way. */
+void gs_nvml_open(void)
+{
+    const uint64_t began = clock_ns();
+    if (!gs_config()->nvml) nvml.state = OFF;
+    pthread_mutex_lock(&nvml.lock);
+    inside = true;
+    open_library();
+    inside = false;
+    if (clock_ns() - began > TOO_LONG_NS) nvml.state = OFF;
+    pthread_mutex_unlock(&nvml.lock);
+}
+
 void gs_nvml_start(struct gs_spool *spool)
 {
     static bool registered;
     nvml.spool = spool;
     nvml.pid = getpid();
-    if (!gs_config()->nvml) nvml.state = OFF;
     if (!registered) registered = !atexit(stop);
     if (!registered) nvml.state = OFF; /* it could not be stopped in time */
 }

@@ -302,7 +302,9 @@ static void start(void)
     create_key_once();
     gs_stack_init(possible_stacks(), gs_config()->native_depth);
     gs_stack_find_python();
-    if (spool_fits_limit() && open_and_drain_elsewhere()) go_live();
+    if (!spool_fits_limit()) return;
+    gs_nvml_open();
+    if (open_and_drain_elsewhere()) go_live();
 }
 
 /* A destructor that runs after ours still calls CUDA. Its thread is the one that ends the process, so

@@ -173,6 +173,29 @@ static bool finalize(void *data, const char *module, const char *build_id, uint6
 }
 
 /* What Python frees while it tears down has no Python line any more. */
+/* The interpreter's tear-down calls finalisers; a program's own line calls them otherwise. */
+static void test_finalisers(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct gs_report *r;
+    char text[256];
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    int64_t torn_down = syn_python(&s, 0, "Tensor.__del__", "/home/u/tensor.py", 42);
+    assert_true(site_of(&s, &r, torn_down).exit);
+    assert_string_equal(gs_site_text(&r->peaks[0].by_stack[0].stack.site, text, sizeof text),
+                        "at interpreter exit");
+    syn_close(r);
+    syn_end(&s);
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    int64_t line = syn_python(&s, 0, "<module>", "/home/u/train.py", 9);
+    assert_false(site_of(&s, &r, syn_python(&s, line, "Tensor.__del__", "/home/u/tensor.py", 42)).exit);
+    syn_close(r);
+    syn_end(&s);
+}
+
 static void test_interpreter_exit(void **state)
 {
     (void)state;
@@ -229,6 +252,7 @@ int main(void)
         cmocka_unit_test(test_native_only),
         cmocka_unit_test(test_callers_of_a_helper_are_told_apart),
         cmocka_unit_test(test_a_function_that_few_call_is_the_place),
+        cmocka_unit_test(test_finalisers),
         cmocka_unit_test(test_interpreter_exit),
         cmocka_unit_test(test_holes),
     };
