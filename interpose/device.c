@@ -7,7 +7,6 @@
 #include "interpose/graph.h"
 
 GS_ASK(RT, cudaError_t, cudaGetDevice, int *)
-GS_ASK(RT, cudaError_t, cudaMemGetInfo, size_t *, size_t *)
 GS_ASK(DRV, CUresult, cuCtxGetDevice, CUdevice *)
 GS_ASK(DRV, CUresult, cuCtxGetCurrent, CUcontext *)
 GS_ASK(DRV, CUresult, cuDeviceGetName, char *, int, CUdevice)
@@ -37,21 +36,15 @@ static int ask_current(const struct gs_thread *t)
     return device >= 0 && device < INT16_MAX ? device : GS_DEVICE_NONE;
 }
 
-void gs_device_memory(struct gs_thread *t, uint64_t *free_bytes, uint64_t *total_bytes)
+void gs_device_memory(uint64_t *free_bytes, uint64_t *total_bytes)
 {
     size_t free_now, total;
-    CUresult (*driver)(size_t *, size_t *) = real_cuMemGetInfo_v2();
-    *free_bytes = *total_bytes = UINT64_MAX;
-    /* The driver is asked even for a runtime call: a failing runtime call would replace what the
-     * program will read with cudaGetLastError. */
-    bool known = driver && driver(&free_now, &total) == CUDA_SUCCESS;
-    if (!known && gs_apis[t->call.api].library == GS_LIBRARY_RT) {
-        cudaError_t (*runtime)(size_t *, size_t *) = real_cudaMemGetInfo();
-        known = runtime && runtime(&free_now, &total) == cudaSuccess;
-    }
-    if (!known) return;
-    *free_bytes = free_now;
-    *total_bytes = total;
+    /* The driver is asked even for a runtime's call: cudaMemGetInfo would make a context where there
+     * is none, and leave its own failure behind for the program's cudaGetLastError. */
+    CUresult (*get)(size_t *, size_t *) = real_cuMemGetInfo_v2();
+    const bool known = get && get(&free_now, &total) == CUDA_SUCCESS;
+    *free_bytes = known ? free_now : UINT64_MAX;
+    *total_bytes = known ? total : UINT64_MAX;
 }
 
 /* --- definitions ----------------------------------------------------------------------------- */
@@ -97,7 +90,7 @@ static void define(struct gs_thread *t, int device, bool current)
     if (!get_name || get_name(name, sizeof name, device) != CUDA_SUCCESS) name[0] = 0;
     if (!get_total || get_total(&total, device) != CUDA_SUCCESS) total = 0;
     uint64_t free_bytes = UINT64_MAX, total_bytes = UINT64_MAX;
-    if (current) gs_device_memory(t, &free_bytes, &total_bytes);
+    if (current) gs_device_memory(&free_bytes, &total_bytes);
     if (!total && total_bytes != UINT64_MAX) total = total_bytes;
 
     const uint16_t len = (uint16_t)strnlen(name, sizeof name);

@@ -9,8 +9,8 @@
  * the first time is defined (GS_REC_GPU). */
 int gs_device_resolve(struct gs_thread *t, int device);
 
-/* The current device's free and total bytes, UINT64_MAX where it cannot be asked. */
-void gs_device_memory(struct gs_thread *t, uint64_t *free_bytes, uint64_t *total_bytes);
+/* The current context's device's free and total bytes, UINT64_MAX where there is none. */
+void gs_device_memory(uint64_t *free_bytes, uint64_t *total_bytes);
 
 /* Notes the device's primary context, 0 that it is gone; returns the one noted before. */
 uint64_t gs_device_primary(int device, uint64_t context);

@@ -72,7 +72,7 @@ static void out_of_memory(const void *caller, int64_t bytes, int64_t allocated, 
         return;
     }
     uint64_t free_bytes, total_bytes;
-    gs_device_memory(t, &free_bytes, &total_bytes);
+    gs_device_memory(&free_bytes, &total_bytes);
     gs_record_oom(t, (uint64_t)bytes, free_bytes, total_bytes, (uint64_t)allocated,
                   (uint64_t)reserved, GS_LAYER_TENSOR, GS_SPACE_DEVICE, device_index(device));
     gs_leave(t);

@@ -195,7 +195,7 @@ void gs_leave(struct gs_thread *t)
         return;
     }
     if (t->depth == 2) t->call = t->outer;
-    t->depth--;
+    if (t->depth) t->depth--; /* 0 in a child that was forked inside the call */
 }
 
 struct gs_thread *gs_enter_mark(void)
@@ -239,6 +239,7 @@ static void note(uint64_t address, uint64_t bytes)
 static void lose(struct gs_thread *t)
 {
     struct gs_spool *spool = t->writer.spool;
+    if (!spool) return; /* a forked child comes back out of its parent's call */
     /* the process was ending when this call came back: it is behind the recording's end */
     if (atomic_load(&spool->header->closed)) return;
     gs_spool_lost(spool, gs_now());
@@ -490,7 +491,7 @@ void gs_record_cuda_oom(struct gs_thread *t, uint64_t requested, uint8_t space)
     if (!t) return;
     int saved = errno;
     uint64_t free_bytes, total_bytes;
-    gs_device_memory(t, &free_bytes, &total_bytes);
+    gs_device_memory(&free_bytes, &total_bytes);
     gs_record_oom(t, requested, free_bytes, total_bytes, UINT64_MAX, UINT64_MAX, GS_LAYER_DEVICE,
                   space, GS_DEVICE_CURRENT);
     errno = saved;
@@ -604,7 +605,7 @@ void gs_record_pool(struct gs_thread *t, uint64_t pool, uint64_t used_bytes, uin
 
 void gs_count(struct gs_thread *t, uint64_t stream, bool not_ready)
 {
-    if (!t) return;
+    if (!t || !t->writer.spool) return;
     int saved = errno;
     const int on = gs_device_resolve(t, GS_DEVICE_CURRENT);
     gs_spool_count(t->writer.spool, gs_counter_key(t->call.api, on, stream, not_ready));

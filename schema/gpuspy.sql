@@ -39,7 +39,7 @@ CREATE TABLE device (
     device INTEGER NOT NULL,    -- CUDA ordinal in this process
     name TEXT,
     total_bytes INTEGER,        -- as the driver reports it
-    free_bytes INTEGER,         -- when first seen
+    free_bytes INTEGER,         -- when first seen, NULL unknown
     seen_ns INTEGER
 );
 

@@ -148,7 +148,8 @@ void gs_writer_open(struct gs_writer *w, struct gs_spool *s);
 /* Room for `bytes` (multiple of 8, at most GS_CHUNK_BYTES/2), or NULL where the spool is full and
  * stayed so (bounded wait while the drain is alive), or has failed. The caller counts the loss
  * (gs_spool_lost) when an *event* gets NULL. Marks the writer busy until gs_writer_commit. No lock,
- * no malloc; system calls only when a chunk is used for the first time or the spool is full. */
+ * no malloc; system calls only when a chunk is used for the first time or the spool is full. NULL from a
+ * writer that is not open, too. */
 void *gs_writer_reserve(struct gs_writer *w, uint32_t bytes);
 void gs_writer_commit(struct gs_writer *w, uint32_t bytes);
 /* Marks busy before a time is taken that a later reserve will carry. The commit of an event clears it

@@ -135,7 +135,7 @@ static int claim_waiting(struct gs_writer *w)
 static bool next_chunk(struct gs_writer *w)
 {
     struct gs_spool *s = w->spool;
-    if (stopped(s) || w->thread >= GS_SPOOL_THREADS)
+    if (!s || stopped(s) || w->thread >= GS_SPOOL_THREADS)
         return false;
     int index = claim_lowest(s);
     if (index < 0 && !w->impatient)

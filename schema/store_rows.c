@@ -224,7 +224,7 @@ static int write_definitions(struct gs_store *s)
         sqlite3_bind_int(st, 1, row->device);
         bind_text_or_null(s, st, 2, row->name);
         sqlite3_bind_int64(st, 3, row->total);
-        sqlite3_bind_int64(st, 4, row->free);
+        bind_known(st, 4, row->free);
         sqlite3_bind_int64(st, 5, row->seen_ns);
     });
     return 0;

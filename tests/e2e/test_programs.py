@@ -33,6 +33,21 @@ def test_disabled_does_nothing(recording):
     assert done.stderr == "" and names_of(recording) == []
 
 
+def test_no_context_is_made(recording):
+    """A pool can be asked and told before there is a context, which costs hundreds of megabytes."""
+    done = recording.python("""import ctypes
+runtime, driver = ctypes.CDLL("libcudart.so.13"), ctypes.CDLL("libcuda.so.1")
+pool, threshold = ctypes.c_void_p(), ctypes.c_uint64(1 << 30)
+flags, active = ctypes.c_uint(), ctypes.c_int(-1)
+assert runtime.cudaDeviceGetDefaultMemPool(ctypes.byref(pool), 0) == 0
+assert runtime.cudaMemPoolSetAttribute(pool, 4, ctypes.byref(threshold)) == 0
+assert driver.cuDevicePrimaryCtxGetState(0, ctypes.byref(flags), ctypes.byref(active)) == 0
+print(active.value, runtime.cudaGetLastError())
+""")
+    assert done.stdout == "0 0\n"
+    assert recording.sql("select total_bytes > 0, free_bytes from device") == [(1, None)]
+
+
 # --- doors --------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("how", ["dlsym", "dlvsym", "driver"])
@@ -159,7 +174,7 @@ def rough(recording, how, *arguments, check=True):
                          LD_PRELOAD=f"{recording.environment()['LD_PRELOAD']}:{PROGRAMS}/rough.so")
 
 
-@pytest.mark.parametrize("how", ["small", "longjmp", "cancel", "cleanup", "keys"])
+@pytest.mark.parametrize("how", ["small", "longjmp", "forked", "cancel", "cleanup", "keys"])
 def test_rough_hosts(recording, how):
     done = rough(recording, how)
     assert_same(rendered(recording.database), expected(done.stdout))
