@@ -608,7 +608,8 @@ void gs_count(struct gs_thread *t, uint64_t stream, bool not_ready)
     if (!t || !t->writer.spool) return;
     int saved = errno;
     const int on = gs_device_resolve(t, GS_DEVICE_CURRENT);
-    gs_spool_count(t->writer.spool, gs_counter_key(t->call.api, on, stream, not_ready));
+    if (!gs_spool_count(t->writer.spool, gs_counter_key(t->call.api, on, stream, not_ready)))
+        lose(t);
     errno = saved;
 }
 

@@ -66,7 +66,8 @@ _Static_assert(sizeof(struct gs_spool_header) <= 4096, "header fits its page");
 /* Calls that are only counted (kernel and graph launches, queries), behind the header's page: an open
  * hash table of GS_SPOOL_COUNTERS slots that any thread adds to without a lock. A slot is never given
  * up and its count only grows; the drain writes the difference since it last looked, so that a kill
- * loses nothing. Where no slot is left, the call is counted without its stream (GS_COUNTER_ANY). */
+ * loses nothing. Where no slot is left, the call is counted without its stream (GS_COUNTER_ANY); for that,
+ * some slots are kept. */
 struct gs_counter {
     _Atomic uint64_t key; /* gs_counter_key, 0 free */
     _Atomic uint64_t count;
@@ -85,6 +86,10 @@ static inline uint64_t gs_counter_key(uint16_t api, int device, uint64_t stream,
 static inline uint32_t gs_counter_slot(uint64_t key)
 {
     return (uint32_t)((key ^ key >> 29) * 0x9e3779b97f4a7c15u >> 54); /* 10 bits */
+}
+static inline bool gs_counter_is_kept(uint32_t slot)
+{
+    return slot % 4 == 0;
 }
 static inline bool gs_counter_may_be_in(uint64_t key, uint32_t slot)
 {
@@ -164,8 +169,9 @@ void gs_writer_close(struct gs_writer *w);
 void gs_spool_lost(struct gs_spool *s, uint64_t time_ns);
 /* Removes the file, unless another one has its name now. */
 void gs_spool_unlink(const struct gs_spool *s, const char *path);
-/* Counts one call. Any thread, at any time between create and close; no lock, no system call. */
-void gs_spool_count(struct gs_spool *s, uint64_t key);
+/* Counts one call; false where there is no slot for it. Any thread, at any time between create and close; no
+ * lock, no system call. */
+bool gs_spool_count(struct gs_spool *s, uint64_t key);
 /* After this no writer gets room; readers read to the end. */
 void gs_spool_end(struct gs_spool *s, uint64_t end_ns);
 

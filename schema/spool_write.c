@@ -281,10 +281,11 @@ static bool claim(struct gs_counter *slot, uint64_t key)
 
 static bool count_in(struct gs_counter *slots, uint64_t key)
 {
+    const bool any = (key & GS_COUNTER_ANY) == GS_COUNTER_ANY;
     uint32_t at = gs_counter_slot(key);
     for (int i = 0; i < GS_COUNTER_PROBES; i++, at++) {
         struct gs_counter *slot = &slots[at % GS_SPOOL_COUNTERS];
-        if (!claim(slot, key))
+        if ((!any && gs_counter_is_kept(at)) || !claim(slot, key))
             continue;
         atomic_fetch_add_explicit(&slot->count, 1, memory_order_relaxed);
         return true;
@@ -292,8 +293,7 @@ static bool count_in(struct gs_counter *slots, uint64_t key)
     return false;
 }
 
-void gs_spool_count(struct gs_spool *s, uint64_t key)
+bool gs_spool_count(struct gs_spool *s, uint64_t key)
 {
-    if (!count_in(s->counters, key))
-        count_in(s->counters, key | GS_COUNTER_ANY);
+    return count_in(s->counters, key) || count_in(s->counters, key | GS_COUNTER_ANY);
 }

@@ -431,7 +431,7 @@ static void graphs(void **state)
 static void count(struct bench *b, uint16_t api, uint64_t stream, bool not_ready, int times)
 {
     while (times--)
-        gs_spool_count(&b->spool, gs_counter_key(api, 0, stream, not_ready));
+        assert_true(gs_spool_count(&b->spool, gs_counter_key(api, 0, stream, not_ready)));
 }
 
 static void counted(void **state)
@@ -463,6 +463,37 @@ static void counted(void **state)
                    "3 0 - cudaLaunchKernel done 4\n"
                    "3 0 0 cudaEventQuery done 1\n"
                    "3 0 16 cudaLaunchKernel done 2\n");
+}
+
+/* More streams than there are counters, one after the other, and then calls that were not made before:
+ * nothing is missing, though not every call has its stream. */
+static void more_streams_than_counters(void **state)
+{
+    enum { STREAMS = 8 * GS_SPOOL_COUNTERS, APIS = 60 };
+    struct bench b;
+    begin(&b);
+    for (uint64_t stream = 1; stream <= STREAMS; stream++)
+        count(&b, 30, stream * 0x110, false, 2);
+    for (uint16_t api = 100; api < 100 + APIS; api++)
+        count(&b, api, 0, api % 2, 3);
+    end(&b);
+    assert_int_equal(db_number(db, "SELECT sum(count) FROM call_count WHERE api=30"), 2 * STREAMS);
+    assert_true(db_number(db, "SELECT count(*) FROM call_count WHERE api=30 AND stream<>-1") >
+                GS_SPOOL_COUNTERS / 2);
+    assert_int_equal(db_number(db, "SELECT sum(count) FROM call_count WHERE api>=100"), 3 * APIS);
+}
+
+static void no_counter_left(void **state)
+{
+    struct bench b;
+    begin(&b);
+    for (uint32_t slot = 0; slot < GS_SPOOL_COUNTERS; slot++)
+        b.spool.counters[slot].key = 1;
+    assert_false(gs_spool_count(&b.spool, gs_counter_key(30, 0, 0x10, false)));
+    for (uint32_t slot = 0; slot < GS_SPOOL_COUNTERS; slot++)
+        b.spool.counters[slot].key = 0;
+    assert_true(gs_spool_count(&b.spool, gs_counter_key(30, 0, 0x10, false)));
+    end(&b);
 }
 
 static void damaged_counters(void **state)
@@ -511,6 +542,8 @@ int main(void)
         cmocka_unit_test(contexts),
         cmocka_unit_test(graphs),
         cmocka_unit_test(counted),
+        cmocka_unit_test(more_streams_than_counters),
+        cmocka_unit_test(no_counter_left),
         cmocka_unit_test(damaged_counters),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
