@@ -56,12 +56,36 @@ struct gs_ooms {
 /* --- groups ------------------------------------------------------------------------------------
  */
 
+/* GS_NONE: no Python in the stack. */
+static uint32_t innermost_python(const struct gs_run *run, uint32_t stack)
+{
+    while (stack != GS_NONE && gs_stack_frame(run, stack)->kind != GS_FRAME_PYTHON) {
+        stack = gs_stack_parent(run, stack);
+    }
+    return stack;
+}
+
+/* Does PyTorch's failure come of CUDA's? PyTorch asks CUDA for at least what it was asked for
+ * itself, but piece by piece where it maps memory; both are within one call, so of one line of
+ * Python; and if CUDA's was made good and PyTorch's never was, they are two. */
+static bool reports(const struct gs_run *run, const struct gs_oom *tensor,
+                    const struct gs_oom *device)
+{
+    uint32_t theirs = innermost_python(run, tensor->stack);
+    uint32_t cudas = innermost_python(run, device->stack);
+    return (device->requested_bytes >= tensor->requested_bytes ||
+            device->space == GS_SPACE_VMM) &&
+           (device->fatal || !tensor->fatal) &&
+           (theirs == cudas || theirs == GS_NONE || cudas == GS_NONE);
+}
+
 static bool belongs(const struct gs_ooms *o, const struct group *g, const struct gs_oom *row)
 {
     const struct gs_oom *last = &o->rows[g->last];
     return !g->tensor_failed && last->process == row->process && last->device == row->device &&
            row->time_ns - last->time_ns < group_ns &&
-           (row->layer == GS_LAYER_TENSOR || row->requested_bytes == last->requested_bytes);
+           (row->layer == GS_LAYER_TENSOR ? reports(o->b->run, row, last)
+                                          : row->requested_bytes == last->requested_bytes);
 }
 
 static void join(struct group *g, const struct gs_oom *row, size_t index)

@@ -114,7 +114,7 @@ static inline void before(struct gs_thread *t)
     if (result == 0)                                                                               \
         gs_record_vmm(t, GS_VMM_CREATE, handle, 0, bytes, 0, device, 0);                           \
     else if (result == GS_OOM)                                                                     \
-        gs_record_cuda_oom(t, bytes, GS_SPACE_VMM);
+        gs_record_cuda_oom_on(t, bytes, GS_SPACE_VMM, device);
 #define GS_MEMORY_VMM_IMPORT(...) 1
 #define GS_BEFORE_VMM_IMPORT(handle)
 #define GS_AFTER_VMM_IMPORT(handle)                                                                \

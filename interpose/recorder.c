@@ -486,15 +486,21 @@ void gs_record_oom(struct gs_thread *t, uint64_t requested, uint64_t free_bytes,
     errno = saved;
 }
 
-void gs_record_cuda_oom(struct gs_thread *t, uint64_t requested, uint8_t space)
+void gs_record_cuda_oom_on(struct gs_thread *t, uint64_t requested, uint8_t space, int device)
 {
     if (!t) return;
     int saved = errno;
-    uint64_t free_bytes, total_bytes;
-    gs_device_memory(&free_bytes, &total_bytes);
+    uint64_t free_bytes = UINT64_MAX, total_bytes = UINT64_MAX;
+    if (device == GS_DEVICE_CURRENT || device == gs_device_resolve(t, GS_DEVICE_CURRENT))
+        gs_device_memory(&free_bytes, &total_bytes); /* CUDA says it of the current device */
     gs_record_oom(t, requested, free_bytes, total_bytes, UINT64_MAX, UINT64_MAX, GS_LAYER_DEVICE,
-                  space, GS_DEVICE_CURRENT);
+                  space, device);
     errno = saved;
+}
+
+void gs_record_cuda_oom(struct gs_thread *t, uint64_t requested, uint8_t space)
+{
+    gs_record_cuda_oom_on(t, requested, space, GS_DEVICE_CURRENT);
 }
 
 void gs_record_sample(struct gs_thread *t, uint64_t free_bytes, uint64_t total_bytes, int device,

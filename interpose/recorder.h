@@ -88,6 +88,8 @@ void gs_record_oom(struct gs_thread *t, uint64_t requested, uint64_t free_bytes,
                    uint8_t layer, uint8_t space, int device);
 /* The same for a CUDA call that failed; asks the device for its free and total bytes. */
 void gs_record_cuda_oom(struct gs_thread *t, uint64_t requested, uint8_t space);
+/* A call that names its device: the current one may be another, or none. */
+void gs_record_cuda_oom_on(struct gs_thread *t, uint64_t requested, uint8_t space, int device);
 void gs_record_sample(struct gs_thread *t, uint64_t free_bytes, uint64_t total_bytes, int device,
                       uint8_t source);
 void gs_record_handle(struct gs_thread *t, uint8_t kind, uint64_t handle, int device,

@@ -327,6 +327,32 @@ static void test_a_retry_is_not_fatal(void **state)
     finish(&s, r);
 }
 
+/* PyTorch's cache made good what CUDA refused; soon after, PyTorch fails at something else. */
+static void test_a_retry_is_no_part_of_the_next_failure(void **state)
+{
+    (void)state;
+    for (int fatal = 0; fatal < 2; fatal++) {
+        struct syn s;
+        syn_start(&s);
+        train(&s, (struct shape){.weights = 12 * SYN_GIB, .activations = SYN_GIB});
+        syn_oom(&s, (struct syn_oom){.requested = fatal ? 64 * SYN_MIB : 2 * SYN_MIB,
+                                     .free = 1,
+                                     .total = 16 * SYN_GIB,
+                                     .at = 100 * SYN_MS});
+        syn_oom(&s, (struct syn_oom){.layer = GS_LAYER_TENSOR,
+                                     .requested = 32 * SYN_MIB,
+                                     .free = 1,
+                                     .total = 16 * SYN_GIB,
+                                     .at = 160 * SYN_MS,
+                                     .fatal = fatal});
+        struct gs_report *r = syn_report(&s, NULL);
+        assert_int_equal(r->ooms_n, 2);
+        assert_int_equal(r->retries_n, 1);
+        assert_int_equal(r->retries[0].failures, 1);
+        finish(&s, r);
+    }
+}
+
 static void test_the_fatal_one_comes_first(void **state)
 {
     (void)state;
@@ -366,6 +392,7 @@ int main(void)
         cmocka_unit_test(test_preallocation),
         cmocka_unit_test(test_one_oom_of_three_rows_and_its_holes),
         cmocka_unit_test(test_a_retry_is_not_fatal),
+        cmocka_unit_test(test_a_retry_is_no_part_of_the_next_failure),
         cmocka_unit_test(test_the_fatal_one_comes_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,164 @@
+"""What the database of a run says at the moments that moment.py made, held against what PyTorch said there."""
+import json
+import sqlite3
+from collections import Counter
+
+CONTEXT = 512 << 20  # SIMCUDA_CONTEXT's default
+OWN = ("device", "pool", "vmm", "managed", "array")
+
+
+class Row:
+    __slots__ = ("id", "device", "layer", "space", "api", "address", "bytes", "start", "end")
+
+    def __init__(self, *values):
+        for name, value in zip(self.__slots__, values):
+            setattr(self, name, value)
+
+    def live(self, at):
+        return self.start <= at and (self.end is None or self.end > at)
+
+
+class Compared:
+    def __init__(self, database, moments):
+        self.db = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+        self.rows = [Row(*r) for r in self.sql("SELECT id, device, layer, space, api, address, bytes, alloc_ns, free_ns "
+                                                "FROM allocations ORDER BY id")]
+        self.mapped = self.sql("SELECT device, address, bytes, map_ns, unmap_ns FROM mappings ORDER BY map_ns, id")
+        self.said = [json.loads(line) for line in open(moments)]
+        self.times = dict(self.sql("SELECT name, start_ns FROM marks WHERE name LIKE 'moment %'"))
+
+    def sql(self, query, *arguments):
+        return self.db.execute(query, arguments).fetchall()
+
+    def one(self, query, *arguments):
+        return self.sql(query, *arguments)[0][0]
+
+    # ------------------------------------------------------------ gpuspy's side
+
+    def at(self, said):
+        return self.times[f"moment {said['moment']}"]
+
+    def live(self, at, device, layer, spaces=None):
+        return [r for r in self.rows if r.layer == layer and r.device == device and (spaces is None or r.space in spaces)
+                and r.live(at)]
+
+    def peak(self, since, at, device, layer, spaces=None, size=int):
+        """The highest total after `since` up to `at`, and the highest number of rows."""
+        start = self.live(since, device, layer, spaces)
+        changes = []
+        for r in self.rows:
+            if r.layer != layer or r.device != device or (spaces is not None and r.space not in spaces):
+                continue
+            if since < r.start <= at:
+                changes.append((r.start, 1, r.id, size(r.bytes)))
+            if r.end is not None and since < r.end <= at:
+                changes.append((r.end, 0, r.id, -size(r.bytes)))
+        bytes_ = peak = sum(size(r.bytes) for r in start)
+        count = most = len(start)
+        for _, _, _, change in sorted(changes):
+            bytes_ += change
+            count += 1 if change > 0 else -1
+            peak, most = max(peak, bytes_), max(most, count)
+        return peak, most
+
+    def failures(self, since, at, device):
+        return self.one("SELECT count(*) FROM ooms WHERE layer = 'device' AND device = ? AND time_ns > ? AND time_ns <= ?",
+                        device, since, at)
+
+    def told_by_pool(self, at, device):
+        """What the pool holds by its last word, where nothing was taken from it or given to it since."""
+        last = self.sql("SELECT reserved_bytes, time_ns FROM pool WHERE pool <> 0 AND device = ? AND time_ns <= ? "
+                        "ORDER BY time_ns DESC LIMIT 1", device, at)
+        if not last or any(last[0][1] < t <= at for r in self.rows if r.space == "pool" for t in (r.start, r.end or 0)):
+            return None
+        return last[0][0]
+
+    def mappings(self, at, device):
+        return [(address, size) for d, address, size, start, end in self.mapped
+                if d == device and start <= at and (end is None or end > at)]
+
+
+def joined(pieces):
+    """Neighbours become one: [(address, bytes)]."""
+    out = []
+    for address, size in sorted(pieces):
+        if out and out[-1][0] + out[-1][1] == address:
+            out[-1] = (out[-1][0], out[-1][1] + size)
+        else:
+            out.append((address, size))
+    return out
+
+
+def whole(size, grain=256):
+    """What the simulated driver's pools count for an allocation."""
+    return (size + grain - 1) // grain * grain
+
+
+def difference(ours, theirs):
+    ours, theirs = Counter(map(tuple, ours)), Counter(map(tuple, theirs))
+    return {"only gpuspy": sorted((ours - theirs).elements())[:8], "only PyTorch": sorted((theirs - ours).elements())[:8]}
+
+
+def differences(run, expandable=False, asynchronous=False):
+    """Every disagreement of a run: [(situation, moment's name, device, what, gpuspy's, PyTorch's)]."""
+    wrong = []
+    since = -1
+    for said in run.said:
+        at = run.at(said)
+        samples = run.sql("SELECT device, time_ns, free_bytes, total_bytes FROM sample WHERE source = 0 AND time_ns >= ? "
+                          "ORDER BY time_ns, id LIMIT 64", at)
+        for device, theirs in enumerate(said["devices"]):
+            def hold(what, ours, wanted):
+                if ours != wanted:
+                    wrong.append((said["situation"], said["name"], device, what, ours, wanted))
+
+            if asynchronous:  # each tensor is an allocation of the pool's, and what PyTorch says is the pool's word
+                pools = run.live(at, device, "device", ("pool",))
+                hold("allocated", sum(whole(r.bytes) for r in pools), theirs["allocated_bytes"]["current"])
+                hold("allocated peak", run.peak(since, at, device, "device", ("pool",), whole)[0],
+                     theirs["allocated_bytes"]["peak"])
+            else:
+                tensors = run.live(at, device, "tensor")
+                peak, most = run.peak(since, at, device, "tensor")
+                hold("allocated", sum(r.bytes for r in tensors), theirs["allocated_bytes"]["current"])
+                hold("allocated peak", peak, theirs["allocated_bytes"]["peak"])
+                hold("blocks", len(tensors), theirs["allocation"]["current"])
+                hold("most blocks", most, theirs["allocation"]["peak"])
+                blocks = [(r.address, r.bytes) for r in tensors]
+                if sorted(blocks) != [tuple(b) for b in theirs["blocks"]]:
+                    wrong.append((said["situation"], said["name"], device, "block map", difference(blocks, theirs["blocks"]), ""))
+                space = ("vmm",) if expandable else ("device",)
+                segments = run.live(at, device, "device", space)
+                hold("reserved", sum(r.bytes for r in segments), theirs["reserved_bytes"]["current"])
+                peak = run.peak(since, at, device, "device", space)[0]
+                # pieces that were made before the one that failed: PyTorch counts them when all are there
+                if not expandable or peak < theirs["reserved_bytes"]["peak"] or not run.failures(since, at, device):
+                    hold("reserved peak", peak, theirs["reserved_bytes"]["peak"])
+                if expandable:
+                    ours, wanted = joined(run.mappings(at, device)), joined(theirs["segments"])
+                else:
+                    ours, wanted = sorted((r.address, r.bytes) for r in segments), [tuple(s) for s in theirs["segments"]]
+                if ours != wanted:
+                    wrong.append((said["situation"], said["name"], device, "segment map", difference(ours, wanted), ""))
+                hold("made", sum(r.layer == "tensor" and r.device == device and r.start <= at for r in run.rows), theirs["made"])
+                if theirs["mallocs"] and not expandable:
+                    own = [r for r in run.rows if r.layer == "device" and r.device == device and r.space == "device"]
+                    hold("cudaMalloc calls", sum(r.start <= at for r in own), theirs["mallocs"])
+                    hold("cudaFree calls", sum(r.end is not None and r.end <= at for r in own), theirs["frees"])
+            hold("ooms", run.one("SELECT count(*) FROM ooms WHERE layer = 'tensor' AND device = ? AND time_ns <= ?", device, at),
+                 theirs["ooms"])
+            sample = next((s for s in samples if s[0] == device), None)
+            if sample is None:
+                wrong.append((said["situation"], said["name"], device, "sample", None, "one"))
+                continue
+            hold("free", sample[2], theirs["free"])
+            hold("total", sample[3], theirs["total"])
+            if asynchronous:
+                told = run.told_by_pool(at, device)
+                if told is not None:
+                    hold("reserved", told, theirs["reserved_bytes"]["current"])
+            else:
+                own = sum(r.bytes for r in run.live(at, device, "device", OWN))
+                hold("used", own + CONTEXT, theirs["total"] - theirs["free"])
+        since = at
+    return wrong

@@ -1,0 +1,52 @@
+"""In a script: moment("name") writes what PyTorch says of its memory now, at a point that the recording can
+name, too: an NVTX mark, and the sample that cudaMemGetInfo leaves. One JSON object a line, in $MOMENTS."""
+import gc
+import json
+import os
+
+import torch
+
+NATIVE = torch.cuda.get_allocator_backend() == "native"
+made = 0
+situation = ""  # that the moments belong to
+
+
+def pools(stats, name, what):
+    return stats.get(f"{name}.all.{what}", 0)
+
+
+def of_device(device, segments):
+    stats = torch.cuda.memory_stats(device)
+    said = {name: {"current": pools(stats, name, "current"), "peak": pools(stats, name, "peak")}
+            for name in ("allocated_bytes", "reserved_bytes", "allocation", "segment")}
+    said.update(retries=stats.get("num_alloc_retries", 0), ooms=stats.get("num_ooms", 0),
+                made=pools(stats, "allocation", "allocated"),
+                mallocs=stats.get("num_device_alloc", 0), frees=stats.get("num_device_free", 0))
+    if segments is not None:
+        own = [s for s in segments if s["device"] == device]
+        said["segments"] = sorted((s["address"], s["total_size"]) for s in own)
+        said["blocks"] = sorted((b["address"], b["size"]) for s in own for b in s["blocks"]
+                                if b["state"] == "active_allocated")
+    return said
+
+
+def moment(name):
+    global made
+    made += 1
+    collecting = gc.isenabled()
+    gc.disable()  # what is freed in the middle of this would belong to no moment
+    torch.cuda.nvtx.mark(f"moment {made}")
+    segments = torch.cuda.memory_snapshot() if NATIVE else None
+    said = {"moment": made, "situation": situation, "name": name, "devices": []}
+    for device in range(torch.cuda.device_count()):
+        figures = of_device(device, segments)
+        figures["free"], figures["total"] = torch.cuda.mem_get_info(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        said["devices"].append(figures)
+    if hasattr(torch.cuda, "host_memory_stats"):
+        host = torch.cuda.host_memory_stats()
+        said["pinned"] = {k: host.get(k, 0) for k in ("allocated_bytes.current", "active_bytes.current", "segment.current")}
+    with open(os.environ["MOMENTS"], "a") as out:
+        print(json.dumps(said), file=out)
+    if collecting:
+        gc.enable()

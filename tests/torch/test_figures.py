@@ -1,0 +1,91 @@
+"""gpuspy's figures are PyTorch's own, to the byte, at every moment of what training scripts do."""
+import pytest
+from compare import Compared, differences
+from conftest import HERE
+
+EVERYWHERE = ["adamw", "amp", "other_streams", "several_threads", "emptied", "raw_allocations", "crumbs", "graphs"]
+CONF = "PYTORCH_CUDA_ALLOC_CONF"
+RUNS = {  # name: (situations, environment, how it is compared)
+    "plain": (["plain_sgd", "sgd_with_momentum", "adamw", "adamw_fused", "amp", "recomputed", "accumulated",
+               "saved_on_the_host", "convolutions", "scripted", "compile_disabled", "other_streams", "several_threads",
+               "emptied", "raw_allocations", "memory_pool", "no_workers", "pinned", "crumbs"], {}, {}),
+    "graphs": (["graphs", "graphed_callables"], {}, {}),
+    "workers": (["forked_workers", "spawned_workers"], {}, {}),
+    "expandable": ([*EVERYWHERE, "memory_pool"], {CONF: "expandable_segments:True"}, {"expandable": True}),
+    "tuned": ([*EVERYWHERE, "halve_the_batch", "retries", "fails_in_backward", "limited_by_fraction"],
+              {CONF: "max_split_size_mb:32,garbage_collection_threshold:0.6,roundup_power2_divisions:4",
+               "SIMCUDA_MEMORY": "1GiB"}, {}),
+    "asynchronous": (EVERYWHERE, {CONF: "backend:cudaMallocAsync"}, {"asynchronous": True}),
+    "little memory": (["halve_the_batch", "retries", "fails_in_backward", "limited_by_fraction", "crumbs"],
+                      {"SIMCUDA_MEMORY": "2GiB"}, {}),
+    "little expandable memory": (["halve_the_batch", "retries", "fails_in_backward", "limited_by_fraction"],
+                                 {"SIMCUDA_MEMORY": "2GiB", CONF: "expandable_segments:True"}, {"expandable": True}),
+    "two devices": (["two_devices", "data_parallel"], {"SIMCUDA_DEVICES": "2"}, {}),
+}
+
+
+@pytest.fixture
+def run(once, request):
+    name = request.param
+    situations, environment, _ = RUNS[name]
+    done = once(name, HERE / "situations.py", *situations, **environment)
+    if not hasattr(done, "compared"):
+        done.compared = Compared(done.database, done.moments)
+        done.differences = differences(done.compared, **RUNS[name][2])
+    return done
+
+
+@pytest.mark.parametrize("run,situation", [(r, s) for r, (names, _, _) in RUNS.items() for s in names], indirect=["run"])
+def test_every_moment(run, situation):
+    assert f"failed {situation}\n" not in run.stdout, run.stderr[-3000:]
+    assert any(s["situation"] == situation for s in run.compared.said), run.stderr[-3000:]
+    assert [d for d in run.differences if d[0] == situation] == []
+
+
+@pytest.mark.parametrize("run", RUNS, indirect=True)
+def test_nothing_is_lost(run):
+    assert run.code == 0, run.stderr[-3000:]
+    assert run.compared.one("SELECT lost_events FROM process") == 0
+    assert run.compared.sql("SELECT * FROM tensor_check WHERE mismatches > 0") == []
+
+
+@pytest.mark.parametrize("run", [r for r in RUNS if r != "asynchronous"], indirect=True)
+def test_the_report_says_the_same(run):
+    answer = run.report()
+    peaks = {(p["device"], p["layer"]): p["bytes"] for p in answer["peak"]}
+    for device in range(len(run.compared.said[0]["devices"])):
+        theirs = [s["devices"][device] for s in run.compared.said]
+        assert peaks[device, "tensor"] == max(t["allocated_bytes"]["peak"] for t in theirs)
+        assert peaks[device, "device"] == max(t["reserved_bytes"]["peak"] for t in theirs)
+        failed = [o for o in answer["oom"] if o["device"] == device]
+        retries = [o for o in answer["retries"] if o["device"] == device]
+        assert len(failed) - len(retries) == theirs[-1]["ooms"], (failed, retries)  # all others were served at last
+
+
+@pytest.mark.parametrize("run", ["little memory", "little expandable memory"], indirect=True)
+def test_retries_that_were_served(run):
+    last = run.compared.said[-1]["devices"][0]
+    assert last["retries"] >= last["ooms"] > 0
+    assert len(run.report()["retries"]) == last["retries"] - last["ooms"]
+
+
+@pytest.mark.parametrize("run", ["little memory"], indirect=True)
+def test_every_failure_has_its_line(run):
+    text = (HERE / "situations.py").read_text().splitlines()
+    for oom in run.report()["oom"]:
+        lines = [text[f["line"] - 1] for f in oom["stack"] if (f.get("file") or "").endswith("situations.py")]
+        assert any("device=\"cuda\"" in line or "* 2" in line or "backward()" in line for line in lines), oom
+
+
+def test_the_comparison_can_fail(once, tmp_path):
+    """A row less, a byte more: each is seen."""
+    import shutil
+    import sqlite3
+    done = once("plain", HERE / "situations.py", *RUNS["plain"][0])
+    for change in ("DELETE FROM allocation_row WHERE id = (SELECT min(id) FROM allocation WHERE layer = 1)",
+                   "UPDATE allocation_row SET bytes = bytes + 1 WHERE id = (SELECT min(id) FROM allocation WHERE layer = 0)",
+                   "UPDATE sample SET free_bytes = free_bytes - 1"):
+        shutil.copy(done.database, tmp_path / "changed.db")
+        with sqlite3.connect(tmp_path / "changed.db") as db:
+            db.execute(change)
+        assert differences(Compared(tmp_path / "changed.db", done.moments)), change
