@@ -153,8 +153,10 @@ static int load_thread(struct gs_store *s, sqlite3_stmt *row)
     t->last_free.layer = sqlite3_column_int(row, 4) & 3;
     t->last_free_graph = sqlite3_column_int(row, 4) & 4;
     t->last_free.address = (uint64_t)sqlite3_column_int64(row, 5);
-    t->last_free.id = (uint64_t)sqlite3_column_int64(row, 6);
-    return 0;
+    const int64_t id = sqlite3_column_int64(row, 6);
+    t->last_free.id = (uint64_t)id;
+    /* load_last_frees looks the others up */
+    return t->last_free_graph && (id <= 0 || id >= s->first_graph) ? damaged(s) : 0;
 }
 
 /* What a free that fails would bring back. */

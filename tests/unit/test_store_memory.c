@@ -426,6 +426,29 @@ static void graphs(void **state)
     }
 }
 
+/* Somebody else's database: what it says of a thread's last free is an index. */
+static void no_such_graph_memory(void **state)
+{
+    static const char *const numbers[] = {"2", "1000000000000", "-5"};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        char sql[128], error[256];
+        struct gs_progress *progress = NULL;
+        uint32_t threads;
+        struct bench b;
+        begin(&b);
+        ev_alloc_in(&b.w, 1, 0x1000, 4096, 0, GS_SPACE_POOL, 0, GS_FLAG_GRAPH);
+        ev_free_node(&b.w, 2, 0x1000);
+        commit(&b);
+        snprintf(sql, sizeof sql, "UPDATE recovery_thread SET free_id=%s RETURNING 1", numbers[i]);
+        assert_int_equal(db_number(db, sql), 1);
+        gs_store_close(b.s);
+        assert_null(gs_store_resume(db, &progress, &threads, error, sizeof error));
+        assert_string_equal(error, "the database is damaged");
+        gs_reader_close(b.r);
+        gs_spool_close(&b.spool);
+    }
+}
+
 /* ---------------------------------------------------------------- calls that are counted */
 
 static void count(struct bench *b, uint16_t api, uint64_t stream, bool not_ready, int times)
@@ -541,6 +564,7 @@ int main(void)
         cmocka_unit_test(any_sequence),
         cmocka_unit_test(contexts),
         cmocka_unit_test(graphs),
+        cmocka_unit_test(no_such_graph_memory),
         cmocka_unit_test(counted),
         cmocka_unit_test(more_streams_than_counters),
         cmocka_unit_test(no_counter_left),
