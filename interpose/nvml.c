@@ -338,7 +338,8 @@ static uint64_t clock_ns(void) /* gs_now has no beginning yet */
 }
 
 /* Not left to the drain: NVML reads the environment, which the program may change once it goes on, and
- * a loader lock that the calling thread holds is in no other thread's way. */
+ * a loader lock that the calling thread holds is in no other thread's way. It may run nvidia-modprobe: no lock
+ * but ours is held, which its fork knows (lock_in_time). */
 void gs_nvml_open(void)
 {
     const uint64_t began = clock_ns();

@@ -7,7 +7,8 @@
 #include <stdbool.h>
 #include "schema/spool.h"
 
-/* Finds the library, once in the life of a process; in the thread whose call starts the session. */
+/* Finds the library, once in the life of a process; in the thread whose call starts the session, before
+ * that takes a lock. */
 void gs_nvml_open(void);
 /* A session begins that writes there. */
 void gs_nvml_start(struct gs_spool *spool);

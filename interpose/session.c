@@ -302,9 +302,7 @@ static void start(void)
     create_key_once();
     gs_stack_init(possible_stacks(), gs_config()->native_depth);
     gs_stack_find_python();
-    if (!spool_fits_limit()) return;
-    gs_nvml_open();
-    if (open_and_drain_elsewhere()) go_live();
+    if (spool_fits_limit() && open_and_drain_elsewhere()) go_live();
 }
 
 /* A destructor that runs after ours still calls CUDA. Its thread is the one that ends the process, so
@@ -345,6 +343,7 @@ bool gs_session_begin(void)
 {
     int state = atomic_load(&session.state);
     if (state == NOT_YET) {
+        if (gs_session_wanted()) gs_nvml_open(); /* it may fork, and that takes the lock */
         pthread_mutex_lock(&session.lock);
         if (atomic_load(&session.state) == NOT_YET) start();
         pthread_mutex_unlock(&session.lock);

@@ -201,6 +201,35 @@ def test_a_database_of_schema_1_is_still_read(recording):
     assert recording.gpuspy("report", recording.database).returncode == 0
 
 
+NVML_THAT_FORKS = r"""
+#include <sys/wait.h>
+#include <unistd.h>
+int nvmlInit_v2(void)
+{
+    int status;
+    pid_t child = fork();
+    if (!child) execl("/bin/true", "true", NULL);
+    return child < 0 || waitpid(child, &status, 0) != child || status;
+}
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **device) { *device = device; return 0; }
+int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *total_free_used)
+{
+    total_free_used[0] = 1000, total_free_used[1] = 400, total_free_used[2] = 600;
+    return nvmlInit_v2();
+}
+"""
+
+
+def test_an_nvml_that_runs_a_program(recording):
+    """As NVIDIA's does (nvidia-modprobe) where a device's file is missing: in the middle of our own start."""
+    source, library = recording.folder / "nvml.c", recording.folder / "nvml" / "libnvidia-ml.so.1"
+    library.parent.mkdir()
+    source.write_text(NVML_THAT_FORKS)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    recording.run(BUILD / "programs" / "oom", SIMCUDA_MEMORY="1GiB", LD_LIBRARY_PATH=f"{library.parent}:{BUILD}/sim")
+    assert recording.sql("select distinct free_bytes, total_bytes from sample where source = 2") == [(400, 1000)]
+
+
 def test_the_layouts_are_nvmls():
     done = subprocess.run(["gcc", "-std=gnu11", "-Wall", "-Werror", "-fsyntax-only", "-I.", "-isystem",
                            "/usr/local/cuda/include", "tests/nvml_check.c"], cwd=ROOT, text=True, stderr=subprocess.PIPE)
