@@ -173,9 +173,66 @@ static void ipc_of_the_dead(void)
              cudaErrorMapBufferObjectFailed);
 }
 
+static void event_exporter(void)
+{
+    cudaIpcEventHandle_t handle;
+    cudaEvent_t event, timed;
+    cudaStream_t stream;
+    char byte;
+    CHECK_EQ(cudaEventCreateWithFlags(&event, cudaEventInterprocess), cudaErrorInvalidValue);
+    OK(cudaEventCreateWithFlags(&event, cudaEventInterprocess | cudaEventDisableTiming));
+    OK(cudaEventCreate(&timed));
+    CHECK_EQ(cudaIpcGetEventHandle(&handle, timed), cudaErrorInvalidResourceHandle);
+    OK(cudaIpcGetEventHandle(&handle, event));
+    say(&handle, sizeof handle);
+    hear(&byte, 1);
+    OK(cudaStreamCreate(&stream));
+    OK(simcudaLaunchBusy(stream, 300000));
+    OK(cudaEventRecord(event, stream));
+    say("r", 1);
+    hear(&byte, 1); /* recorded there */
+    OK(cudaEventSynchronize(event));
+    OK(cudaEventQuery(event));
+    OK(cudaDeviceSynchronize());
+}
+
+static void event_importer(void)
+{
+    cudaIpcEventHandle_t handle, none = {{0}};
+    cudaEvent_t event, after;
+    cudaStream_t stream;
+    char byte;
+    hear(&handle, sizeof handle);
+    CHECK_EQ(cudaIpcOpenEventHandle(&event, none), cudaErrorInvalidResourceHandle);
+    OK(cudaIpcOpenEventHandle(&event, handle));
+    OK(cudaEventQuery(event)); /* never recorded */
+    say("o", 1);
+    hear(&byte, 1);
+    CHECK_EQ(cudaEventQuery(event), cudaErrorNotReady);
+    OK(cudaStreamCreate(&stream));
+    OK(cudaStreamWaitEvent(stream, event, 0));
+    OK(cudaEventCreate(&after));
+    OK(cudaEventRecord(after, stream));
+    CHECK_EQ(cudaEventQuery(after), cudaErrorNotReady);
+    OK(cudaEventSynchronize(event));
+    OK(cudaEventQuery(event));
+    OK(cudaEventSynchronize(after));
+    OK(simcudaLaunchBusy(stream, 50000));
+    OK(cudaEventRecord(event, stream));
+    say("r", 1);
+    OK(cudaEventSynchronize(event));
+    OK(cudaEventDestroy(event));
+}
+
+static void ipc_events(void)
+{
+    in_two_processes(event_exporter, event_importer);
+}
+
 static void test_ipc(void **state)
 {
     scenario(ipc, NULL);
+    scenario(ipc_events, NULL);
     scenario(ipc_of_the_dead, NULL);
 }
 

@@ -387,6 +387,15 @@ def halve_the_batch():
         x = y = None
 
 
+def fill_up(piece=16 * MIB):
+    held = []
+    try:
+        while True:
+            held.append(torch.empty(piece, dtype=torch.uint8, device="cuda"))
+    except torch.cuda.OutOfMemoryError:
+        return held
+
+
 @situation
 def fails_in_backward():
     w = torch.zeros(1024, 1024, device="cuda", requires_grad=True)
@@ -396,9 +405,7 @@ def fails_in_backward():
         try:
             x = torch.zeros(8192, 1024, device="cuda", requires_grad=True)
             loss = ((x * 2) @ w).relu().sum()
-            if fill:  # the forward's cache, too, has no room for what backward() needs
-                torch.cuda.empty_cache()
-                held = torch.zeros(torch.cuda.mem_get_info()[0] - 8 * MIB, dtype=torch.uint8, device="cuda")
+            held = fill_up() if fill else None
             moment("forward")
             loss.backward()
             moment("backward")

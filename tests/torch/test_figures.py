@@ -69,10 +69,22 @@ def test_retries_that_were_served(run):
     assert len(run.report()["retries"]) == last["retries"] - last["ooms"]
 
 
+@pytest.mark.parametrize("run", ["little memory", "tuned", "little expandable memory"], indirect=True)
+def test_backward_fails_in_its_own_thread(run):
+    failed = [s for s in run.compared.said if s["situation"] == "fails_in_backward" and s["name"] == "failed"]
+    assert len(failed) == 1
+    at = run.compared.at(failed[0])
+    threads = [thread for _, thread in run.compared.sql(
+        "SELECT time_ns, thread_id FROM ooms WHERE layer = 'tensor' AND time_ns < ? ORDER BY time_ns DESC LIMIT 2", at)]
+    assert threads[0] != threads[1], "the first was the script's own, which filled the memory"
+
+
 @pytest.mark.parametrize("run", ["little memory"], indirect=True)
 def test_every_failure_has_its_line(run):
     text = (HERE / "situations.py").read_text().splitlines()
     for oom in run.report()["oom"]:
+        if not any(f["kind"] == "python" for f in oom["stack"]):
+            continue  # autograd's own thread: it runs no Python
         lines = [text[f["line"] - 1] for f in oom["stack"] if (f.get("file") or "").endswith("situations.py")]
         assert any("device=\"cuda\"" in line or "* 2" in line or "backward()" in line for line in lines), oom
 

@@ -26,3 +26,18 @@ def test_allocator_of_its_own(record, tmp_path):
         at = run.one("SELECT start_ns FROM marks WHERE name = ?", what)
         assert run.one("SELECT sum(bytes) FROM allocations WHERE layer = 'device' AND alloc_ns <= ? "
                        "AND (free_ns IS NULL OR free_ns > ?)", at, at) == expected, what
+
+
+def test_a_tensor_that_is_sent(record):
+    """The sender's account bears it; the receiver's has what is its own, and the shared memory beside that."""
+    done = record(HERE / "sharing.py", "sent")
+    assert done.code == 0 and "exit 0\n" in done.stdout, done.stderr[-3000:]
+    pid, size = (int(word) for word in next(x for x in done.stdout.splitlines() if x.startswith("child")).split()[1:])
+    child = Compared(done.folder / f"run.{pid}.db", f"{done.moments}.child")
+    sender = Compared(done.database, done.moments)
+    for run, moments in ((sender, 3), (child, 3)):
+        assert len(run.said) == moments and differences(run) == []
+    shared = child.sql("SELECT bytes, alloc_ns, free_ns FROM allocations WHERE space = 'shared'")
+    assert len(shared) == 1 and shared[0][0] >= size and shared[0][2] is not None, shared
+    answer = done.report()
+    assert len(answer["run"]["processes"]) == 2
