@@ -95,18 +95,16 @@ static void define(struct gs_thread *t, int device, bool current)
 
     const uint16_t len = (uint16_t)strnlen(name, sizeof name);
     const uint16_t bytes = (uint16_t)((sizeof(struct gs_rec_gpu) + len + 7) & ~7u);
-    struct gs_rec_gpu *r = gs_writer_reserve(&t->writer, bytes);
+    struct gs_rec_gpu *r = gs_record_begin(t, bytes, GS_REC_GPU);
     if (!r) return;
-    memset(r, 0, bytes);
-    r->rec.size = bytes;
-    r->rec.type = GS_REC_GPU;
-    r->rec.time_ns = gs_now();
+    memset(&r->rec + 1, 0, bytes - sizeof r->rec);
+    r->rec.stack = 0;
     r->device = device;
     r->name_len = len;
     r->total_bytes = total;
     r->free_bytes = free_bytes;
     memcpy(r + 1, name, len);
-    gs_writer_commit(&t->writer, bytes);
+    gs_record_end(t, r);
 }
 
 int gs_device_resolve(struct gs_thread *t, int device)
