@@ -39,18 +39,23 @@ bool gs_capture_made(uint64_t graph)
     return graph && !replace(graph, 0);
 }
 
-uint8_t gs_capture_flags(uint64_t stream)
+bool gs_captured(uint64_t stream)
 {
-    if (!atomic_load_explicit(&captures, memory_order_relaxed)) return 0;
+    if (!atomic_load_explicit(&captures, memory_order_relaxed)) return false;
     /* the legacy stream cannot be captured, and must not be asked while another is */
-    if (!stream || stream == GS_STREAM_LEGACY) return 0;
+    if (!stream || stream == GS_STREAM_LEGACY) return false;
     const int saved = errno;
     CUresult (*ask)(CUstream, int *) = real_cuStreamIsCapturing();
     int status = 0;
     const bool capturing =
         ask && ask((CUstream)(uintptr_t)stream, &status) == CUDA_SUCCESS && status != 0;
     errno = saved;
-    if (!capturing) return 0;
+    return capturing;
+}
+
+uint8_t gs_capture_flags(uint64_t stream)
+{
+    if (!gs_captured(stream)) return 0;
     gs_graph_allocates();
     return GS_FLAG_GRAPH;
 }

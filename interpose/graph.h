@@ -8,8 +8,10 @@
 void gs_capture_begun(uint64_t graph);
 /* Whether a capture that ended with this graph made it. */
 bool gs_capture_made(uint64_t graph);
-/* The flags of a stream-ordered allocation or free: GS_FLAG_GRAPH while the stream is captured. Asks
- * the driver only if the process has ever begun a capture. */
+/* Whether a stream is being captured: what is asked of it is not done now. Asks the driver only if the
+ * process has ever begun a capture. */
+bool gs_captured(uint64_t stream);
+/* The flags of a stream-ordered allocation or free: GS_FLAG_GRAPH while the stream is captured. */
 uint8_t gs_capture_flags(uint64_t stream);
 
 /* The process has memory that is a graph's. */

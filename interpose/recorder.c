@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "interpose/api.h"
 #include "interpose/device.h"
+#include "interpose/graph.h"
 #include "interpose/mark.h"
 #include "interpose/nvml.h"
 #include "interpose/session.h"
@@ -393,6 +394,10 @@ static uint64_t returned_at(struct gs_thread *t)
 static void write_copy(struct gs_thread *t, uint8_t type, uint64_t dst, uint64_t src,
                        uint64_t bytes, uint64_t stream, uint8_t direction, bool async)
 {
+    if (async && gs_captured(stream)) { /* a node of a graph: nothing moves but when that runs */
+        gs_count(t, stream, false);
+        return;
+    }
     int saved = errno;
     const uint64_t now = returned_at(t);
     const int on = gs_device_resolve(t, GS_DEVICE_CURRENT);

@@ -78,7 +78,8 @@ void gs_record_free_failed(struct gs_thread *t, uint64_t address, uint8_t layer,
 void gs_record_implicit_sync(struct gs_thread *t);
 void gs_record_tensor(struct gs_thread *t, uint64_t address, int64_t bytes, uint64_t allocated,
                       uint64_t reserved, bool has_totals, uint8_t layer, int device);
-/* These two and gs_record_sync: from t->call.start_ns until now is the time that the call blocked. */
+/* These two and gs_record_sync: from t->call.start_ns until now is the time that the call blocked. What is
+ * asked of a stream that is being captured is only counted. */
 void gs_record_copy(struct gs_thread *t, uint64_t dst, uint64_t src, uint64_t bytes,
                     uint64_t stream, uint8_t direction, bool async);
 void gs_record_set(struct gs_thread *t, uint64_t dst, uint64_t bytes, uint64_t stream, bool async);

@@ -48,6 +48,21 @@ print(active.value, runtime.cudaGetLastError())
     assert recording.sql("select total_bytes > 0, free_bytes from device") == [(1, None)]
 
 
+def test_a_captured_copy_moves_nothing(recording):
+    recording.python("""import ctypes
+lib, size = ctypes.CDLL("libcudart.so.13"), ctypes.c_size_t(1 << 20)
+p, h, s, g = (ctypes.c_void_p() for _ in range(4))
+assert lib.cudaMalloc(ctypes.byref(p), size) == 0 and lib.cudaMallocHost(ctypes.byref(h), size) == 0
+assert lib.cudaStreamCreate(ctypes.byref(s)) == 0 and lib.cudaStreamBeginCapture(s, 0) == 0
+assert lib.cudaMemcpyAsync(p, h, size, 1, s) == 0 and lib.cudaMemsetAsync(p, 0, size, s) == 0
+assert lib.cudaStreamEndCapture(s, ctypes.byref(g)) == 0
+assert lib.cudaMemcpyAsync(p, h, size, 1, s) == 0
+""")
+    assert recording.sql("select (select count(*) from copy), (select count(*) from memset)") == [(1, 0)]
+    assert recording.sql("select api, count from calls where api like '%mem%' order by api") == [
+        ("cudaMemcpyAsync", 1), ("cudaMemsetAsync", 1)]
+
+
 # --- doors --------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("how", ["dlsym", "dlvsym", "driver"])
