@@ -1,4 +1,4 @@
-# gpuspy: make · demo · test · bench · gpu-kit · install · uninstall · help
+# gpuspy: make · demo · test · fuzz · bench · gpu-kit · install · uninstall · help
 #
 # V=1 shows the commands, O=dir builds elsewhere, SAN=address|undefined|thread
 # (or address,undefined) builds instrumented into a folder of its own.
@@ -30,6 +30,10 @@ WARN    := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototyp
 ALL_CFLAGS = -std=gnu11 $(CFLAGS) $(WARN) -fno-omit-frame-pointer $(SANFLAGS) -MMD -MP \
              -D_GNU_SOURCE -DGPUSPY_VERSION='"$(VERSION)"' -I. -I$(O)/gen
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=undefined)
+# FUZZ=1: what tests/fuzz/run.sh builds with, for libFuzzer to see which code is reached.
+ifdef FUZZ
+ALL_CFLAGS += -fsanitize=fuzzer-no-link
+endif
 
 V ?= 0
 ifeq ($(V),0)
@@ -152,7 +156,8 @@ help:
 	  'make demo       set up, build, record two runs and print their reports' \
 	  'make test       set up, build and run every test; ends with "N passed, N failed"' \
 	  'make test-torch run CUDA builds of PyTorch on the simulated GPU (fetches some GB)' \
-	  'make bench      measure cost and size beside peers, printed as ratios' \
+	  'make fuzz       let each fuzz target run SECONDS=60 (clang; T=name: only those with it)' \
+  'make bench      measure cost and size beside peers, printed as ratios' \
 	  'make gpu-kit    pack what scripts/gpu-acceptance.sh needs on a machine with a GPU' \
 	  'make install    into PREFIX ($(PREFIX)), below DESTDIR if set; make uninstall removes it' \
 	  'make clean      remove $(O)' \

@@ -83,6 +83,13 @@ char *format_seconds(char out[UNITS_TEXT], double s)
     return out;
 }
 
+uint64_t units_whole(double n)
+{
+    if (!(n > 0))
+        return 0;
+    return n < 0x1p64 ? (uint64_t)n : UINT64_MAX;
+}
+
 char *format_count(char out[UNITS_TEXT], uint64_t n)
 {
     char digits[UNITS_TEXT];

@@ -21,6 +21,8 @@ char *format_rate(char out[UNITS_TEXT], double bytes_per_s);
 /* "830 ns", "12.5 us", "875 ms", "1.53 s", "2 min 03 s", "1 h 02 min"; three significant figures
  * below a minute. Never negative; not a number prints as "?". */
 char *format_seconds(char out[UNITS_TEXT], double seconds);
+/* The whole part; 0 of what is negative or not a number, UINT64_MAX of what is too large. */
+uint64_t units_whole(double n);
 /* "1,234,567". */
 char *format_count(char out[UNITS_TEXT], uint64_t n);
 /* A share of 1 as per cent: "0 %", "<0.1 %", "4.2 %", "37 %". */

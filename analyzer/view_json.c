@@ -471,7 +471,7 @@ static json_t *budget_json(const struct gs_budget *b)
         set(estimate, "gradients_bytes", number_json(b->estimate.gradients));
         set(estimate, "optimizer_bytes", number_json(b->estimate.optimizer));
         set(estimate, "total_bytes", number_json(b->estimate.total));
-        set_text(measured, "layer", gs_series_word(b->measured_layer));
+        set_text(measured, "layer", b->measured_bytes == GS_UNKNOWN ? NULL : gs_series_word(b->measured_layer));
         set_bytes(measured, "peak_bytes", b->measured_bytes);
         set(difference, "bytes", number_json(b->difference_bytes));
         set_real(difference, "share", b->difference_share);

@@ -166,7 +166,7 @@ void view_text_head(const struct view_text *v)
 static void budget_row(struct table *t, const char *what, double bytes)
 {
     char size[UNITS_TEXT];
-    const char *cells[] = {format_bytes(size, bytes > 0 ? (uint64_t)bytes : 0), what};
+    const char *cells[] = {format_bytes(size, units_whole(bytes)), what};
 
     table_add(t, cells, NULL);
 }
@@ -184,6 +184,11 @@ void view_text_budget(const struct view_text *v)
     budget_row(&t, "gradients", b->estimate.gradients);
     budget_row(&t, "optimizer states", b->estimate.optimizer);
     budget_row(&t, "the least that it needs", b->estimate.total);
+    if (b->measured_bytes == GS_UNKNOWN) {
+        table_print(&t, &v->term, INDENT, v->out);
+        view_wrap(v, INDENT, "", "Nothing was measured: no allocation was recorded.");
+        return;
+    }
     snprintf(line, sizeof line, "measured at the peak (%s)", view_layer(b->measured_layer));
     budget_row(&t, line, (double)b->measured_bytes);
     table_print(&t, &v->term, INDENT, v->out);

@@ -79,11 +79,11 @@ static void counted(const struct view_text *v)
     if (launches)
         n = (size_t)snprintf(line, sizeof line, "%s launches (%s a second)",
                              format_count(number, launches),
-                             format_count(rate, (uint64_t)per_second(r, launches)));
+                             format_count(rate, units_whole(per_second(r, launches))));
     if (again)
         snprintf(line + n, sizeof line - n, "%s%s queries told to come again (%s a second)",
                  n ? "; " : "", format_count(polled, again),
-                 format_count(polls, (uint64_t)per_second(r, again)));
+                 format_count(polls, units_whole(per_second(r, again))));
     if (launches || again) {
         fputc('\n', v->out);
         view_label(v, TERM_BOLD, "Calls", line);

@@ -20,7 +20,7 @@ static void growing(const struct view_text *v)
         char bytes[UNITS_TEXT], step[UNITS_TEXT], steps[UNITS_TEXT];
         const char *cells[] = {
             view_bytes(bytes, g->bytes),
-            format_bytes(step, g->bytes_per_step > 0 ? (uint64_t)g->bytes_per_step : 0),
+            format_bytes(step, units_whole(g->bytes_per_step)),
             format_count(steps, g->steps), view_layer(g->layer)};
         struct table_row *row = table_add(&t, cells, &g->stack.site);
         if (row && v->native)

@@ -8,6 +8,7 @@
 -include fixtures/programs/programs.mk
 -include fixtures/doors/doors.mk
 -include tests/python/python.mk
+-include tests/fuzz/fuzz.mk
 
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(O)/tests/unit/%)
@@ -25,7 +26,7 @@ $(O)/tests/unit/%: $(O)/obj/tests/unit/%.o $(ANALYZER_LIB) $(O)/obj/libinterpose
 .PHONY: test test-programs sim-tests programs python-tests bench-programs units
 sim-tests programs python-tests:
 units: $(UNIT_BIN)
-test-programs: all units sim-tests programs python-tests
+test-programs: all units fuzz-tests sim-tests programs python-tests
 
 # make test T=name runs only the tests whose names contain it.
 test: setup

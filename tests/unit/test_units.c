@@ -54,6 +54,17 @@ static void times_have_three_figures(void **state)
         assert_string_equal(format_seconds(out, rows[i].s), rows[i].text);
 }
 
+static void whole_parts_stay_in_their_range(void **state)
+{
+    (void)state;
+    assert_true(units_whole(7.9) == 7);
+    assert_true(units_whole(-1) == 0);
+    assert_true(units_whole(NAN) == 0);
+    assert_true(units_whole(INFINITY) == UINT64_MAX);
+    assert_true(units_whole(0x1p64) == UINT64_MAX);
+    assert_true(units_whole(0x1p63) == UINT64_C(1) << 63);
+}
+
 static void counts_rates_and_shares(void **state)
 {
     char out[UNITS_TEXT];
@@ -169,6 +180,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_are_binary_with_two_decimals),
         cmocka_unit_test(times_have_three_figures),
+        cmocka_unit_test(whole_parts_stay_in_their_range),
         cmocka_unit_test(counts_rates_and_shares),
         cmocka_unit_test(counts_are_read_exactly),
         cmocka_unit_test(what_is_no_count_is_refused),

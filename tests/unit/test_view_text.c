@@ -192,6 +192,22 @@ static void fits_every_width(void **state)
     }
 }
 
+static void a_budget_without_a_measurement_says_so(void **state)
+{
+    struct gs_report r = full();
+    r.budget.measured_bytes = GS_UNKNOWN;
+    r.budget.difference_bytes = r.budget.difference_share = NAN;
+    char *text = print(&r, (struct term){false, true, 100}, false);
+    const char *budget = strstr(text, "Budget");
+
+    (void)state;
+    assert_non_null(budget);
+    assert_non_null(strstr(budget, "Nothing was measured"));
+    assert_null(strstr(budget, "measured at the peak"));
+    assert_null(strstr(budget, "on top"));
+    free(text);
+}
+
 static void says_what_matters_first(void **state)
 {
     struct gs_report r = full();
@@ -316,6 +332,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fits_every_width),
+        cmocka_unit_test(a_budget_without_a_measurement_says_so),
         cmocka_unit_test(says_what_matters_first),
         cmocka_unit_test(lost_events_come_before_all),
         cmocka_unit_test(native_shows_the_calls),

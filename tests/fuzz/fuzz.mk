@@ -1,0 +1,33 @@
+# Fuzzing. `make test` compiles each target with a main of its own and feeds it its seeds and what was
+# once found (tests/fuzz/main.c); `make fuzz` compiles everything with clang, libFuzzer and sanitizers
+# in a folder of its own, and lets each run.
+
+FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ_COMMON := $(patsubst %,$(O)/obj/tests/fuzz/%.o,records files spools databases)
+FUZZ_LINK = $(FUZZ_COMMON) -Wl,--start-group $(ANALYZER_LIB) $(SCHEMA_LIB) -Wl,--end-group \
+            $(ANALYZER_LIBS) -lcmocka $(LDFLAGS)
+FUZZ_TEST := $(FUZZ_SRC:tests/fuzz/%.c=$(O)/tests/fuzz/test_%)
+FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(O)/fuzz/%)
+
+$(O)/tests/fuzz/test_%: $(O)/obj/tests/fuzz/%.o $(O)/obj/tests/fuzz/main.o $(FUZZ_COMMON) $(ANALYZER_LIB) $(SCHEMA_LIB)
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(SANFLAGS) -o $@ $< $(O)/obj/tests/fuzz/main.o $(FUZZ_LINK)
+
+# libFuzzer brings main. Only in a build with FUZZ=1 are the objects instrumented for it.
+$(O)/fuzz/%: $(O)/obj/tests/fuzz/%.o $(FUZZ_COMMON) $(ANALYZER_LIB) $(SCHEMA_LIB)
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(SANFLAGS) -fsanitize=fuzzer -o $@ $< $(FUZZ_LINK)
+
+.PRECIOUS: $(O)/obj/tests/fuzz/%.o
+.PHONY: fuzz fuzz-tests fuzz-programs
+fuzz-tests: $(FUZZ_TEST)
+fuzz-programs: $(FUZZ_BIN) $(FUZZ_TEST)
+
+# make fuzz T=name runs only the targets whose names contain it, SECONDS=n each so long.
+SECONDS ?= 60
+fuzz: setup
+	$(Q)MAKE="$(MAKE)" CC=clang tests/fuzz/run.sh $(SECONDS) $(T)
+
+-include $(FUZZ_SRC:tests/fuzz/%.c=$(O)/obj/tests/fuzz/%.d) $(FUZZ_COMMON:.o=.d) $(O)/obj/tests/fuzz/main.d

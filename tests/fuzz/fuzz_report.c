@@ -1,0 +1,57 @@
+/* A database that somebody, or a damaged disk, has changed: rows, columns, tables; or that holds what
+ * hostile events left. The report is complete or says why not. */
+#include "tests/fuzz/databases.h"
+
+#include "tests/unit/events.h"
+
+static void record(struct fuzz_bytes *b, const char *path)
+{
+    struct gs_spool spool;
+    struct gs_writer writers[FUZZ_WRITERS];
+    FUZZ_CHECK(!gs_spool_create(&spool, NULL, "run", "", 0, 0), "no spool");
+    for (int i = 0; i < FUZZ_WRITERS; i++) gs_writer_open(&writers[i], &spool);
+    fuzz_records(b, writers);
+    struct gs_store *s = ev_store(path);
+    struct gs_reader *r = gs_reader_open(&spool, NULL, 0);
+    gs_reader_poll(r, 0, true);
+    ev_drain(r, s);
+    FUZZ_CHECK(!gs_store_commit(s, r) && !gs_store_finish(s, 0, true, 0, 0, 0), "%s", gs_store_error(s));
+    gs_store_close(s);
+    gs_reader_close(r);
+    gs_spool_close(&spool);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char path[300];
+    struct fuzz_bytes b = {data, size};
+    const uint8_t how = fuzz_u8(&b), base = fuzz_u8(&b) % 4;
+    snprintf(path, sizeof path, "%s/run.db", fuzz_folder());
+    fuzz_unlink_database(path);
+    if (base == 3) {
+        record(&b, path);
+    } else {
+        size_t bytes;
+        const void *begin = fuzz_base(base, &bytes);
+        fuzz_write(path, begin, bytes);
+        fuzz_edit(&b, path);
+    }
+    fuzz_report(path, how);
+    return 0;
+}
+
+void fuzz_seeds(fuzz_put put)
+{
+    uint64_t random = 3;
+    put("\0\0", 2);
+    put("\xff\1", 2);
+    for (size_t i = 0; i < 36; i++) {
+        uint8_t bytes[800];
+        const size_t n = i < 16 ? 12 : 10 + 20 * i;
+        for (size_t k = 0; k < n; k++)
+            bytes[k] = (uint8_t)(ev_below(&random, 3) ? ev_below(&random, 48) : ev_below(&random, 256));
+        bytes[0] = (uint8_t)(i * 37);
+        bytes[1] = (uint8_t)i;
+        put(bytes, n);
+    }
+}

@@ -1,0 +1,114 @@
+#include "tests/fuzz/spools.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include "schema/spool_file.h"
+
+#define CHUNKS 8 /* that a file has at most: others are beyond its end */
+#define FILE_ROOM (GS_SPOOL_HEADER_BYTES + CHUNKS * GS_CHUNK_BYTES)
+
+static uint64_t image[FILE_ROOM / 8];
+
+static void fill_header(struct gs_spool_header *h, uint32_t pid)
+{
+    memcpy(h->magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC);
+    h->version = GS_SPOOL_VERSION;
+    h->pid = pid;
+    strcpy(h->run_id, "run");
+    strcpy(h->command, "python train.py");
+    h->chunk_bytes = GS_CHUNK_BYTES;
+    h->chunks = GS_SPOOL_CHUNKS;
+    atomic_init(&h->next_seq, CHUNKS + 1);
+    atomic_init(&h->threads, 4);
+}
+
+static void edit_header(struct fuzz_bytes *b, uint8_t *header)
+{
+    for (uint8_t n = fuzz_u8(b) % 8; n > 4; n--) {
+        const size_t at = fuzz_number(b, 2) % (4096 - 8);
+        const uint64_t value = fuzz_hostile(b);
+        memcpy(header + at, &value, 1u << fuzz_u8(b) % 4);
+    }
+}
+
+static void fill_counters(struct fuzz_bytes *b, struct gs_counter *counters)
+{
+    for (uint8_t n = fuzz_u8(b) % 8; n > 3; n--) {
+        const uint8_t how = fuzz_u8(b);
+        uint64_t key = gs_counter_key(how % 16, how % 5, how % 3, how & 32);
+        uint32_t slot = gs_counter_slot(key);
+        if (how > 200) {
+            key = fuzz_hostile(b);
+            slot = (uint32_t)fuzz_number(b, 2);
+        }
+        atomic_init(&counters[slot % GS_SPOOL_COUNTERS].key, key);
+        atomic_init(&counters[slot % GS_SPOOL_COUNTERS].count, fuzz_hostile(b));
+    }
+}
+
+/* Records, or anything, into a chunk; how many bytes. */
+static uint32_t fill_chunk(struct fuzz_bytes *b, uint8_t *at, uint64_t *time)
+{
+    static uint64_t room[FUZZ_RECORD_ROOM / 8];
+    const uint8_t how = fuzz_u8(b);
+    uint32_t used = 0;
+    if (how > 224) {
+        size_t n;
+        const void *bytes = fuzz_part(b, fuzz_number(b, 2) % 4096, &n);
+        memcpy(at, bytes, n);
+        return (uint32_t)((n + 7) & ~(size_t)7);
+    }
+    for (uint8_t n = how % 24; n; n--) {
+        const size_t bytes = fuzz_record(b, time, room);
+        memcpy(at + used, room, bytes);
+        used += (uint32_t)bytes;
+    }
+    if (how > 192) { /* one word of it is something else */
+        const uint64_t value = fuzz_hostile(b);
+        memcpy(at + fuzz_number(b, 2) % (used + 8), &value, 8);
+    }
+    return used;
+}
+
+static uint32_t add_chunk(struct fuzz_bytes *b, struct gs_spool_header *h, uint64_t *time)
+{
+    const uint8_t where = fuzz_u8(b);
+    const uint32_t index = where % CHUNKS;
+    struct gs_chunk *chunk =
+        (void *)((uint8_t *)image + GS_SPOOL_HEADER_BYTES + index * GS_CHUNK_BYTES);
+    const uint8_t thread = fuzz_u8(b), state = fuzz_u8(b);
+    chunk->thread = thread < 224 ? 1u + thread % 4 : (uint32_t)fuzz_hostile(b);
+    chunk->seq = where < 224 ? index + 1 : fuzz_hostile(b);
+    atomic_init(&chunk->state, state < 240 ? 1 + state % 3 : state);
+    atomic_init(&chunk->busy, state >> 6 == 1);
+    const uint32_t used = fill_chunk(b, (uint8_t *)(chunk + 1), time);
+    atomic_init(&chunk->used, thread % 16 != 15 ? used : (uint32_t)fuzz_hostile(b));
+    h->taken[index / 64] |= 1ull << index % 64;
+    if (where > 250) h->taken[fuzz_u8(b) % GS_SPOOL_MAP_WORDS] |= fuzz_hostile(b);
+    return index + 1;
+}
+
+void fuzz_spool_file(struct fuzz_bytes *b, const char *path, uint32_t pid)
+{
+    const uint8_t how = fuzz_u8(b);
+    size_t size = GS_SPOOL_HEADER_BYTES;
+    memset(image, 0, sizeof image);
+    struct gs_spool_header *h = (void *)image;
+    fill_header(h, pid);
+    if (how & 1) atomic_init(&h->closed, 1);
+    if (how & 2) atomic_init(&h->end_ns, fuzz_hostile(b));
+    if (how & 4) atomic_init(&h->lost, fuzz_hostile(b));
+    if (how & 8) atomic_init(&h->drained, 1);
+    fill_counters(b, (struct gs_counter *)((uint8_t *)image + 4096));
+    uint64_t time = 0;
+    struct fuzz_bytes edits = {0};
+    if (how >= 192) edits.at = fuzz_part(b, 32, &edits.left);
+    while (b->left) {
+        const uint32_t chunks = add_chunk(b, h, &time);
+        if (size < GS_SPOOL_HEADER_BYTES + chunks * GS_CHUNK_BYTES)
+            size = GS_SPOOL_HEADER_BYTES + chunks * GS_CHUNK_BYTES;
+    }
+    if (how >= 192) edit_header(&edits, (uint8_t *)image);
+    if (how >= 240) size -= fuzz_number(&edits, 2) % size; /* cut off */
+    fuzz_write(path, image, size);
+}
