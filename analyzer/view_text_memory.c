@@ -216,6 +216,9 @@ static void device(const struct view_text *v, const struct gs_peak *p)
                 t && v->top > SEGMENT_ROWS ? SEGMENT_ROWS : v->top);
 }
 
+/* PyTorch pins four bytes to fetch a number: nobody wants to see their course. */
+#define WORTH_A_CHART (1 << 20)
+
 static void host(const struct view_text *v, const struct gs_peak *p)
 {
     char place[96];
@@ -224,8 +227,9 @@ static void host(const struct view_text *v, const struct gs_peak *p)
     place[0] = (char)toupper((unsigned char)place[0]);
     view_title(v, TERM_BOLD, place);
     peak_line(v, p, p->layer == GS_SERIES_PINNED ? "pinned   " : "tensors  ");
-    chart_print(timeline_of(v->report, p), NULL, end_of(v->report, p->process), &v->term, INDENT,
-                v->out);
+    if (p->bytes >= WORTH_A_CHART)
+        chart_print(timeline_of(v->report, p), NULL, end_of(v->report, p->process), &v->term,
+                    INDENT, v->out);
     by_line(v, p, "Live at the peak, by line", v->top);
 }
 
