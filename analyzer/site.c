@@ -147,6 +147,26 @@ static uint32_t at_exit(struct gs_run *run, uint32_t stack)
     return GS_NONE;
 }
 
+/* Autograd computes gradients in threads that run no Python: the operation whose gradient it is says
+ * more than the allocator's inside. GS_NONE: no such thread. */
+static uint32_t in_autograd(struct gs_run *run, uint32_t stack)
+{
+    const struct gs_frame *frame;
+    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, stack)) != NULL;
+         hops++) {
+        const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
+        if (slash && strncmp(slash, "/libtorch", 9) == 0) {
+            frame = gs_frame_named(run, stack);
+            if (frame->function && strncmp(frame->function, "torch::autograd::", 17) == 0 &&
+                strstr(frame->function, "::apply(")) {
+                return stack;
+            }
+        }
+        stack = gs_stack_parent(run, stack);
+    }
+    return GS_NONE;
+}
+
 /* A finaliser that no Python code called: while a program runs, there is always a line at which the
  * last reference went. The interpreter itself calls it when it tears down. */
 static bool finalised(struct gs_run *run, const struct found *f)
@@ -181,6 +201,10 @@ struct gs_site gs_site_of(struct gs_run *run, uint32_t stack, const struct gs_ma
     if (at == GS_NONE && f.native[0] == GS_NONE) {
         at = at_exit(run, stack);
         site.library = site.exit = at != GS_NONE;
+        if (at == GS_NONE) {
+            at = in_autograd(run, stack);
+            site.library = at != GS_NONE;
+        }
     }
     for (size_t rank = 0; at == GS_NONE && rank < 3; rank++) {
         at = f.native[rank];

@@ -8,7 +8,8 @@
 /* The innermost Python frame of the user's own code (not site-packages, not the standard library,
  * not torch), past `helpers` (NULL none); else the innermost Python frame; else Python's tear-down;
  * else the innermost native frame that is neither CUDA nor gpuspy nor a system library; else the
- * innermost frame. Symbolises what it returns. */
+ * operation whose gradient PyTorch's autograd computes; else the innermost native frame.
+ * Symbolises what it returns. */
 struct gs_site gs_site_of(struct gs_run *run, uint32_t stack, const struct gs_map *helpers);
 
 /* Functions of the user's own that three or more of the user's lines call: an allocation there says

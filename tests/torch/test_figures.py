@@ -1,7 +1,9 @@
 """gpuspy's figures are PyTorch's own, to the byte, at every moment of what training scripts do."""
+import subprocess
+
 import pytest
 from compare import Compared, differences
-from conftest import HERE
+from conftest import BUILD, HERE
 
 EVERYWHERE = ["adamw", "amp", "other_streams", "several_threads", "emptied", "raw_allocations", "crumbs", "graphs"]
 CONF = "PYTORCH_CUDA_ALLOC_CONF"
@@ -77,6 +79,8 @@ def test_backward_fails_in_its_own_thread(run):
     threads = [thread for _, thread in run.compared.sql(
         "SELECT time_ns, thread_id FROM ooms WHERE layer = 'tensor' AND time_ns < ? ORDER BY time_ns DESC LIMIT 2", at)]
     assert threads[0] != threads[1], "the first was the script's own, which filled the memory"
+    text = subprocess.run([BUILD / "gpuspy", "report", "--top", "1000", run.database], text=True, stdout=subprocess.PIPE).stdout
+    assert "Backward0::apply" in text and "alloc_found_block" not in text
 
 
 @pytest.mark.parametrize("run", ["little memory"], indirect=True)

@@ -220,6 +220,43 @@ static void test_interpreter_exit(void **state)
     syn_end(&s);
 }
 
+static bool autograd(void *data, const char *module, const char *build_id, uint64_t offset,
+                     const char **function, const char **file, int *line)
+{
+    (void)data;
+    (void)module;
+    (void)build_id;
+    (void)file;
+    (void)line;
+    *function = offset == 21   ? "torch::autograd::generated::MmBackward0::apply(int&&)"
+                : offset == 20 ? "torch::autograd::Node::operator()(int)"
+                               : "at::something::apply(int)";
+    return true;
+}
+
+/* Autograd's threads run no Python: the operation is the place. */
+static void test_autograd(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    for (int way = 0; way < 2; way++) {
+        int64_t at = syn_native(&s, 0, "/v/site-packages/torch/lib/libtorch_cpu.so", 20);
+        at = syn_native(&s, at, "/v/site-packages/torch/lib/libtorch_cpu.so", 21);
+        at = syn_native(&s, at, "/v/site-packages/torch/lib/libtorch_cuda.so", 22 + way);
+        at = syn_native(&s, at, "/v/site-packages/torch/lib/libc10_cuda.so", 30);
+        syn_sync(&s, GS_SYNC_IMPLICIT, SYN_MS + way, 500 * SYN_MS, 0, at);
+    }
+    struct gs_options options = {.all = true, .symbol = autograd};
+    struct gs_report *r = syn_report(&s, &options);
+    assert_int_equal(r->syncs_n, 1);
+    assert_true(r->syncs[0].site.library);
+    assert_non_null(strstr(r->syncs[0].site.function, "MmBackward0"));
+    syn_close(r);
+    syn_end(&s);
+}
+
 static void test_holes(void **state)
 {
     (void)state;
@@ -254,6 +291,7 @@ int main(void)
         cmocka_unit_test(test_a_function_that_few_call_is_the_place),
         cmocka_unit_test(test_finalisers),
         cmocka_unit_test(test_interpreter_exit),
+        cmocka_unit_test(test_autograd),
         cmocka_unit_test(test_holes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
