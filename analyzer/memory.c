@@ -113,7 +113,8 @@ static inline void on_event(struct gs_memory *m, const struct gs_series *s, int6
         }
         return;
     }
-    if (c->first && (alloc_ns < 0 || alloc_ns - c->first->seen_ns > first_call_ns)) {
+    /* the difference may be no int64_t: a damaged database has any times */
+    if (c->first && (alloc_ns < 0 || alloc_ns - first_call_ns > c->first->seen_ns)) {
         said_first(m, c);
     }
     c->live = s->live_bytes;

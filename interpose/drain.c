@@ -282,6 +282,7 @@ void gs_drain_forget(void)
 {
     /* This connection is the parent's. Its descriptors go, as SQLite would never close them. */
     gs_store_files_forget();
+    pthread_mutex_unlock(&drain.lock); /* by before_fork; the thread is the same */
     memset(&drain, 0, sizeof drain);
     pthread_mutex_init(&drain.lock, NULL);
 }

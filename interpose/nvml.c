@@ -378,6 +378,7 @@ void gs_nvml_forget(void)
 {
     /* its connection to the driver is the parent's */
     const enum state state = nvml.state == OPEN ? OFF : nvml.state;
+    gs_nvml_unlock();
     memset(&nvml, 0, sizeof nvml);
     nvml.state = state;
     pthread_mutex_init(&nvml.lock, NULL);

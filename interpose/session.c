@@ -424,6 +424,7 @@ static void after_fork_in_child(void)
     gs_drain_forget();
     gs_nvml_forget();
     gs_device_forget();
+    pthread_mutex_unlock(&session.lock);
     pthread_mutex_init(&session.lock, NULL);
     atomic_store(&said_failure, false);
     atomic_store(&session.state, NOT_YET);

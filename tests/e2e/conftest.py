@@ -12,6 +12,39 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD = Path(os.environ.get("O", "build"))
 BUILD = BUILD if BUILD.is_absolute() else ROOT / BUILD
 SECONDS = 120
+SAN = [name for name in os.environ.get("SAN", "").split(",") if name]
+# ThreadSanitizer's reports (tests/run.py says where); its exit status is lost where a program is killed.
+RACES = BUILD / "tests" / "tsan"
+
+
+def sanitized(reason):
+    """What cannot be had beside any sanitizer."""
+    return pytest.mark.skipif(bool(SAN), reason=reason)
+
+
+def thread_sanitized(reason):
+    return pytest.mark.skipif("thread" in SAN, reason=reason)
+
+
+# It takes a number that the C library gives anew for one of its dead: in a child that was forked among threads.
+forks_threads = thread_sanitized("ThreadSanitizer starts no thread in a child of a process of several threads")
+
+
+def taken_reports():
+    """What ThreadSanitizer reported since the last call."""
+    texts = []
+    for path in sorted(RACES.glob("log.*")) if "thread" in SAN else []:
+        texts.append(path.read_text(errors="replace"))
+        path.unlink()
+    return "\n".join(texts)
+
+
+@pytest.fixture(autouse=True)
+def no_race():
+    taken_reports()
+    yield
+    reports = taken_reports()
+    assert not reports, reports
 
 
 class Recording:
@@ -27,6 +60,8 @@ class Recording:
         sanitizer = os.environ.get("SAN_PRELOAD")  # a sanitized library needs its run time first
         env.update(LD_PRELOAD=f"{sanitizer}:{preload}" if sanitizer else preload,
                    LD_LIBRARY_PATH=str(BUILD / "sim"), GPUSPY_DB=str(self.database))
+        if "thread" in SAN:  # libunwind does not go with it, and the line that says so would be in every test
+            env["GPUSPY_STACKS"] = "python"
         env.update({k: str(v) for k, v in more.items()})
         return {k: v for k, v in env.items() if v != ""}
 
