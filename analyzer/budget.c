@@ -24,6 +24,7 @@ void gs_budget_build(struct gs_builder *b)
             if (peak->layer == preferred[p] && peak->bytes > budget->measured_bytes) {
                 budget->measured_bytes = peak->bytes;
                 budget->measured_layer = peak->layer;
+                budget->by_category = peak->by_category;
             }
         }
     }

@@ -129,6 +129,8 @@ struct gs_by_stack *gs_list_by_stack(struct gs_builder *b, struct gs_share *shar
     for (size_t i = 0; i < *listed; i++) {
         list[i] = (struct gs_by_stack){.bytes = shares[i].bytes,
                                        .count = shares[i].count,
+                                       .number = shares[i].stack,
+                                       .category = GS_CATEGORY_UNKNOWN,
                                        .stack = gs_trace_of(b, shares[i].stack)};
     }
     return list;

@@ -453,6 +453,8 @@ static void answer(struct gs_ooms *o, size_t group, const struct capture *c,
     struct gs_oom_facts f = facts_of(o, &o->groups[group], c);
     *v = (struct gs_oom_verdict){.process = f.row->process,
                                  .time_s = gs_seconds(f.row->time_ns),
+                                 .time_ns = o->rows[o->groups[group].last].time_ns,
+                                 .live_sum = c && c->series != GS_NONE ? c->live_bytes : GS_UNKNOWN,
                                  .device = f.row->device,
                                  .layer = f.row->layer,
                                  .space = f.row->space,

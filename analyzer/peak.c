@@ -118,6 +118,7 @@ static void describe(struct gs_peaks *p, uint32_t series, struct gs_peak *peak)
                              .layer = s->layer,
                              .bytes = p->levels[series].highest,
                              .time_s = gs_seconds(p->levels[series].highest_ns),
+                             .time_ns = p->levels[series].highest_ns,
                              .end_bytes = s->live_bytes,
                              .end_count = s->live_count,
                              .allocations = s->allocations,

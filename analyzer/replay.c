@@ -245,14 +245,18 @@ static void live_room(struct gs_replay *r)
     r->live_cap = cap;
 }
 
+static unsigned layer_of(const struct gs_lifetime *life)
+{
+    unsigned layer = series_layer[life->layer][life->space];
+    return layer == GS_SERIES_DEVICE && life->space == GS_SPACE_VMM && life->device < 0
+               ? GS_SERIES_PINNED /* cuMemCreate on the host */
+               : layer;
+}
+
 static void begin_life(struct gs_replay *r, struct gs_lifetime *life)
 {
     struct gs_run *run = r->run;
-    unsigned layer = series_layer[life->layer][life->space];
-    if (layer == GS_SERIES_DEVICE && life->space == GS_SPACE_VMM && life->device < 0) {
-        layer = GS_SERIES_PINNED; /* cuMemCreate on the host */
-    }
-    life->series = series_at(run, r->process, life->device, layer);
+    life->series = series_at(run, r->process, life->device, layer_of(life));
     struct gs_series *s = &run->series[life->series];
     if (s->live_bytes > GS_BYTES_MAX - life->bytes) {
         r->damaged++;
@@ -288,7 +292,7 @@ static void begin_life(struct gs_replay *r, struct gs_lifetime *life)
 /* An aggregate function that is called for each row, in order of id as the table is scanned: no
  * trip through sqlite3_step and its locks for each row and column, which is three times as fast.
  * Addresses are needed only where a heap map may be asked for. */
-enum { KIND, BYTES, ALLOC_NS, LIFE_NS, ALLOC_STACK, ADDRESS, STREAM };
+enum { KIND, BYTES, ALLOC_NS, LIFE_NS, ALLOC_STACK, ADDRESS, STREAM, FREE_STACK = ADDRESS };
 static const char rows[] =
     "SELECT gs_row(kind, bytes, alloc_ns, life_ns, alloc_stack_id%s) FROM %s NOT INDEXED";
 
@@ -299,6 +303,8 @@ static bool read_row(struct gs_replay *r, const struct gs_database *db, int n, s
 {
     int64_t kind = sqlite3_value_int64(v[KIND]);
     *life = (struct gs_lifetime){
+        .series = GS_NONE,
+        .location = GS_NONE,
         .stack = gs_ids_get(&db->stacks, sqlite3_value_int64(v[ALLOC_STACK])),
         .thread = (uint32_t)((kind >> 23) + 2),
         .api = kind >> 12 & 2047,
@@ -347,6 +353,41 @@ static void on_row(sqlite3_context *context, int n, sqlite3_value **v)
     begin_life(r, &life);
 }
 
+/* --- what was live at some moments -------------------------------------------------------------
+ *
+ * The replay's rule: what was allocated at the moment is live, what was freed at it is not. */
+struct live_at {
+    struct gs_replay replay; /* only what read_row needs */
+    const struct gs_database *db;
+    const int64_t *moments;
+    size_t moments_n, next; /* next: the first moment that is not before the last allocation */
+    gs_live_at_fn each;
+    void *self;
+};
+
+static void on_live_row(sqlite3_context *context, int n, sqlite3_value **v)
+{
+    struct live_at *l = sqlite3_user_data(context);
+    struct gs_run *run = l->replay.run;
+    struct gs_lifetime life;
+    if (!read_row(&l->replay, l->db, ADDRESS, v, &life) || !wanted(run, &life)) {
+        return;
+    }
+    l->replay.now = life.alloc_ns;
+    while (l->next < l->moments_n && l->moments[l->next] < life.alloc_ns) {
+        l->next++;
+    }
+    if (l->next == l->moments_n || life.free_ns <= l->moments[l->next]) {
+        return;
+    }
+    life.series = series_at(run, l->replay.process, life.device, layer_of(&life));
+    life.location = location_at(run, life.series, life.stack);
+    uint32_t free_stack = gs_ids_get(&l->db->stacks, sqlite3_value_int64(v[FREE_STACK]));
+    for (size_t i = l->next; i < l->moments_n && l->moments[i] < life.free_ns; i++) {
+        l->each(l->self, i, &life, free_stack);
+    }
+}
+
 static void on_rows_end(sqlite3_context *context)
 {
     sqlite3_result_null(context);
@@ -367,6 +408,34 @@ static bool replay_rows(struct gs_replay *r, struct gs_database *db, char *error
     }
     int rc = sqlite3_step(st);
     bool ok = rc == SQLITE_ROW || gs_database_bad(db, error, error_size);
+    sqlite3_finalize(st);
+    return ok;
+}
+
+bool gs_run_live_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n,
+                    gs_live_at_fn each, void *self, char *error, size_t error_size)
+{
+    struct gs_database *db = &run->databases[run->processes[process].database];
+    struct live_at l = {.replay = {.run = run, .process = process},
+                        .db = db,
+                        .moments = moments,
+                        .moments_n = n,
+                        .each = each,
+                        .self = self};
+    char sql[256];
+    if (!n) {
+        return true;
+    }
+    snprintf(sql, sizeof sql,
+             "SELECT gs_live(kind, bytes, alloc_ns, life_ns, alloc_stack_id, free_stack_id) FROM %s "
+             "NOT INDEXED WHERE (life_ns IS NULL OR alloc_ns + life_ns > %lld) AND alloc_ns <= %lld",
+             db->allocations, (long long)moments[0], (long long)moments[n - 1]);
+    sqlite3_stmt *st = NULL;
+    if (sqlite3_create_function(db->db, "gs_live", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, &l, NULL,
+                                on_live_row, on_rows_end) == SQLITE_OK) {
+        st = gs_prepare(db, sql);
+    }
+    bool ok = (st && sqlite3_step(st) == SQLITE_ROW) || gs_database_bad(db, error, error_size);
     sqlite3_finalize(st);
     return ok;
 }

@@ -233,7 +233,8 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
     b.options = options ? options : &defaults;
     b.top = b.options->all ? SIZE_MAX : b.options->top ? b.options->top : TOP;
     gs_site_helpers(run, &b.helpers);
-    bool ok = watch_memory(&b, error, error_size) && watch_calls(&b, error, error_size);
+    bool ok = watch_memory(&b, error, error_size) && watch_calls(&b, error, error_size) &&
+              gs_categories_build(&b, error, error_size);
     if (ok) {
         describe_run(&b);
         list_devices(&b);

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include "analyzer/category.h"
 #include "analyzer/run.h"
 
 #define GS_REPORT_SCHEMA 1
@@ -45,6 +46,9 @@ struct gs_trace {
 struct gs_by_stack {
     int64_t bytes;
     uint64_t count;
+    uint32_t number;           /* of the stack, GS_NONE */
+    enum gs_category category; /* of most of the bytes, with the rule that said so */
+    const char *category_evidence;
     struct gs_trace stack;
 };
 
@@ -55,12 +59,26 @@ struct gs_by_site {
     struct gs_site site;
 };
 
+/* What the live blocks were for, see category.h. */
+struct gs_category_share {
+    enum gs_category category;
+    const char *evidence; /* the rule's */
+    int64_t bytes;
+    uint64_t count;
+};
+struct gs_by_category {
+    int64_t bytes[GS_CATEGORIES_N]; /* they sum to the live bytes; all 0: not looked at */
+    struct gs_category_share *shares; /* by rule, heaviest first */
+    size_t shares_n;
+};
+
 struct gs_peak {
     uint32_t process;           /* index into processes */
     int device;                 /* -1 for pinned and host */
     enum gs_series_layer layer; /* word: gs_series_word() */
     int64_t bytes;
     double time_s;
+    int64_t time_ns;
     uint64_t count;    /* allocations live at the peak */
     int64_t end_bytes; /* still live at the end */
     uint64_t end_count;
@@ -71,6 +89,7 @@ struct gs_peak {
     struct gs_by_site *by_site;
     size_t by_site_n, by_site_total;
     int64_t by_space[8]; /* enum gs_space; of layer device alone */
+    struct gs_by_category by_category;
 };
 
 struct gs_point {
@@ -132,6 +151,9 @@ struct gs_evidence {
 struct gs_oom_verdict {
     uint32_t process;
     double time_s;
+    int64_t time_ns;   /* of the call after which what was live was looked at */
+    int64_t live_sum;  /* what was then live in live_layer, GS_UNKNOWN */
+    struct gs_by_category by_category; /* of it */
     int device;
     uint8_t layer, space; /* enum gs_layer (the highest that reported), gs_space */
     int64_t requested_bytes, free_bytes, total_bytes, tensor_allocated, tensor_reserved;
@@ -246,6 +268,7 @@ struct gs_budget {
     struct gs_estimate_bytes estimate;
     int64_t measured_bytes; /* the largest tensor (else device) peak of one device */
     enum gs_series_layer measured_layer;
+    struct gs_by_category by_category; /* of that peak */
     double difference_bytes, difference_share; /* measured - estimate; share of the estimate */
 };
 

@@ -277,6 +277,14 @@ const struct gs_series *gs_run_series(const struct gs_run *run, uint32_t series)
 void gs_run_live(const struct gs_run *run, void (*each)(void *self, const struct gs_lifetime *),
                  void *self);
 
+/* What was live at each of `moments` of one process, in ascending order: for each of them and each
+ * block then live, a call, in order of allocation. One more pass over the rows, after a replay (whose
+ * locations and series it names). `life->address` and `stream` are not read. */
+typedef void (*gs_live_at_fn)(void *self, size_t moment, const struct gs_lifetime *life,
+                              uint32_t free_stack);
+bool gs_run_live_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n,
+                    gs_live_at_fn each, void *self, char *error, size_t error_size);
+
 /* Copies and syncs, merged in order of time, processes one after another. One of the two is NULL.
  */
 typedef void (*gs_call_fn)(void *self, const struct gs_copy *copy, const struct gs_sync *sync);

@@ -144,11 +144,39 @@ static json_t *device_json(const struct gs_device *d)
     return o;
 }
 
+static json_t *category_share_json(const struct gs_category_share *s)
+{
+    json_t *o = json_object();
+    set_text(o, "category", gs_category_word(s->category));
+    set_text(o, "evidence", s->evidence);
+    set_bytes(o, "bytes", s->bytes);
+    set_count(o, "count", s->count);
+    return o;
+}
+
+/* Only categories that exist; they sum to `bytes`. */
+static void set_categories(json_t *o, const struct gs_by_category *c, int64_t bytes)
+{
+    json_t *categories = json_object();
+    for (unsigned i = 0; i < GS_CATEGORIES_N; i++) {
+        if (c->bytes[i]) {
+            set_bytes(categories, gs_category_word((enum gs_category)i), c->bytes[i]);
+        }
+    }
+    if (!c->shares_n && bytes != GS_UNKNOWN) {
+        set_bytes(categories, gs_category_word(GS_CATEGORY_UNKNOWN), bytes);
+    }
+    set(o, "by_category", categories);
+    set(o, "categories", LIST(c->shares, c->shares_n, category_share_json));
+}
+
 static json_t *by_stack_json(const struct gs_by_stack *s)
 {
     json_t *o = json_object();
     set_bytes(o, "bytes", s->bytes);
     set_count(o, "count", s->count);
+    set_text(o, "category", gs_category_word(s->category));
+    set_text(o, "category_evidence", s->category_evidence);
     set(o, "site", site_json(&s->stack.site));
     set(o, "frames", trace_json(&s->stack));
     return o;
@@ -175,7 +203,7 @@ static void set_where(json_t *o, uint32_t process, int device)
 
 static json_t *peak_json(const struct gs_peak *p)
 {
-    json_t *o = json_object(), *categories = json_object();
+    json_t *o = json_object();
     set_where(o, p->process, p->device);
     set_text(o, "layer", gs_series_word(p->layer));
     set_bytes(o, "bytes", p->bytes);
@@ -189,8 +217,7 @@ static json_t *peak_json(const struct gs_peak *p)
     set_count(o, "stacks", p->by_stack_total);
     set(o, "by_stack", LIST(p->by_stack, p->by_stack_n, by_stack_json));
     set(o, "by_site", LIST(p->by_site, p->by_site_n, by_site_json));
-    set_bytes(categories, "unknown", p->bytes); /* nothing recorded says what a block is for */
-    set(o, "by_category", categories);
+    set_categories(o, &p->by_category, p->bytes);
     json_t *kinds = json_object();
     for (size_t i = 0; i < sizeof p->by_space / sizeof *p->by_space; i++) {
         if (p->by_space[i]) {
@@ -281,6 +308,7 @@ static json_t *oom_json(const struct gs_oom_verdict *v)
     set(o, "site", site_json(&v->stack.site));
     set_text(o, "live_layer", gs_series_word(v->live_layer));
     set(o, "live", LIST(v->live, v->live_n, by_site_json));
+    set_categories(o, &v->by_category, v->live_sum);
     return o;
 }
 
@@ -473,6 +501,16 @@ static json_t *budget_json(const struct gs_budget *b)
         set(estimate, "total_bytes", number_json(b->estimate.total));
         set_text(measured, "layer", b->measured_bytes == GS_UNKNOWN ? NULL : gs_series_word(b->measured_layer));
         set_bytes(measured, "peak_bytes", b->measured_bytes);
+        const struct {
+            const char *key;
+            enum gs_category category;
+        } parts[] = {{"weights_bytes", GS_CATEGORY_PARAMETERS},
+                     {"gradients_bytes", GS_CATEGORY_GRADIENTS},
+                     {"optimizer_bytes", GS_CATEGORY_OPTIMIZER_STATE}};
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+            int64_t bytes = b->by_category.bytes[parts[i].category];
+            set_bytes(measured, parts[i].key, bytes ? bytes : GS_UNKNOWN);
+        }
         set(difference, "bytes", number_json(b->difference_bytes));
         set_real(difference, "share", b->difference_share);
     }

@@ -163,34 +163,46 @@ void view_text_head(const struct view_text *v)
 
 /* ---------------------------------------------------------------- budget */
 
-static void budget_row(struct table *t, const char *what, double bytes)
+/* `there`: bytes at the peak, 0 not known; NULL: no category is known, and no column for it. */
+static void budget_row(struct table *t, const char *what, double bytes, const int64_t *there)
 {
-    char size[UNITS_TEXT];
-    const char *cells[] = {format_bytes(size, units_whole(bytes)), what};
+    char size[UNITS_TEXT], at_peak[UNITS_TEXT] = "";
+    const char *cells[TABLE_COLUMNS] = {bytes >= 0 ? format_bytes(size, units_whole(bytes)) : ""};
+    size_t n = 1;
 
+    if (there)
+        cells[n++] = *there > 0 ? view_bytes(at_peak, *there) : "";
+    cells[n] = what;
     table_add(t, cells, NULL);
 }
 
 void view_text_budget(const struct view_text *v)
 {
     const struct gs_budget *b = &v->report->budget;
-    struct table t = {.head = {"", ""}};
+    const int64_t *of = b->by_category.bytes, none = 0;
+    bool told = of[GS_CATEGORY_PARAMETERS] || of[GS_CATEGORY_GRADIENTS] ||
+                of[GS_CATEGORY_OPTIMIZER_STATE];
+    struct table t = {.head = {"", ""}}, three = {.head = {"estimate", "at the peak", ""}};
     char size[UNITS_TEXT], share[UNITS_TEXT], line[256];
 
     if (!b->present)
         return;
     view_heading(v, TERM_BOLD, "Budget", ": what the model needs at least, and what was measured");
-    budget_row(&t, "weights", b->estimate.weights);
-    budget_row(&t, "gradients", b->estimate.gradients);
-    budget_row(&t, "optimizer states", b->estimate.optimizer);
-    budget_row(&t, "the least that it needs", b->estimate.total);
+    t = told ? three : t;
+#define AT_PEAK(bytes) (told ? (bytes) : NULL)
+    budget_row(&t, "weights", b->estimate.weights, AT_PEAK(&of[GS_CATEGORY_PARAMETERS]));
+    budget_row(&t, "gradients", b->estimate.gradients, AT_PEAK(&of[GS_CATEGORY_GRADIENTS]));
+    budget_row(&t, "optimizer states", b->estimate.optimizer,
+               AT_PEAK(&of[GS_CATEGORY_OPTIMIZER_STATE]));
+    budget_row(&t, "the least that it needs", b->estimate.total, AT_PEAK(&none));
     if (b->measured_bytes == GS_UNKNOWN) {
         table_print(&t, &v->term, INDENT, v->out);
         view_wrap(v, INDENT, "", "Nothing was measured: no allocation was recorded.");
         return;
     }
     snprintf(line, sizeof line, "measured at the peak (%s)", view_layer(b->measured_layer));
-    budget_row(&t, line, (double)b->measured_bytes);
+    budget_row(&t, line, told ? -1 : (double)b->measured_bytes, AT_PEAK(&b->measured_bytes));
+#undef AT_PEAK
     table_print(&t, &v->term, INDENT, v->out);
     format_bytes_signed(size, (int64_t)b->difference_bytes);
     format_share(share, fabs(b->difference_share));

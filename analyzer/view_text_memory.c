@@ -138,6 +138,23 @@ static void parts(const struct view_text *v, uint32_t process, int device)
     table_print(&t, &v->term, 2 * INDENT, v->out);
 }
 
+/* ---------------------------------------------------------------- what the tensors are */
+
+static void categories(const struct view_text *v, const struct gs_peak *p)
+{
+    struct table t = {.head = {"", "", ""}};
+    const int64_t *bytes = p->by_category.bytes;
+
+    if (bytes[GS_CATEGORY_UNKNOWN] == p->bytes || !p->by_category.shares_n)
+        return;
+    for (unsigned i = 0; i < GS_CATEGORIES_N; i++)
+        if (i != GS_CATEGORY_UNKNOWN || bytes[i] >= p->bytes / 100)
+            part(&t, bytes[i], p->bytes, view_category((enum gs_category)i));
+    fprintf(v->out, "  %sIn tensors at the peak%s\n", term_style(&v->term, TERM_BOLD),
+            term_style(&v->term, TERM_PLAIN));
+    table_print(&t, &v->term, 2 * INDENT, v->out);
+}
+
 /* ---------------------------------------------------------------- a device */
 
 static void peak_line(const struct view_text *v, const struct gs_peak *p, const char *what)
@@ -208,6 +225,8 @@ static void device(const struct view_text *v, const struct gs_peak *p)
         legend(v);
     if (!view_oom_at_peak(r, t ? t : d))
         parts(v, p->process, p->device);
+    if (t || d)
+        categories(v, t ? t : d);
     if (t)
         by_line(v, t, "Live at the peak, by line: tensors", v->top);
     if (d)
@@ -230,6 +249,7 @@ static void host(const struct view_text *v, const struct gs_peak *p)
     if (p->bytes >= WORTH_A_CHART)
         chart_print(timeline_of(v->report, p), NULL, end_of(v->report, p->process), &v->term,
                     INDENT, v->out);
+    categories(v, p);
     by_line(v, p, "Live at the peak, by line", v->top);
 }
 

@@ -331,3 +331,8 @@ char *view_bytes(char *out, int64_t bytes)
         format_bytes(out, (uint64_t)bytes);
     return out;
 }
+
+const char *view_category(enum gs_category category)
+{
+    return category == GS_CATEGORY_OPTIMIZER_STATE ? "optimizer state" : gs_category_word(category);
+}

@@ -75,10 +75,35 @@ static int64_t less(int64_t a, int64_t b)
     return a == GS_UNKNOWN || b == GS_UNKNOWN || a < b ? GS_UNKNOWN : a - b;
 }
 
+/* "in tensors (parameters 1.2 GiB, activations 800.0 MiB, …)": the three largest. */
+static const char *in_tensors(const struct gs_oom_verdict *o, char *out, size_t size)
+{
+    bool told[GS_CATEGORIES_N] = {[GS_CATEGORY_UNKNOWN] = true};
+    const int64_t *bytes = o->by_category.bytes;
+    size_t at = (size_t)snprintf(out, size, "in tensors");
+
+    for (int n = 0; n < 3 && o->live_layer == GS_SERIES_TENSOR; n++) {
+        int largest = -1;
+        char text[UNITS_TEXT];
+        for (int i = 0; i < GS_CATEGORIES_N; i++)
+            if (!told[i] && bytes[i] > 0 && (largest < 0 || bytes[i] > bytes[largest]))
+                largest = i;
+        if (largest < 0)
+            break;
+        told[largest] = true;
+        at += (size_t)snprintf(out + at, size - at, "%s%s %s", n ? ", " : " (",
+                               view_category((enum gs_category)largest),
+                               view_bytes(text, bytes[largest]));
+    }
+    if (at > sizeof "in tensors")
+        snprintf(out + at, size - at, ")");
+    return out;
+}
+
 /* Where the device's memory was: the parts sum to all of it. */
 static void held(const struct view_text *v, const struct gs_oom_verdict *o)
 {
-    char line[1024] = "", total[UNITS_TEXT];
+    char line[1024] = "", total[UNITS_TEXT], tensors[256];
     int64_t others = less(o->device_live, o->tensor_reserved);
     bool torch =
         others != GS_UNKNOWN && less(o->tensor_reserved, o->tensor_allocated) != GS_UNKNOWN;
@@ -86,7 +111,8 @@ static void held(const struct view_text *v, const struct gs_oom_verdict *o)
     if (o->outside == GS_UNKNOWN || o->free_bytes == GS_UNKNOWN || o->space == GS_SPACE_PINNED)
         return;
     if (torch) {
-        share_of(line, sizeof line, o->tensor_allocated, "in tensors");
+        share_of(line, sizeof line, o->tensor_allocated,
+                 in_tensors(o, tensors, sizeof tensors));
         share_of(line, sizeof line, o->tensor_reserved - o->tensor_allocated, "cached by PyTorch");
         share_of(line, sizeof line, others, "in other CUDA allocations");
     } else {

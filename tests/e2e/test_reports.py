@@ -79,8 +79,9 @@ def test_a_leak_under_pytorch(recording):
     assert oom["cause"] == "leak" and "train.py:48" in oom["verdict"]
     assert [g["site"]["line"] for g in report["growth"]] == [48]
     out = text(recording, recording.database)
-    assert re.search(r"in tensors \+ \S+ GiB cached by PyTorch \+ 512.00 MiB in other CUDA allocations\s+\+ 1.00 GiB "
-                     r"outside .* \+ 3.50 GiB free = 24.00 GiB", out.replace("\n          ", " ")), out
+    assert re.search(r"in tensors \([^)]+\) \+ \S+ GiB cached by PyTorch \+ 512.00 MiB in other CUDA "
+                     r"allocations\s+\+ 1.00 GiB outside .* \+ 3.50 GiB free = 24.00 GiB",
+                     out.replace("\n          ", " ")), out
     assert out.count("train.py:48: keep a number") == 1 and "Keeps growing" not in out
 
 

@@ -77,7 +77,7 @@ static void fill_memory(void)
     sites[2] = (struct gs_by_site){96 * MIB, 8, 1,
                                    site("/usr/lib/python3/dist-packages/torch/nn/modules/linear.py", 114,
                                         "Linear.forward")};
-    stacks[0] = (struct gs_by_stack){1200 * MIB, 200, trace()};
+    stacks[0] = (struct gs_by_stack){.bytes = 1200 * MIB, .count = 200, .stack = trace()};
     for (int layer = 0; layer < 2; layer++) {
         for (int i = 0; i < 200; i++)
             points[layer][i] = (struct gs_point){i * 3.4 / 200,
@@ -136,7 +136,12 @@ static struct gs_report full(void)
         .transfers = &transfer, .transfers_n = 1, .transfers_total = 1, .fragmentation = &fragmentation,
         .fragmentation_n = 1, .churn = &churn, .churn_n = 1, .churn_total = 1, .retries = &retry,
         .retries_n = 1, .retries_total = 1, .advice = advice, .advice_n = 2,
-        .budget = {true, {4e8, 4e8, 8e8, 1.6e9}, 1780 * MIB, GS_SERIES_TENSOR, 2.7e8, 0.17}};
+        .budget = {.present = true,
+                   .estimate = {4e8, 4e8, 8e8, 1.6e9},
+                   .measured_bytes = 1780 * MIB,
+                   .measured_layer = GS_SERIES_TENSOR,
+                   .difference_bytes = 2.7e8,
+                   .difference_share = 0.17}};
 }
 
 static char *print(const struct gs_report *r, struct term term, bool native)

@@ -1,0 +1,191 @@
+#include "analyzer/category.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/arena.h"
+#include "analyzer/run.h"
+
+enum doing { /* NOTHING: a stack with Python frames that no row knows; THREAD: without any */
+    NOTHING,
+    THREAD,
+    ZERO,
+    STEP,
+    BUCKETS,
+    FORWARD,
+    BACKWARD,
+    MOVE,
+    INIT,
+    LOADER,
+    ANY
+};
+enum hint { NONE = 0, STATE = 1, BUILT = 2, COPIED = 4, WORKSPACE = 8, TORCH = 16 };
+#define WHILE(x) (1u << (x))
+#define KEPT WHILE(ANY)
+
+struct frame_row {
+    uint8_t doing, hint;
+    const char *file, *function, *symbol;
+};
+static const struct frame_row frame_rows[] = {
+#define DOING(d, f, n) {.doing = d, .file = f, .function = n},
+#define SYMBOL(d, s) {.doing = d, .symbol = s},
+#define HINT(h, f, n) {.hint = h, .file = f, .function = n},
+#define HINT_SYMBOL(h, s) {.hint = h, .symbol = s},
+#define RULE(c, d, h, f, e)
+#include "analyzer/category.def"
+#undef DOING
+#undef SYMBOL
+#undef HINT
+#undef HINT_SYMBOL
+#undef RULE
+};
+
+static const struct rule {
+    enum gs_category category;
+    uint8_t doing, hint;
+    uint32_t fates;
+    const char *evidence;
+} rules[] = {
+#define DOING(d, f, n)
+#define SYMBOL(d, s)
+#define HINT(h, f, n)
+#define HINT_SYMBOL(h, s)
+#define RULE(c, d, h, f, e) {GS_CATEGORY_##c, d, h, f, e},
+#include "analyzer/category.def"
+#undef RULE
+};
+enum { FRAME_ROWS = sizeof frame_rows / sizeof *frame_rows, RULES = sizeof rules / sizeof *rules };
+
+struct facts { /* of a stack */
+    uint8_t doing, hints;
+};
+
+struct gs_categorizer {
+    struct gs_run *run;
+    struct gs_map frames; /* frame, by address → facts, packed */
+    struct gs_map stacks; /* stack → facts, packed */
+};
+
+struct gs_categorizer *gs_categorizer_new(struct gs_run *run)
+{
+    struct gs_categorizer *c = gs_realloc(NULL, 1, sizeof *c);
+    *c = (struct gs_categorizer){.run = run};
+    return c;
+}
+
+void gs_categorizer_free(struct gs_categorizer *c)
+{
+    gs_map_free(&c->frames);
+    gs_map_free(&c->stacks);
+    free(c);
+}
+
+static bool fits(const struct frame_row *row, const struct gs_frame *f)
+{
+    if (row->symbol) {
+        return f->kind == GS_FRAME_NATIVE && f->function && strstr(f->function, row->symbol);
+    }
+    if (f->kind != GS_FRAME_PYTHON || (row->file && (!f->file || !strstr(f->file, row->file)))) {
+        return false;
+    }
+    const char *dot = f->function ? strrchr(f->function, '.') : NULL;
+    const char *name = dot ? dot + 1 : f->function;
+    return !row->function || (name && strcmp(name, row->function) == 0);
+}
+
+/* What one frame says. */
+static struct facts look_at(const struct gs_frame *f)
+{
+    struct facts facts = {NOTHING, NONE};
+    for (size_t i = 0; i < FRAME_ROWS; i++) {
+        const struct frame_row *row = &frame_rows[i];
+        if ((row->hint || facts.doing == NOTHING) && fits(row, f)) {
+            facts.hints |= row->hint;
+            facts.doing = row->hint ? facts.doing : row->doing;
+        }
+    }
+    return facts;
+}
+
+static struct facts frame_facts(struct gs_categorizer *c, uint32_t stack)
+{
+    const struct gs_frame *f = gs_frame_named(c->run, stack);
+    uint32_t *at = gs_map_at(&c->frames, (uintptr_t)f);
+    if (*at == GS_MAP_NEW) {
+        struct facts facts = look_at(f);
+        *at = (uint32_t)facts.hints << 8 | facts.doing;
+    }
+    return (struct facts){(uint8_t)*at, (uint8_t)(*at >> 8)};
+}
+
+static struct facts stack_facts(struct gs_categorizer *c, uint32_t stack)
+{
+    uint32_t known = gs_map_get(&c->stacks, stack), start = stack;
+    if (known != GS_MAP_NEW) {
+        return (struct facts){(uint8_t)known, (uint8_t)(known >> 8)};
+    }
+    struct facts all = {NOTHING, NONE};
+    bool python = false;
+    for (const struct gs_frame *f; (f = gs_stack_frame(c->run, stack)) != NULL;
+         stack = gs_stack_parent(c->run, stack)) {
+        struct facts one = frame_facts(c, stack);
+        python = python || f->kind == GS_FRAME_PYTHON;
+        all.hints |= one.hints;
+        all.doing = all.doing == NOTHING ? one.doing : all.doing;
+    }
+    all.doing = all.doing == NOTHING && !python ? THREAD : all.doing;
+    *gs_map_at(&c->stacks, start) = (uint32_t)all.hints << 8 | all.doing;
+    return all;
+}
+
+unsigned gs_category_rule(struct gs_categorizer *c, const struct gs_category_block *b)
+{
+    struct facts made = stack_facts(c, b->stack), freed = stack_facts(c, b->free_stack);
+    bool torn_down = b->kept && freed.doing <= THREAD; /* by no line that does something else */
+    uint32_t fate = torn_down ? KEPT : WHILE(freed.doing);
+    bool tensor = b->tensor || (b->direct && (made.hints & TORCH));
+    if (!b->python) { /* what has no Python frame tells nothing where none were recorded */
+        made.doing = made.doing == THREAD ? NOTHING : made.doing;
+        fate = fate == WHILE(THREAD) ? WHILE(NOTHING) : fate;
+    }
+    if (!tensor && (made.hints & TORCH)) { /* a segment: its maker is not its only user */
+        return RULES - 1;
+    }
+    for (unsigned i = 0; i < RULES; i++) {
+        const struct rule *r = &rules[i];
+        if ((r->doing == ANY || r->doing == made.doing) && (made.hints & r->hint) == r->hint &&
+            (fate & r->fates) &&
+            (tensor || r->category == GS_CATEGORY_WORKSPACES ||
+             r->category == GS_CATEGORY_UNKNOWN)) {
+            return i;
+        }
+    }
+    return RULES - 1;
+}
+
+bool gs_category_backward(struct gs_categorizer *c, uint32_t stack)
+{
+    return stack_facts(c, stack).doing == BACKWARD;
+}
+
+unsigned gs_category_rules(void)
+{
+    return RULES;
+}
+
+enum gs_category gs_category_of(unsigned rule)
+{
+    return rules[rule].category;
+}
+
+const char *gs_category_evidence(unsigned rule)
+{
+    return rules[rule].evidence;
+}
+
+const char *gs_category_word(enum gs_category category)
+{
+#define WORD(s, w) [GS_CATEGORY_##s] = w,
+    static const char *const words[] = {GS_CATEGORIES(WORD)};
+    return (unsigned)category < GS_CATEGORIES_N ? words[category] : "unknown";
+}

@@ -1,0 +1,50 @@
+/* What a block is for: a parameter, a gradient, an activation, … An inference, from the calls that
+ * made and freed it and from the end of its life; the rules and their order are in category.def. A
+ * block that no rule covers is unknown. */
+#ifndef GPUSPY_CATEGORY_H
+#define GPUSPY_CATEGORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GS_CATEGORIES(X)                                                                           \
+    X(PARAMETERS, "parameters")                                                                    \
+    X(GRADIENTS, "gradients")                                                                      \
+    X(OPTIMIZER_STATE, "optimizer_state")                                                          \
+    X(ACTIVATIONS, "activations")                                                                  \
+    X(INPUTS, "inputs")                                                                            \
+    X(TEMPORARIES, "temporaries") X(WORKSPACES, "workspaces") X(UNKNOWN, "unknown")
+#define GS_ENUM_CATEGORY(s, w) GS_CATEGORY_##s,
+enum gs_category { GS_CATEGORIES(GS_ENUM_CATEGORY) GS_CATEGORIES_N };
+
+struct gs_run;
+
+/* One block, as the rules see it. */
+struct gs_category_block {
+    uint32_t stack, free_stack; /* GS_NONE */
+    bool tensor;                /* a tensor's own */
+    bool direct;                /* what a CUDA call took, where PyTorch reports no tensors: one if its
+                                   allocator made the call. Of what is neither, only workspaces are
+                                   told */
+    bool python;                /* its process records Python stacks: a thread without them tells */
+    bool kept;                  /* never freed, or after the run's last allocation: what the tear-down
+                                   frees has stayed */
+};
+
+/* Stacks are looked at once. `run` outlives it. Looks symbols up. */
+struct gs_categorizer;
+struct gs_categorizer *gs_categorizer_new(struct gs_run *run);
+void gs_categorizer_free(struct gs_categorizer *c);
+/* The number of the rule that fits, 0 … gs_category_rules() - 1. */
+unsigned gs_category_rule(struct gs_categorizer *c, const struct gs_category_block *block);
+
+/* Was the call in a backward pass, as its Python frames say? */
+bool gs_category_backward(struct gs_categorizer *c, uint32_t stack);
+
+unsigned gs_category_rules(void);
+enum gs_category gs_category_of(unsigned rule);
+const char *gs_category_evidence(unsigned rule);
+const char *gs_category_word(enum gs_category category); /* "optimizer_state" */
+
+#endif

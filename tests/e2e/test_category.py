@@ -1,0 +1,38 @@
+"""What tensors are: the report's categories against the model's own figures."""
+import json
+
+import pytest
+
+from conftest import BUILD, ROOT
+
+pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("kind", ["mlp", "foreach", "conv"])
+def test_the_models_own_figures(recording, kind):
+    own = json.loads(recording.python("train_kinds.py", kind, "cpu", GPUSPY_TORCH_CPU=1).stdout)
+    [peak] = [p for p in recording.report()["peak"] if p["layer"] == "host"]
+    assert sum(peak["by_category"].values()) == peak["bytes"]
+    assert sum(c["bytes"] for c in peak["categories"]) == peak["bytes"]
+    for category, bytes_ in own.items():
+        assert peak["by_category"].get(category, 0) == pytest.approx(bytes_, rel=0.01), category
+    assert {s["category"] for s in peak["by_stack"]} <= set(peak["by_category"])
+    assert "optimizer state" in recording.gpuspy("report", recording.database).stdout
+
+
+CUDA = sorted(BUILD.glob("torch-*/done"))
+
+
+@pytest.mark.parametrize("kind", ["mlp", "foreach", "single", "conv", "amp", "ckpt", "ckpt_re", "keep", "accumulate",
+                                  "noopt"])
+@pytest.mark.parametrize("build", CUDA or [pytest.param(None, marks=pytest.mark.skip("make test-torch fetches them"))],
+                         ids=[done.parent.name for done in CUDA] or ["none"])
+def test_cuda_builds_on_the_simulated_gpu(recording, build, kind):
+    done = recording.gpuspy("run", "-q", "--no-summary", "-o", recording.database, "--simulate", "a100-80g", "--",
+                            build.parent / "bin" / "python", ROOT / "fixtures" / "python" / "train_kinds.py", kind,
+                            "cuda")
+    assert done.returncode == 0, done.stderr
+    [peak] = [p for p in recording.report()["peak"] if p["layer"] == "tensor"]
+    assert sum(peak["by_category"].values()) == peak["bytes"]
+    for category, bytes_ in json.loads(done.stdout).items():
+        assert peak["by_category"].get(category, 0) == pytest.approx(bytes_, rel=0.01), category

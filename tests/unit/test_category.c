@@ -1,0 +1,219 @@
+/* What tensors are: each rule on rows made by hand, what is freed after the end, and the sums. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "tests/unit/synthetic.h"
+
+#define TORCH "/usr/lib/python3/dist-packages/torch/"
+
+struct program { /* call paths of a training script */
+    int64_t main, moved, built, forward, backward, zero, step, state, own, loader;
+};
+
+static struct program make(struct syn *s)
+{
+    struct program p = {.main = syn_python(s, 0, "<module>", "/home/u/train.py", 9)};
+    p.moved = syn_python(s, p.main, "Module._apply", TORCH "nn/modules/module.py", 3);
+    p.built = syn_python(s, p.main, "Linear.__init__", TORCH "nn/modules/linear.py", 3);
+    p.forward = syn_python(s, p.main, "Module._call_impl", TORCH "nn/modules/module.py", 7);
+    p.forward = syn_python(s, p.forward, "Net.forward", "/home/u/net.py", 7);
+    p.backward = syn_python(s, p.main, "Tensor.backward", TORCH "_tensor.py", 6);
+    p.zero = syn_python(s, p.main, "Optimizer.zero_grad", TORCH "optim/optimizer.py", 2);
+    p.step = syn_python(s, p.main, "Adam.step", TORCH "optim/adam.py", 4);
+    p.state = syn_python(s, p.step, "Adam._init_group", TORCH "optim/adam.py", 5);
+    p.own = syn_python(s, p.main, "Net.__init__", "/home/u/net.py", 3);
+    p.loader = syn_python(s, p.main, "_MultiProcessingDataLoaderIter._next_data",
+                          TORCH "utils/data/dataloader.py", 5);
+    return p;
+}
+
+/* A tensor of `bytes` made at `at` ms; freed at `end` ms from `free_stack` (0: no stack), or never. */
+static void block(struct syn *s, int at, int64_t bytes, int64_t stack, int end, int64_t free_stack)
+{
+    int64_t life = end < 0 ? SYN_LIVE : (end - at) * SYN_MS;
+    int64_t id = syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,
+                                                 .bytes = bytes,
+                                                 .at = at * SYN_MS,
+                                                 .life = life,
+                                                 .stack = stack});
+    syn_sql(s, "UPDATE allocation_row SET free_stack_id = nullif(%lld,0) WHERE id = %lld",
+            (long long)free_stack, (long long)id);
+}
+
+static const struct gs_category_share *share_of(const struct gs_peak *p, const char *evidence)
+{
+    for (size_t i = 0; i < p->by_category.shares_n; i++) {
+        if (strcmp(p->by_category.shares[i].evidence, evidence) == 0) {
+            return &p->by_category.shares[i];
+        }
+    }
+    return NULL;
+}
+
+static void test_each_rule(void **state)
+{
+    (void)state;
+    enum { FREED = 500, AUTOGRAD = 0 };
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    struct program p = make(&s);
+    const struct {
+        int64_t stack;
+        int end;
+        int64_t free_stack;
+        enum gs_category category;
+        const char *evidence;
+    } cases[] = {
+        {p.step, FREED, p.step, GS_CATEGORY_TEMPORARIES, "made and freed in the optimizer's step"},
+        {p.state, -1, 0, GS_CATEGORY_OPTIMIZER_STATE,
+         "made where the optimizer sets up its state"},
+        {p.step, -1, 0, GS_CATEGORY_OPTIMIZER_STATE, "made in the optimizer and not freed there"},
+        {p.moved, FREED, p.moved, GS_CATEGORY_TEMPORARIES,
+         "made and freed while a module was moved"},
+        {p.moved, -1, 0, GS_CATEGORY_PARAMETERS, "made while a module was moved or loaded"},
+        {p.built, FREED, p.built, GS_CATEGORY_TEMPORARIES,
+         "made and freed while a module was built"},
+        {p.built, FREED, p.moved, GS_CATEGORY_PARAMETERS, "made while a module was built"},
+        {p.backward, FREED, p.zero, GS_CATEGORY_GRADIENTS, "made in backward, freed by zero_grad"},
+        {p.backward, FREED, p.backward, GS_CATEGORY_TEMPORARIES, "made and freed in backward"},
+        {p.backward, -1, 0, GS_CATEGORY_GRADIENTS, "made in backward and not freed in it"},
+        {p.forward, FREED, AUTOGRAD, GS_CATEGORY_ACTIVATIONS, "made in forward, freed in backward"},
+        {p.forward, FREED, p.forward, GS_CATEGORY_TEMPORARIES, "made and freed in forward"},
+        {p.forward, FREED, p.main, GS_CATEGORY_ACTIVATIONS, "made in forward and not freed in it"},
+        {p.loader, FREED, p.main, GS_CATEGORY_INPUTS, "made by the data loader"},
+        {0, FREED, p.zero, GS_CATEGORY_GRADIENTS,
+         "made on a thread without Python, freed by zero_grad"},
+        {0, FREED, AUTOGRAD, GS_CATEGORY_TEMPORARIES, "made and freed on a thread without Python"},
+        {0, -1, 0, GS_CATEGORY_GRADIENTS, "made on a thread without Python and kept"},
+        {p.main, FREED, AUTOGRAD, GS_CATEGORY_ACTIVATIONS,
+         "made outside of modules, freed in backward"},
+        {p.own, -1, 0, GS_CATEGORY_PARAMETERS, "made while an object was built, kept to the end"},
+        {p.main, FREED, p.main, GS_CATEGORY_UNKNOWN, "no rule covers it"},
+    };
+    size_t n = sizeof cases / sizeof *cases;
+    int64_t all = 0, by_category[GS_CATEGORIES_N] = {0};
+    for (size_t i = 0; i < n; i++) {
+        block(&s, (int)i + 1, (int64_t)1 << (20 + i), cases[i].stack, cases[i].end,
+              cases[i].free_stack);
+        all += (int64_t)1 << (20 + i);
+        by_category[cases[i].category] += (int64_t)1 << (20 + i);
+    }
+    block(&s, 900, 1, p.main, 901, p.main); /* the last allocation comes long after */
+    struct gs_report *r = syn_report(&s, NULL);
+    const struct gs_peak *peak = syn_peak(r, GS_SERIES_TENSOR);
+    assert_int_equal(peak->bytes, all);
+    for (size_t i = 0; i < n; i++) {
+        const struct gs_category_share *share = share_of(peak, cases[i].evidence);
+        if (!share) {
+            fail_msg("nobody was told: %s", cases[i].evidence);
+        }
+        assert_int_equal(share->bytes, (int64_t)1 << (20 + i));
+        assert_int_equal(share->category, cases[i].category);
+    }
+    for (unsigned c = 0; c < GS_CATEGORIES_N; c++) {
+        assert_int_equal(peak->by_category.bytes[c], by_category[c]);
+    }
+    syn_close(r);
+    syn_end(&s);
+}
+
+/* After the last allocation: what backward's thread frees before backward returns was temporary,
+ * what the tear-down frees had stayed. */
+static void test_the_end_of_the_last_backward_is_not_the_tear_down(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    struct program p = make(&s);
+    block(&s, 1, 64, p.backward, 20, p.backward);
+    block(&s, 2, 128, p.backward, 15, 0);
+    block(&s, 3, 256, p.backward, 500, 0);
+    block(&s, 4, 512, p.own, 600, p.main); /* a module's end: the script's last line */
+    struct gs_report *r = syn_report(&s, NULL);
+    const struct gs_peak *peak = syn_peak(r, GS_SERIES_TENSOR);
+    assert_int_equal(peak->by_category.bytes[GS_CATEGORY_TEMPORARIES], 64 + 128);
+    assert_int_equal(peak->by_category.bytes[GS_CATEGORY_GRADIENTS], 256);
+    assert_int_equal(peak->by_category.bytes[GS_CATEGORY_PARAMETERS], 512);
+    syn_close(r);
+    syn_end(&s);
+}
+
+/* The innermost counts: a forward pass that is run again inside backward is one. */
+static void test_forward_inside_backward(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    struct program p = make(&s);
+    int64_t again = syn_python(&s, p.backward, "Module._call_impl", TORCH "nn/modules/module.py", 7);
+    block(&s, 1, 64, again, 5, p.backward);
+    block(&s, 9, 1, p.main, 10, p.main);
+    struct gs_report *r = syn_report(&s, NULL);
+    const struct gs_peak *peak = syn_peak(r, GS_SERIES_TENSOR);
+    assert_int_equal(peak->by_category.bytes[GS_CATEGORY_ACTIVATIONS], 64);
+    assert_int_equal(peak->by_stack[0].category, GS_CATEGORY_ACTIVATIONS);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_what_was_live_at_a_failure(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    syn_device(&s, 0, SYN_GIB, SYN_GIB);
+    struct program p = make(&s);
+    block(&s, 1, 64, p.moved, -1, 0);
+    block(&s, 2, 4096, p.forward, 3, p.forward); /* the peak; gone when it failed */
+    block(&s, 4, 32, p.forward, 30, p.main);
+    syn_oom(&s, (struct syn_oom){.layer = GS_LAYER_TENSOR,
+                                 .fatal = 1,
+                                 .requested = SYN_GIB,
+                                 .free = 1,
+                                 .total = SYN_GIB,
+                                 .at = 10 * SYN_MS,
+                                 .stack = p.forward});
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(r->ooms_n, 1);
+    assert_int_equal(r->ooms[0].by_category.bytes[GS_CATEGORY_PARAMETERS], 64);
+    assert_int_equal(r->ooms[0].by_category.bytes[GS_CATEGORY_ACTIVATIONS], 32);
+    assert_int_equal(r->ooms[0].by_category.bytes[GS_CATEGORY_TEMPORARIES], 0);
+    syn_close(r);
+    syn_end(&s);
+}
+
+/* Without Python stacks nothing is said, and what CUDA calls took is no tensor. */
+static void test_nothing_known_is_unknown(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    block(&s, 1, 64, 0, -1, 0);
+    syn_alloc(&s, (struct syn_alloc){.bytes = 100, .at = 5 * SYN_MS, .life = SYN_LIVE});
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(
+        syn_peak(r, GS_SERIES_TENSOR)->by_category.bytes[GS_CATEGORY_UNKNOWN], 64);
+    assert_int_equal(
+        syn_peak(r, GS_SERIES_DEVICE)->by_category.bytes[GS_CATEGORY_UNKNOWN], 100);
+    syn_close(r);
+    syn_end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_rule),
+        cmocka_unit_test(test_the_end_of_the_last_backward_is_not_the_tear_down),
+        cmocka_unit_test(test_forward_inside_backward),
+        cmocka_unit_test(test_what_was_live_at_a_failure),
+        cmocka_unit_test(test_nothing_known_is_unknown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
