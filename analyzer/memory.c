@@ -73,7 +73,7 @@ static void said(struct gs_memory *m, struct card *c, int64_t total, int64_t fre
     if (total == GS_UNKNOWN || free == GS_UNKNOWN || free > total) {
         return;
     }
-    int64_t outside = total - free - c->live - graphs_at(m, c, ns);
+    int64_t outside = gs_add(gs_add(total - free, -c->live), -graphs_at(m, c, ns));
     outside = outside < 0 ? GS_UNKNOWN : outside;
     c->total = total;
     c->least_free = c->least_free == GS_UNKNOWN || free < c->least_free ? free : c->least_free;
@@ -87,12 +87,18 @@ static void said(struct gs_memory *m, struct card *c, int64_t total, int64_t fre
     }
 }
 
+/* A device that was seen at an unknown time was there from the beginning. */
+static int64_t seen_at(const struct gs_device *d)
+{
+    return d->seen_ns == GS_UNKNOWN ? 0 : d->seen_ns;
+}
+
 static void said_first(struct gs_memory *m, struct card *c)
 {
     const struct gs_device *d = c->first;
     c->first = NULL;
     if (d) {
-        said(m, c, d->total_bytes, d->free_bytes, d->seen_ns);
+        said(m, c, d->total_bytes, d->free_bytes, seen_at(d));
         c->total = d->total_bytes;
     }
 }
@@ -113,8 +119,7 @@ static inline void on_event(struct gs_memory *m, const struct gs_series *s, int6
         }
         return;
     }
-    /* the difference may be no int64_t: a damaged database has any times */
-    if (c->first && (alloc_ns < 0 || alloc_ns - first_call_ns > c->first->seen_ns)) {
+    if (c->first && (alloc_ns < 0 || alloc_ns - seen_at(c->first) > first_call_ns)) {
         said_first(m, c);
     }
     c->live = s->live_bytes;

@@ -139,8 +139,9 @@ void gs_reader_close(struct gs_reader *r)
 
 /* ---------------------------------------------------------------- looking at the chunks */
 
-/* Puts a chunk into its thread's list, by seq. */
-static void insert(struct gs_reader *r, struct cursor *c, uint16_t index)
+/* Puts a chunk into its thread's list, by seq. False where one has its number: how far that one was
+ * read says nothing about this one. */
+static bool insert(struct gs_reader *r, struct cursor *c, uint16_t index)
 {
     struct chunk_view *v = &r->chunks[index];
     uint16_t before = NO_CHUNK, after = c->head;
@@ -152,6 +153,8 @@ static void insert(struct gs_reader *r, struct cursor *c, uint16_t index)
         before = after;
         after = r->chunks[after].next;
     }
+    if (before != NO_CHUNK && r->chunks[before].seq == v->seq)
+        return false;
     v->next = after;
     if (before != NO_CHUNK)
         r->chunks[before].next = index;
@@ -159,6 +162,7 @@ static void insert(struct gs_reader *r, struct cursor *c, uint16_t index)
         c->head = index;
     if (after == NO_CHUNK)
         c->tail = index;
+    return true;
 }
 
 /* The reading goes on at the start of the chunk, or where the database left it. */
@@ -194,7 +198,11 @@ static bool meet(struct gs_reader *r, uint16_t index, const struct gs_chunk *chu
         v->ignored = true;
         return true;
     }
-    insert(r, c, index);
+    if (!insert(r, c, index)) {
+        v->ignored = true;
+        r->damaged++;
+        return true;
+    }
     c->awaiting = false;
     return true;
 }

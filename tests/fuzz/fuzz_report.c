@@ -21,19 +21,31 @@ static void record(struct fuzz_bytes *b, const char *path)
     gs_spool_close(&spool);
 }
 
+static void begin_with(unsigned base, const char *path)
+{
+    size_t bytes;
+    const void *begin = fuzz_base(base, &bytes);
+    fuzz_write(path, begin, bytes);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char path[300];
-    struct fuzz_bytes b = {data, size};
-    const uint8_t how = fuzz_u8(&b), base = fuzz_u8(&b) % 4;
+    char path[300], second[310];
+    struct fuzz_bytes b = {data, size}, edits;
+    const uint8_t how = fuzz_u8(&b), base = fuzz_u8(&b);
     snprintf(path, sizeof path, "%s/run.db", fuzz_folder());
+    snprintf(second, sizeof second, "%s/run.2.db", fuzz_folder());
     fuzz_unlink_database(path);
-    if (base == 3) {
+    unlink(second);
+    if (base & 16) { /* another process of the same run */
+        edits.at = fuzz_part(&b, fuzz_u8(&b), &edits.left);
+        begin_with(base >> 2, second);
+        fuzz_edit(&edits, second);
+    }
+    if (base % 4 == 3) {
         record(&b, path);
     } else {
-        size_t bytes;
-        const void *begin = fuzz_base(base, &bytes);
-        fuzz_write(path, begin, bytes);
+        begin_with(base % 4, path);
         fuzz_edit(&b, path);
     }
     fuzz_report(path, how);

@@ -106,6 +106,7 @@ static size_t memory_event(struct fuzz_bytes *b, struct gs_rec *rec)
         const uint8_t kind = fuzz_u8(b);
         r->layer = kind < 200 ? 0 : kind;
         r->space = kind < 200 ? kind % 8 : kind;
+        if (r->space % 8 == GS_SPACE_VMM) r->space = 0; /* what GS_REC_VMM alone makes */
         r->context = fuzz_u8(b) % 4;
         return sizeof *r;
     }

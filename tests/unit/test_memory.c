@@ -57,6 +57,22 @@ static void test_the_parts_sum(void **state)
     syn_end(&s);
 }
 
+/* Of a device row without its time: it was there before the first allocation. */
+static void test_seen_at_an_unknown_time(void **state)
+{
+    (void)state;
+    struct syn s;
+    start(&s, 1536 * SYN_MIB);
+    syn_sql(&s, "UPDATE device SET seen_ns = NULL");
+    block(&s, GS_LAYER_DEVICE, 1000, 1 * SYN_S, 4 * SYN_S);
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(r->memory_n, 1);
+    assert_sums(&r->memory[0]);
+    assert_int_equal(r->memory[0].outside_bytes, 512 * SYN_MIB);
+    syn_close(r);
+    syn_end(&s);
+}
+
 static void test_asked_at_the_peak(void **state)
 {
     (void)state;
@@ -154,6 +170,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_parts_sum),
+        cmocka_unit_test(test_seen_at_an_unknown_time),
         cmocka_unit_test(test_asked_at_the_peak),
         cmocka_unit_test(test_the_nearest_look),
         cmocka_unit_test(test_tensors_cache_and_the_rest),

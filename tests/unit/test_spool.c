@@ -716,6 +716,36 @@ static void one_damaged_record(void **state)
     gs_spool_close(&s);
 }
 
+/* Two chunks of one number: how far the first was read is no place to go on in the second. */
+static void a_number_twice(void **state)
+{
+    struct gs_spool s;
+    struct gs_writer w;
+    uint32_t thread, n = 0;
+    create(&s, NULL);
+    gs_writer_open(&w, &s);
+    while (w.chunk != gs_spool_chunk(&s, 1)) {
+        put(&w, n, n, 32);
+        n++;
+    }
+    put(&w, n, n, 64);
+    struct gs_chunk *first = gs_spool_chunk(&s, 0), *second = gs_spool_chunk(&s, 1);
+    second->seq = first->seq;
+    atomic_store(&second->used, GS_CHUNK_BYTES - 64); /* bytes that nobody checked */
+    memset((uint8_t *)(second + 1) + 96, 0x29, GS_CHUNK_BYTES - 64 - 96);
+    atomic_store(&first->used, 96 + 8 * 13);
+    *(struct gs_rec *)(void *)((uint8_t *)(first + 1) + 96) =
+        (struct gs_rec){.size = 8 * 13, .type = GS_REC_MARK, .time_ns = 3};
+    struct gs_reader *r = gs_reader_open(&s, NULL, 0);
+    gs_reader_poll(r, 0, true);
+    for (n = 0; gs_reader_next(r, &thread); n++)
+        assert_true(n < 10);
+    assert_int_equal(n, 4);
+    assert_int_equal(gs_reader_damaged(r), 1);
+    gs_reader_close(r);
+    gs_spool_close(&s);
+}
+
 /* ---------------------------------------------------------------- cost */
 
 static void cost(void **state)
@@ -837,6 +867,7 @@ int main(void)
         cmocka_unit_test(limit_on_file_size),
         cmocka_unit_test(full_disk),
         cmocka_unit_test(one_damaged_record),
+        cmocka_unit_test(a_number_twice),
         cmocka_unit_test(damage),
         cmocka_unit_test(buried),
         cmocka_unit_test(cost),
