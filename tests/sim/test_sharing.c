@@ -364,7 +364,8 @@ static void pools_by_location(void)
     CHECK(again == created);
     OK(cudaMemPoolDestroy(created));
     OK(cudaMemGetMemPool(&again, &node, cudaMemAllocationTypePinned));
-    CHECK(again != created);
+    OK(cudaMemGetDefaultMemPool(&pool, &node, cudaMemAllocationTypePinned));
+    CHECK(again == pool); /* the default one again */
     OK(cudaMemPoolCreate(&created, &(struct cudaMemPoolProps){.allocType = 1, .location = device}));
     OK(cudaMemSetMemPool(&device, cudaMemAllocationTypePinned, created));
     OK(cudaDeviceGetMemPool(&again, 0));
