@@ -45,7 +45,8 @@ def sanitizer():
         logs.mkdir(parents=True, exist_ok=True)
         # Programs call CUDA out of signal handlers: they are tests of that.
         # A forked child of many threads goes on recording with a thread of its own.
-        more["TSAN_OPTIONS"] = f"log_path={logs}/log:die_after_fork=0:report_signal_unsafe=0:handle_segv=0:handle_abort=0"
+        more["TSAN_OPTIONS"] = (f"log_path={logs}/log:suppressions={ROOT}/tests/tsan.supp:die_after_fork=0:"
+                                "report_signal_unsafe=0:handle_segv=0:handle_abort=0")
         return more, ""
     # Interpreters leave their memory to the system at the end; signals are the tests' own affair.
     return {"SAN_PRELOAD": ":".join(paths), "ASAN_OPTIONS": "detect_leaks=0:handle_segv=0:handle_abort=0:verify_asan_link_order=0"}, ""
