@@ -56,6 +56,7 @@ def run_program(path):
     """(passed, failed, skipped, text to show) of one cmocka program."""
     env = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="TAP", O=str(BUILD))
     env.setdefault("ASAN_OPTIONS", "detect_leaks=1")
+    env.setdefault("TSAN_OPTIONS", f"suppressions={ROOT}/tests/tsan.supp")
     try:
         done = subprocess.run([str(path)], env=env, cwd=ROOT, timeout=UNIT_SECONDS, text=True,
                               errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
