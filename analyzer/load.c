@@ -283,6 +283,27 @@ static bool add_meta(struct load *l, sqlite3_stmt *st)
     return true;
 }
 
+static bool add_mapper(struct load *l, sqlite3_stmt *st)
+{
+    struct gs_run *run = l->run;
+    struct gs_mapper m = {.process = process_of(l, st, 0), .stack = stack_of(l, st, 1)};
+    if (m.process != GS_NONE) {
+        *GS_PUSH(run->mappers, run->mappers_n, run->mappers_cap) = m;
+    }
+    return run->mappers_n < SMALL_TABLE_MAX;
+}
+
+static bool add_setting(struct load *l, sqlite3_stmt *st)
+{
+    struct gs_run *run = l->run;
+    const char *name = gs_column_text(run, st, 0), *value = gs_column_text(run, st, 1);
+    if (name && value && run->processes_n) {
+        *GS_PUSH(run->settings, run->settings_n, run->settings_cap) = (struct gs_setting){
+            .process = (uint32_t)run->processes_n - 1, .name = name, .value = value};
+    }
+    return run->settings_n < SMALL_TABLE_MAX;
+}
+
 /* In this order: later rows name earlier ones. */
 static const struct {
     bool (*add)(struct load *l, sqlite3_stmt *st); /* false: enough of this table */
@@ -300,6 +321,8 @@ static const struct {
      "name)"},
     {add_meta, false, false, "meta",
      "SELECT key = 'events', value FROM meta WHERE key IN ('damaged_records', 'events')"},
+    {add_setting, false, false, "meta",
+     "SELECT substr(key, 5), value FROM meta WHERE key = 'env' OR substr(key, 1, 4) = 'env.'"},
     {add_device, false, false, "device",
      "SELECT process_id, device, name, total_bytes, free_bytes, seen_ns FROM device ORDER BY "
      "device, id"},
@@ -323,6 +346,7 @@ static const struct {
     {add_mapping, false, false, "mapping",
      "SELECT process_id, device, address, bytes, map_ns, unmap_ns FROM mapping WHERE EXISTS (SELECT 1 "
      "FROM oom) ORDER BY id"},
+    {add_mapper, true, false, "mapping", "SELECT DISTINCT process_id, stack_id FROM mapping"},
     {add_graph_memory, false, false, "pool",
      "SELECT process_id, device, time_ns, reserved_bytes FROM pool WHERE pool = 0 ORDER BY id"},
     {add_counted, false, false, "call_count",

@@ -234,6 +234,8 @@ void gs_run_forget(struct gs_run *run, size_t databases, size_t processes)
     FORGET(graphs)
     FORGET(counted)
     FORGET(checks)
+    FORGET(mappers)
+    FORGET(settings)
 #undef FORGET
     run->processes_n = processes;
     while (run->databases_n > databases) {
@@ -263,6 +265,8 @@ void gs_run_close(struct gs_run *run)
     free(run->graphs);
     free(run->counted);
     free(run->checks);
+    free(run->mappers);
+    free(run->settings);
     free(run->notes);
     free(run->api_names);
     gs_arena_free(&run->arena);
@@ -286,6 +290,31 @@ LIST(gs_run_mappings, gs_mapping, mappings)
 LIST(gs_run_graph_memory, gs_graph_memory, graphs)
 LIST(gs_run_counted, gs_counted, counted)
 LIST(gs_run_tensor_checks, gs_tensor_check, checks)
+LIST(gs_run_mappers, gs_mapper, mappers)
+LIST(gs_run_settings, gs_setting, settings)
+
+static const struct gs_setting *find_setting(const struct gs_run *run, uint32_t process,
+                                             const char *name)
+{
+    for (size_t i = 0; i < run->settings_n; i++) {
+        const struct gs_setting *s = &run->settings[i];
+        if (s->process == process && strcmp(s->name, name) == 0) {
+            return s;
+        }
+    }
+    return NULL;
+}
+
+const char *gs_run_setting(const struct gs_run *run, uint32_t process, const char *name)
+{
+    const struct gs_setting *s = find_setting(run, process, name);
+    return s ? s->value : NULL;
+}
+
+bool gs_run_settings_known(const struct gs_run *run, uint32_t process)
+{
+    return find_setting(run, process, "") != NULL;
+}
 
 int64_t gs_graph_memory_at(const struct gs_run *run, uint32_t process, int device, int64_t time_ns)
 {

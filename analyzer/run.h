@@ -196,6 +196,17 @@ struct gs_tensor_check {
     int64_t first_mismatch_ns, first_difference, last_difference; /* GS_UNKNOWN */
 };
 
+/* The stacks from which physical memory was mapped, each once. */
+struct gs_mapper {
+    uint32_t process, stack; /* GS_NONE */
+};
+
+/* A variable of the environment that changes how memory is used, as it was at the first CUDA call. */
+struct gs_setting {
+    uint32_t process;
+    const char *name, *value; /* name "": they were looked at */
+};
+
 struct gs_run;
 
 /* Opens `paths` (database files, or one folder), completing undrained spools first. On failure NULL
@@ -213,11 +224,17 @@ const struct gs_device_sample *gs_run_device_samples(const struct gs_run *run, s
 const struct gs_mark_total *gs_run_marks(const struct gs_run *run, size_t *n); /* in no order */
 const struct gs_reserved *gs_run_reserved(const struct gs_run *run, size_t *n);
 const struct gs_mapping *gs_run_mappings(const struct gs_run *run, size_t *n);
+const struct gs_mapper *gs_run_mappers(const struct gs_run *run, size_t *n);
 const struct gs_graph_memory *gs_run_graph_memory(const struct gs_run *run, size_t *n);
 /* What it was at a time; 0 where nothing had been said by then. */
 int64_t gs_graph_memory_at(const struct gs_run *run, uint32_t process, int device, int64_t time_ns);
 const struct gs_counted *gs_run_counted(const struct gs_run *run, size_t *n);
 const struct gs_tensor_check *gs_run_tensor_checks(const struct gs_run *run, size_t *n);
+const struct gs_setting *gs_run_settings(const struct gs_run *run, size_t *n);
+/* The value of a variable in interpose/settings.def; NULL: not set, or not known. */
+const char *gs_run_setting(const struct gs_run *run, uint32_t process, const char *name);
+/* False: an old recording, which does not tell. */
+bool gs_run_settings_known(const struct gs_run *run, uint32_t process);
 /* Lines that a reader must know: still recording, damaged, rows that made no sense. */
 const char *const *gs_run_notes(const struct gs_run *run, size_t *n);
 void gs_run_note(struct gs_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));

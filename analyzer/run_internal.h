@@ -64,6 +64,10 @@ struct gs_run {
     size_t counted_n, counted_cap;
     struct gs_tensor_check *checks;
     size_t checks_n, checks_cap;
+    struct gs_mapper *mappers;
+    size_t mappers_n, mappers_cap;
+    struct gs_setting *settings;
+    size_t settings_n, settings_cap;
     const char **notes;
     size_t notes_n, notes_cap;
     const char **api_names;

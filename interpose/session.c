@@ -221,6 +221,42 @@ static void define_apis(void)
     gs_writer_close(&w);
 }
 
+static void define_setting(struct gs_writer *w, const char *name, const char *value)
+{
+    const size_t given = strlen(value);
+    const uint16_t name_len = (uint16_t)strlen(name);
+    const uint16_t value_len = given < GS_STRING_MAX ? (uint16_t)given : GS_STRING_MAX;
+    const uint16_t bytes =
+        (uint16_t)((sizeof(struct gs_rec_setting) + name_len + value_len + 7) & ~7u);
+    struct gs_rec_setting *r = gs_writer_reserve(w, bytes);
+    if (!r) return;
+    memset(r, 0, bytes);
+    r->rec = (struct gs_rec){.size = bytes, .type = GS_REC_SETTING, .time_ns = gs_now()};
+    r->name_len = name_len;
+    r->value_len = value_len;
+    memcpy(r + 1, name, name_len);
+    memcpy((char *)(r + 1) + name_len, value, value_len);
+    gs_writer_commit(w, bytes);
+}
+
+/* As they are at the first CUDA call: what Python put into os.environ before it is there. */
+static void define_settings(void)
+{
+    static const char *const names[] = {
+#define SETTING(name) name,
+#include "interpose/settings.def"
+#undef SETTING
+    };
+    struct gs_writer w = {0};
+    gs_writer_open(&w, &session.spool);
+    define_setting(&w, "", "");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+        if (value) define_setting(&w, names[i], value);
+    }
+    gs_writer_close(&w);
+}
+
 static bool open_files(struct gs_store **store)
 {
     char command[sizeof((struct gs_spool_header *)0)->command], error[512];
@@ -263,6 +299,7 @@ static void *open_and_drain(void *unused)
     atomic_store(&session.spooling, true);
     session.pid = getpid();
     define_apis();
+    define_settings();
     int failed = gs_drain_start(&session.spool, store);
     if (!failed) return &session;
     gs_store_close(store);

@@ -71,6 +71,8 @@ enum gs_rec_type {
     GS_REC_API,           /* gs_rec_name: number → name of an entry point; from GS_API_UNSEEN on one
                              that was handed out without a wrapper: no event carries such a number */
     GS_REC_GPU,           /* gs_rec_gpu + name */
+    GS_REC_SETTING,       /* gs_rec_setting + strings: a variable of the environment, once; one
+                             without a name: from here on they are told */
     /* events */
     GS_REC_ALLOC,         /* gs_rec_alloc */
     GS_REC_FREE,          /* gs_rec_free, written before the real call */
@@ -167,6 +169,13 @@ struct gs_rec_gpu {
     uint64_t total_bytes; /* as the driver reports it */
     uint64_t free_bytes;  /* when first seen */
     /* name */
+};
+
+struct gs_rec_setting {
+    struct gs_rec rec;
+    uint16_t name_len, value_len;
+    uint32_t pad;
+    /* name, value */
 };
 
 struct gs_rec_alloc {

@@ -4,7 +4,10 @@
 -- PRAGMA user_version is the schema version, PRAGMA application_id is 0x67707379 ("gpsy").
 
 CREATE TABLE meta (
-    key TEXT PRIMARY KEY,   -- what the value is: gpuspy_version, lost_events, damaged_records, unknown_frees, …
+    key TEXT PRIMARY KEY,   -- what the value is: gpuspy_version, lost_events, damaged_records, unknown_frees, …;
+                            -- env.NAME: a variable of the environment that changes how memory is used
+                            -- (interpose/settings.def), as it was at the first CUDA call; those that
+                            -- were not set have no row. env: present where they were looked at
     value
 ) WITHOUT ROWID;
 

@@ -8,6 +8,7 @@ static const uint16_t least[GS_REC_TYPES] = {
     [GS_REC_RESET] = sizeof(struct gs_rec),
     [GS_REC_API] = sizeof(struct gs_rec_name),
     [GS_REC_GPU] = sizeof(struct gs_rec_gpu),
+    [GS_REC_SETTING] = sizeof(struct gs_rec_setting),
     [GS_REC_ALLOC] = sizeof(struct gs_rec_alloc),
     [GS_REC_FREE] = sizeof(struct gs_rec_free),
     [GS_REC_FREE_FAILED] = sizeof(struct gs_rec_free),
@@ -48,6 +49,10 @@ static size_t variable_bytes(const struct gs_rec *rec)
     }
     case GS_REC_DEVICE_SAMPLE:
         return ((const struct gs_rec_device_sample *)rec)->name_len;
+    case GS_REC_SETTING: {
+        const struct gs_rec_setting *s = (const void *)rec;
+        return (size_t)s->name_len + s->value_len;
+    }
     case GS_REC_GPU:
         return ((const struct gs_rec_gpu *)rec)->name_len;
     default:

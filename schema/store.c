@@ -416,7 +416,7 @@ void gs_store_close(struct gs_store *s)
                       s->mapping_ends.at, s->graphs.at,   s->graph_ends.at,     s->pools.at,
                       s->counters.at,
                       s->frames.at,      s->stacks.at,    s->modules.at,        s->thread_rows.at,
-                      s->apis.at,        s->devices.at,   s->numbers.at,        s->text.at,
+                      s->apis.at,        s->devices.at,   s->settings.at,       s->numbers.at,        s->text.at,
                       s->threads.at,     s->open_ooms.at, s->open_handles.at};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);

@@ -303,6 +303,23 @@ static int define_device(struct gs_store *s, const struct gs_rec_gpu *rec)
     return gs_store_add_text(s, (const char *)(rec + 1), rec->name_len, &row->name);
 }
 
+/* meta: env.NAME, and env alone where nothing but that they are told is known. */
+static int define_setting(struct gs_store *s, const struct gs_rec_setting *rec)
+{
+    char key[4 + GS_STRING_MAX] = "env.";
+    const char *name = (const char *)(rec + 1);
+    const size_t len = rec->name_len < GS_STRING_MAX ? rec->name_len : GS_STRING_MAX;
+    memcpy(key + 4, name, len);
+    struct gs_row_setting *row = GS_ARRAY_ADD(&s->settings);
+    if (!row)
+        return gs_store_no_memory(s);
+    if (gs_store_add_text(s, key, len ? 4 + len : 3, &row->key) == 0 &&
+        gs_store_add_text(s, name + rec->name_len, rec->value_len, &row->value) == 0)
+        return 0;
+    s->settings.count--;
+    return -1;
+}
+
 int gs_store_define(struct gs_store *s, uint32_t thread, const struct gs_rec *rec)
 {
     struct gs_store_thread *t = gs_store_thread(s, thread);
@@ -321,6 +338,8 @@ int gs_store_define(struct gs_store *s, uint32_t thread, const struct gs_rec *re
         return define_api(s, (const void *)rec);
     case GS_REC_GPU:
         return define_device(s, (const void *)rec);
+    case GS_REC_SETTING:
+        return define_setting(s, (const void *)rec);
     default:
         forget_numbers(&t->frames);
         forget_numbers(&t->stacks);

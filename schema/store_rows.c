@@ -227,6 +227,10 @@ static int write_definitions(struct gs_store *s)
         bind_known(st, 4, row->free);
         sqlite3_bind_int64(st, 5, row->seen_ns);
     });
+    WRITE(s->settings, GS_SQL_META, struct gs_row_setting, {
+        bind_text(s, st, 1, row->key);
+        bind_text(s, st, 2, row->value);
+    });
     return 0;
 }
 
@@ -603,7 +607,7 @@ void gs_store_forget_rows(struct gs_store *s, const struct gs_reader *r)
     s->syncs.count = s->ooms.count = s->recovered_ooms.count = s->samples.count = 0;
     s->reserved.count = s->handles.count = s->handle_ends.count = s->device_samples.count = 0;
     s->frames.count = s->stacks.count = s->modules.count = s->thread_rows.count = 0;
-    s->apis.count = s->devices.count = s->numbers.count = s->text.count = 0;
+    s->apis.count = s->devices.count = s->settings.count = s->numbers.count = s->text.count = 0;
     s->pending_events = 0;
     gs_store_forget_marks(s);
     for (int device = 0; device <= GS_CPU_CHECK; device++)

@@ -170,6 +170,9 @@ struct gs_row_api {
     struct gs_text name;
     uint32_t id;
 };
+struct gs_row_setting { /* of meta */
+    struct gs_text key, value;
+};
 struct gs_row_device {
     int64_t total, free, seen_ns;
     struct gs_text name;
@@ -307,6 +310,7 @@ struct gs_store {
     GS_ARRAY(struct gs_row_thread) thread_rows;
     GS_ARRAY(struct gs_row_api) apis;
     GS_ARRAY(struct gs_row_device) devices;
+    GS_ARRAY(struct gs_row_setting) settings;
     GS_ARRAY(struct gs_row_number) numbers;
     GS_ARRAY(char) text; /* what the rows' strings lie in */
     int64_t first_allocation, first_oom, first_handle, first_mapping, first_graph;

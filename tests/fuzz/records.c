@@ -78,6 +78,13 @@ static size_t definition(struct fuzz_bytes *b, struct gs_rec *rec)
         r->name_len = string(b, &at, STRING_MOST);
         break;
     }
+    case GS_REC_SETTING: {
+        struct gs_rec_setting *r = (void *)rec;
+        at = (char *)(r + 1);
+        r->name_len = string(b, &at, STRING_MOST);
+        r->value_len = string(b, &at, STRING_MOST);
+        break;
+    }
     case GS_REC_GPU: {
         struct gs_rec_gpu *r = (void *)rec;
         at = (char *)(r + 1);
@@ -250,7 +257,8 @@ static const fill fills[GS_REC_TYPES] = {
     [GS_REC_THREAD] = definition,     [GS_REC_FRAME_PYTHON] = definition,
     [GS_REC_STACK] = definition,      [GS_REC_FRAME_NATIVE] = definition,
     [GS_REC_RESET] = definition,      [GS_REC_API] = definition,
-    [GS_REC_GPU] = definition,        [GS_REC_ALLOC] = memory_event,
+    [GS_REC_GPU] = definition,        [GS_REC_SETTING] = definition,
+    [GS_REC_ALLOC] = memory_event,
     [GS_REC_FREE] = memory_event,     [GS_REC_FREE_FAILED] = memory_event,
     [GS_REC_TENSOR] = memory_event,   [GS_REC_COPY] = call_event,
     [GS_REC_SET] = call_event,        [GS_REC_SYNC] = call_event,
