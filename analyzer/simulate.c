@@ -91,6 +91,7 @@ bool simulate_set(struct launch *l, const char *key, int count)
     launch_set(l, "SIMCUDA_DEVICES", devices);
     launch_set(l, "SIMCUDA_HBM", hbm);
     launch_set(l, "SIMCUDA_PCIE", pcie);
+    launch_set(l, "SIMCUDA_UNKNOWN", "zero"); /* sizes that kernels compute: none, not garbage */
     return true;
 }
 

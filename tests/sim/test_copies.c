@@ -526,6 +526,49 @@ static void test_hints_in_batches(void **state)
     scenario(hints_in_batches, VIRTUAL, NULL);
 }
 
+/* ------------------------------------------------------------------ what kernels may have written */
+
+static void unknown_zero(void)
+{
+    int sent[4] = {1, 2, 3, 4}, back[4];
+    OK(cudaMalloc((void **)&device, 4096));
+    OK(cudaMalloc((void **)&device2, 4096));
+    OK(cudaMemcpy(device, sent, sizeof sent, cudaMemcpyHostToDevice));
+    OK(cudaMemcpy(back, device, sizeof back, cudaMemcpyDeviceToHost));
+    CHECK(back[3] == 4); /* no kernel yet: all is known */
+    OK(simcudaLaunchBusy(NULL, 1));
+    OK(cudaMemcpy(back, device, sizeof back, cudaMemcpyDeviceToHost));
+    CHECK(back[0] == 0 && back[3] == 0);
+    OK(cudaMemcpy(device, sent, sizeof sent, cudaMemcpyHostToDevice));
+    OK(cudaMemcpy(device2, device, 8, cudaMemcpyDeviceToDevice));
+    OK(cudaMemcpy(back, device2, 8, cudaMemcpyDeviceToHost));
+    CHECK(back[0] == 1 && back[1] == 2); /* written since */
+    OK(cudaMemcpy(back, device2, 16, cudaMemcpyDeviceToHost));
+    CHECK(back[0] == 0 && back[1] == 0); /* of part of it nothing is known */
+    OK(cudaMemset(device2, 1, 16));
+    OK(cudaMemcpy(back, device2 + 4, 4, cudaMemcpyDeviceToHost));
+    CHECK(back[0] == 0x01010101);
+    OK(cudaMemcpy(device2, device + 64, 4, cudaMemcpyDeviceToDevice));
+    OK(cudaMemcpy(back, device2 + 4, 4, cudaMemcpyDeviceToHost));
+    CHECK(back[0] == 0); /* some of the set was written over with what is not known */
+}
+
+static void unknown_memory(void)
+{
+    int sent = 7, back = 0;
+    OK(cudaMalloc((void **)&device, 4096));
+    OK(cudaMemcpy(device, &sent, sizeof sent, cudaMemcpyHostToDevice));
+    OK(simcudaLaunchBusy(NULL, 1));
+    OK(cudaMemcpy(&back, device, sizeof back, cudaMemcpyDeviceToHost));
+    CHECK(back == 7);
+}
+
+static void test_unknown(void **state)
+{
+    scenario(unknown_zero, "SIMCUDA_UNKNOWN=zero", NULL);
+    scenario(unknown_memory, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -534,7 +577,7 @@ int main(void)
         cmocka_unit_test(test_captured),         cmocka_unit_test(test_batch),
         cmocka_unit_test(test_bad_batches),      cmocka_unit_test(test_solid_batch),
         cmocka_unit_test(test_runtime_12),       cmocka_unit_test(test_hints),
-        cmocka_unit_test(test_hints_in_batches),
+        cmocka_unit_test(test_hints_in_batches), cmocka_unit_test(test_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
