@@ -15,9 +15,8 @@ struct place { /* a peak, or a failure; ordered by time */
     struct gs_peak *peak; /* NULL: a failure */
     int64_t *by_rule;
     uint64_t *count_by_rule;
-    /* by stack and rule: bytes */
-    struct gs_map index;
-    int64_t *by_stack;
+    struct gs_map index; /* by stack and rule */
+    struct gs_category_line *by_stack;
     size_t by_stack_n, by_stack_cap;
 };
 
@@ -114,14 +113,15 @@ static void count(struct place *p, uint32_t stack, unsigned rule, int64_t bytes)
 {
     p->by_rule[rule] = gs_add(p->by_rule[rule], bytes);
     p->count_by_rule[rule]++;
-    if (p->peak) {
-        uint32_t *at = gs_map_at(&p->index, (uint64_t)stack << 8 | rule);
-        if (*at == GS_MAP_NEW) {
-            *at = (uint32_t)p->by_stack_n;
-            *GS_PUSH(p->by_stack, p->by_stack_n, p->by_stack_cap) = 0;
-        }
-        p->by_stack[*at] = gs_add(p->by_stack[*at], bytes);
+    uint32_t *at = gs_map_at(&p->index, (uint64_t)stack << 8 | rule);
+    if (*at == GS_MAP_NEW) {
+        *at = (uint32_t)p->by_stack_n;
+        *GS_PUSH(p->by_stack, p->by_stack_n, p->by_stack_cap) = (struct gs_category_line){
+            stack, gs_category_of(rule), gs_category_evidence(rule), 0, 0};
     }
+    struct gs_category_line *line = &p->by_stack[*at];
+    line->bytes = gs_add(line->bytes, bytes);
+    line->count++;
 }
 
 static void on_live(void *self, size_t moment, const struct gs_lifetime *life, uint32_t free_stack)
@@ -171,6 +171,11 @@ static void close_place(struct work *w, struct place *p)
     for (unsigned i = 0; i < rules; i++) {
         sum = gs_add(sum, p->by_rule[i]);
     }
+    if (!p->peak && sum <= p->bytes && p->by_stack_n) {
+        p->to->lines = gs_arena_alloc(w->b->arena, p->by_stack_n * sizeof *p->to->lines);
+        memcpy(p->to->lines, p->by_stack, p->by_stack_n * sizeof *p->to->lines);
+        p->to->lines_n = p->by_stack_n;
+    }
     if (sum != p->bytes) {
         uint64_t count = 0;
         int64_t missing = p->bytes - sum;
@@ -199,8 +204,8 @@ static void close_place(struct work *w, struct place *p)
         int64_t most = -1;
         for (unsigned rule = 0; rule < rules; rule++) {
             uint32_t at = gs_map_get(&p->index, (uint64_t)s->number << 8 | rule);
-            if (at != GS_MAP_NEW && p->by_stack[at] > most) {
-                most = p->by_stack[at];
+            if (at != GS_MAP_NEW && p->by_stack[at].bytes > most) {
+                most = p->by_stack[at].bytes;
                 s->category = gs_category_of(rule);
                 s->category_evidence = gs_category_evidence(rule);
             }

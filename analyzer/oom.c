@@ -73,8 +73,7 @@ static bool reports(const struct gs_run *run, const struct gs_oom *tensor,
 {
     uint32_t theirs = innermost_python(run, tensor->stack);
     uint32_t cudas = innermost_python(run, device->stack);
-    return (device->requested_bytes >= tensor->requested_bytes ||
-            device->space == GS_SPACE_VMM) &&
+    return (device->requested_bytes >= tensor->requested_bytes || device->space == GS_SPACE_VMM) &&
            (device->fatal || !tensor->fatal) &&
            (theirs == cudas || theirs == GS_NONE || cudas == GS_NONE);
 }
@@ -450,8 +449,11 @@ static void holes(struct gs_report *report, const struct gs_oom_facts *f)
 static void answer(struct gs_ooms *o, size_t group, const struct capture *c,
                    struct gs_oom_verdict *v)
 {
-    struct gs_oom_facts f = facts_of(o, &o->groups[group], c);
-    *v = (struct gs_oom_verdict){.process = f.row->process,
+    struct gs_oom_facts f = facts_of(o, &o->groups[group], c), *kept;
+    kept = gs_arena_alloc(o->b->arena, sizeof *kept);
+    *kept = f;
+    *v = (struct gs_oom_verdict){.facts = kept,
+                                 .process = f.row->process,
                                  .time_s = gs_seconds(f.row->time_ns),
                                  .time_ns = o->rows[o->groups[group].last].time_ns,
                                  .live_sum = c && c->series != GS_NONE ? c->live_bytes : GS_UNKNOWN,
@@ -470,7 +472,6 @@ static void answer(struct gs_ooms *o, size_t group, const struct capture *c,
                                  .failures = f.failures,
                                  .live_layer = f.layer,
                                  .stack = gs_trace_of(o->b, f.stack)};
-    gs_oom_cause(o->b, &f, v);
     if (c) {
         struct gs_share *shares = gs_realloc(NULL, c->live_n, sizeof *shares);
         for (size_t i = 0; i < c->live_n; i++) {
@@ -537,4 +538,11 @@ void gs_ooms_finish(struct gs_ooms *o)
     free(o->groups);
     free(o->group_of);
     free(o);
+}
+
+void gs_ooms_explain(struct gs_builder *b)
+{
+    for (size_t i = 0; i < b->report->ooms_n; i++) {
+        gs_oom_cause(b, b->report->ooms[i].facts, &b->report->ooms[i]);
+    }
 }

@@ -240,6 +240,7 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
         list_devices(&b);
         count_events(&b);
         list_calls(&b);
+        gs_ooms_explain(&b);
         gs_leaks_build(&b);
         gs_budget_build(&b);
         gs_marks_build(&b);

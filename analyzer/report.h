@@ -66,10 +66,19 @@ struct gs_category_share {
     int64_t bytes;
     uint64_t count;
 };
+struct gs_category_line {
+    uint32_t stack; /* GS_NONE */
+    enum gs_category category;
+    const char *evidence;
+    int64_t bytes;
+    uint64_t count;
+};
 struct gs_by_category {
     int64_t bytes[GS_CATEGORIES_N]; /* they sum to the live bytes; all 0: not looked at */
     struct gs_category_share *shares; /* by rule, heaviest first */
     size_t shares_n;
+    struct gs_category_line *lines; /* at a failure alone: by stack and rule, in no order */
+    size_t lines_n;
 };
 
 struct gs_peak {
@@ -148,8 +157,10 @@ struct gs_evidence {
     const char *text;
 };
 
+struct gs_oom_facts; /* question.h */
 struct gs_oom_verdict {
     uint32_t process;
+    const struct gs_oom_facts *facts;
     double time_s;
     int64_t time_ns;   /* of the call after which what was live was looked at */
     int64_t live_sum;  /* what was then live in live_layer, GS_UNKNOWN */
