@@ -39,6 +39,8 @@ struct capture {
     struct live *live;
     size_t live_n, live_cap;
     struct gs_heap_map map;
+    struct gs_by_owner *by_owner;
+    size_t by_owner_n;
 };
 
 struct gs_ooms {
@@ -256,6 +258,7 @@ static void on_oom(void *self, const struct gs_oom *oom, size_t index)
                 : tensor != GS_NONE ? tensor
                                     : device;
     c->device_live = device != GS_NONE ? gs_run_series(run, device)->live_bytes : 0;
+    c->by_owner = gs_owned_now(o->b, device, &c->by_owner_n);
     c->reserved = oom->device >= 0 && oom->device < 128 ? o->reserved[oom->device] : GS_UNKNOWN;
     if (c->series != GS_NONE) {
         const struct gs_series *s = gs_run_series(run, c->series);
@@ -473,6 +476,8 @@ static void answer(struct gs_ooms *o, size_t group, const struct capture *c,
                                  .live_layer = f.layer,
                                  .stack = gs_trace_of(o->b, f.stack)};
     if (c) {
+        v->by_owner = c->by_owner;
+        v->by_owner_n = c->by_owner_n;
         struct gs_share *shares = gs_realloc(NULL, c->live_n, sizeof *shares);
         for (size_t i = 0; i < c->live_n; i++) {
             uint32_t stack = gs_run_location(o->b->run, c->live[i].location)->stack;

@@ -86,8 +86,9 @@ static int64_t at_peak(const struct place *place, uint32_t final, int64_t at, in
     return at + (place->last_peak != final ? since : 0);
 }
 
-/* The shares of one series; the caller frees. */
-static struct gs_share *shares_of(const struct gs_peaks *p, uint32_t series, size_t *n)
+/* The shares of one series; the caller frees. Added up in `owned`, too, if there is one. */
+static struct gs_share *shares_of(const struct gs_peaks *p, uint32_t series, struct gs_owned *owned,
+                                  size_t *n)
 {
     const struct level *level = &p->levels[series];
     uint32_t final = level->peak_no + (level->now >= level->heap_at_peak);
@@ -103,6 +104,9 @@ static struct gs_share *shares_of(const struct gs_peaks *p, uint32_t series, siz
                 .bytes = at_peak(place, final, place->at_bytes, place->since_bytes),
                 .count = (uint64_t)at_peak(place, final, place->at_count, place->since_count)};
             *GS_PUSH(shares, *n, cap) = share;
+            if (owned) {
+                gs_owned_add(owned, (uint32_t)i, share.bytes, share.count);
+            }
         }
     }
     return shares;
@@ -112,7 +116,8 @@ static void describe(struct gs_peaks *p, uint32_t series, struct gs_peak *peak)
 {
     const struct gs_series *s = gs_run_series(p->b->run, series);
     size_t n;
-    struct gs_share *shares = shares_of(p, series, &n);
+    struct gs_owned *owned = s->layer == GS_SERIES_DEVICE ? gs_owned_new(p->b) : NULL;
+    struct gs_share *shares = shares_of(p, series, owned, &n);
     *peak = (struct gs_peak){.process = s->process,
                              .device = s->device,
                              .layer = s->layer,
@@ -126,6 +131,7 @@ static void describe(struct gs_peaks *p, uint32_t series, struct gs_peak *peak)
                              .allocated_bytes = s->allocated_bytes};
     if (s->layer == GS_SERIES_DEVICE) {
         memcpy(peak->by_space, p->levels[series].space_highest, sizeof peak->by_space);
+        peak->by_owner = gs_owned_list(owned, &peak->by_owner_n);
     }
     for (size_t i = 0; i < n; i++) {
         peak->count += shares[i].count;

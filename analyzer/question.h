@@ -19,6 +19,7 @@ struct gs_builder {
     struct gs_site *sites;
     size_t sites_n, sites_cap;
     struct gs_map site_of_key, site_of_stack;
+    struct gs_owners *owners; /* see owner.h */
     /* by location: its growth verdict, from growth.c, for oom.c and the leaks */
     uint8_t *growing;
     size_t growing_n;

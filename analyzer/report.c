@@ -40,8 +40,9 @@ double gs_wall(const struct gs_builder *b)
 
 static bool watch_memory(struct gs_builder *b, char *error, size_t error_size)
 {
-    enum { PEAKS, TIMELINES, MEMORY, GROWTH, CHURN, OOMS, N };
+    enum { OWNERS, PEAKS, TIMELINES, MEMORY, GROWTH, CHURN, OOMS, N };
     struct gs_observer observers[N];
+    gs_owners_start(b, &observers[OWNERS]);
     struct gs_peaks *peaks = gs_peaks_start(b, &observers[PEAKS]);
     struct gs_timelines *timelines = gs_timelines_start(b, &observers[TIMELINES]);
     struct gs_memory *memory = gs_memory_start(b, &observers[MEMORY]);
@@ -249,6 +250,7 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
         o->report.notes = gs_run_notes(run, &o->report.notes_n);
     }
     free(b.sites);
+    gs_owners_free(&b);
     gs_map_free(&b.helpers);
     gs_map_free(&b.site_of_key);
     gs_map_free(&b.site_of_stack);

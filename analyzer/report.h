@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include "analyzer/category.h"
+#include "analyzer/owner.h"
 #include "analyzer/run.h"
 
 #define GS_REPORT_SCHEMA 1
@@ -81,6 +82,17 @@ struct gs_by_category {
     size_t lines_n;
 };
 
+/* Device memory by who took it, see owner.h. */
+struct gs_by_owner {
+    const char *owner;       /* "NCCL" */
+    enum gs_owner_kind kind; /* word: gs_owner_kind_word() */
+    const char *by;          /* the file whose frame says so, NULL unknown */
+    int64_t bytes;
+    uint64_t count;
+    int64_t by_space[8]; /* enum gs_space */
+    struct gs_site site; /* where most of it was taken */
+};
+
 struct gs_peak {
     uint32_t process;           /* index into processes */
     int device;                 /* -1 for pinned and host */
@@ -98,6 +110,8 @@ struct gs_peak {
     struct gs_by_site *by_site;
     size_t by_site_n, by_site_total;
     int64_t by_space[8]; /* enum gs_space; of layer device alone */
+    struct gs_by_owner *by_owner; /* likewise; they sum to `bytes`, PyTorch's segments among them */
+    size_t by_owner_n;
     struct gs_by_category by_category;
 };
 
@@ -182,6 +196,8 @@ struct gs_oom_verdict {
     struct gs_by_site *live;
     size_t live_n, live_total; /* what was live then, of the tensor layer where there is one */
     enum gs_series_layer live_layer;
+    struct gs_by_owner *by_owner; /* of device_live */
+    size_t by_owner_n;
 };
 
 struct gs_leak { /* never freed while recorded */

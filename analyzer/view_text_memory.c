@@ -92,8 +92,46 @@ static void part(struct table *t, int64_t bytes, int64_t whole, const char *what
     table_add(t, cells, NULL);
 }
 
+#define OWNER_ROWS 6
+
+/* What was taken by others than PyTorch's allocator, each of them. False: the owners do not add up to it,
+ * or there is nobody to tell apart. */
+static bool taken_by(const struct view_text *v, struct table *t, const struct gs_peak *p, int64_t bytes,
+                     int64_t whole)
+{
+    size_t others = 0, shown = 0;
+    int64_t sum = 0, rest = bytes;
+    bool told = false;
+
+    for (size_t i = 0; p && i < p->by_owner_n; i++) {
+        const struct gs_by_owner *o = &p->by_owner[i];
+        if (o->kind == GS_OWNER_TORCH)
+            continue;
+        sum += o->bytes;
+        others++;
+        told = told || (o->kind != GS_OWNER_UNKNOWN && o->kind != GS_OWNER_USER);
+    }
+    if (!others || sum != bytes || !(told || others < p->by_owner_n || others > 1))
+        return false;
+    for (size_t i = 0; i < p->by_owner_n && (shown < OWNER_ROWS || others <= OWNER_ROWS + 1); i++) {
+        const struct gs_by_owner *o = &p->by_owner[i];
+        char name[128], line[192];
+        if (o->kind == GS_OWNER_TORCH)
+            continue;
+        term_clean(name, sizeof name, o->owner, v->term.utf8);
+        snprintf(line, sizeof line, "taken %s%s", o->kind == GS_OWNER_UNKNOWN ? "from CUDA: " : "by ",
+                 o->kind == GS_OWNER_UNKNOWN ? "the stacks do not tell by whom" : name);
+        part(t, o->bytes, whole, line);
+        rest -= o->bytes;
+        shown++;
+    }
+    part(t, rest, whole, "taken by others");
+    return true;
+}
+
 /* What this process allocated: PyTorch's part as far as it told its totals. */
-static void own_parts(struct table *t, const struct gs_device_memory *m)
+static void own_parts(const struct view_text *v, struct table *t, const struct gs_device_memory *m,
+                      const struct gs_peak *p)
 {
     bool torch = m->tensor_bytes != GS_UNKNOWN;
 
@@ -106,6 +144,8 @@ static void own_parts(struct table *t, const struct gs_device_memory *m)
     }
     part(t, m->tensor_bytes, m->total_bytes, "in PyTorch tensors");
     part(t, m->cached_bytes, m->total_bytes, "cached by PyTorch: reserved, in no tensor");
+    if (taken_by(v, t, p, m->direct_bytes, m->total_bytes))
+        return;
     part(t, m->direct_bytes, m->total_bytes,
          torch ? "in other CUDA allocations: NCCL, cuBLAS, the program's own"
                : "in CUDA allocations");
@@ -122,7 +162,7 @@ static void parts(const struct view_text *v, uint32_t process, int device)
             m = &v->report->memory[i];
     if (!m || m->live_bytes <= 0 || m->total_bytes <= 0)
         return;
-    own_parts(&t, m);
+    own_parts(v, &t, m, peak_of(v->report, process, device, GS_SERIES_DEVICE));
     part(&t, m->graph_bytes, m->total_bytes, "held for CUDA graphs");
     if (m->outside_bytes == GS_UNKNOWN) {
         part(&t, m->total_bytes - m->live_bytes - m->graph_bytes, m->total_bytes,

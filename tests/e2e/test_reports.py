@@ -64,9 +64,9 @@ def test_tensors_beside_the_device(recording):
     assert memory["direct_bytes"] == 512 * MIB
     out = text(recording, recording.database)
     part = out[out.index("Of the GPU's 24.00 GiB at the peak"):]
-    names = ["in PyTorch tensors", "cached by PyTorch", "in other CUDA allocations", "outside, about", "free, about"]
+    names = ["in PyTorch tensors", "cached by PyTorch", "taken by torch.distributed", "outside, about", "free, about"]
     assert [part.index(n) for n in names] == sorted(part.index(n) for n in names)
-    assert "512.00 MiB  2.1 %  in other CUDA allocations" in part
+    assert "512.00 MiB  2.1 %  taken by torch.distributed" in part
     assert "train.py:44" in part and "model.py:33" in part and "dist-packages" not in out
     assert "Keeps growing" not in out
 

@@ -1,0 +1,229 @@
+/* Which library took device memory: by the frames that made the allocation; and by PyTorch's own totals
+ * where the frames do not tell. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "tests/unit/synthetic.h"
+
+#define LIB "/v/lib/python3.11/site-packages/"
+#define RUNTIME LIB "nvidia/cuda_runtime/lib/libcudart.so.12"
+
+/* What stands at an address of a module, for the test's symbols. */
+static bool symbol(void *data, const char *module, const char *build_id, uint64_t offset,
+                   const char **function, const char **file, int *line)
+{
+    static const struct {
+        uint64_t offset;
+        const char *name;
+    } names[] = {{1, "rmm::mr::cuda_memory_resource::do_allocate(unsigned long, rmm::cuda_stream_view)"},
+                 {2, "c10d::symmetric_memory::CUDASymmetricMemoryAllocator::alloc(unsigned long)"},
+                 {3, "ncclCudaCallocDebug"},
+                 {4, "cudart::cudaApiMalloc(void**, unsigned long)"},
+                 {5, "main"},
+                 {6, "void c10::cuda::CUDACachingAllocator::Native::f()"},
+                 {7, "farmm::allocate"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (names[i].offset == offset) {
+            *function = names[i].name;
+            return true;
+        }
+    }
+    return false;
+}
+
+struct frame { /* outermost first; offset 0 with a line: Python */
+    const char *file;
+    int line;
+    int64_t offset;
+};
+
+static int64_t stack_of(struct syn *s, const struct frame *f)
+{
+    int64_t at = 0;
+    for (; f->file; f++) {
+        at = f->line ? syn_python(s, at, "f", f->file, f->line) : syn_native(s, at, f->file, f->offset);
+    }
+    return at;
+}
+
+static const struct gs_by_owner *one_owner(struct gs_report *r)
+{
+    const struct gs_peak *p = syn_peak(r, GS_SERIES_DEVICE);
+    assert_int_equal(p->by_owner_n, 1);
+    assert_int_equal(p->by_owner[0].bytes, p->bytes);
+    return p->by_owner;
+}
+
+#define SCRIPT {"/home/u/train.py", 9, 0}, {"/usr/bin/python3.11", 0, 99}
+#define CTYPES {"/usr/lib/python3.11/lib-dynload/_ctypes.cpython-311-x86_64-linux-gnu.so", 0, 99}, \
+               {"/usr/lib/libffi.so.8", 0, 99}
+#define END {RUNTIME, 0, 99}, {NULL, 0, 0}
+
+static const struct {
+    const char *owner;
+    enum gs_owner_kind kind;
+    struct frame frames[10];
+} cases[] = {
+    {"PyTorch's allocator", GS_OWNER_TORCH,
+     {SCRIPT, {LIB "torch/lib/libtorch_cuda.so", 0, 99}, {LIB "torch/lib/libc10_cuda.so", 0, 99}, END}},
+    {"NCCL", GS_OWNER_COMMUNICATION,
+     {SCRIPT, {LIB "torch/lib/libtorch_cuda.so", 0, 99}, {LIB "nvidia/nccl/lib/libnccl.so.2", 0, 99}, END}},
+    {"cuBLAS", GS_OWNER_LIBRARY,
+     {SCRIPT, {LIB "torch/lib/libtorch_cuda.so", 0, 99}, {LIB "nvidia/cublas/lib/libcublas.so.12", 0, 99},
+      {LIB "nvidia/cublas/lib/libcublasLt.so.12", 0, 99}, END}},
+    {"cuSPARSELt", GS_OWNER_LIBRARY, {SCRIPT, {"/usr/lib/libcusparseLt.so.0", 0, 99}, END}},
+    /* linked into PyTorch */
+    {"NCCL", GS_OWNER_COMMUNICATION,
+     {SCRIPT, {LIB "torch/lib/libtorch_cuda.so", 0, 99}, {LIB "torch/lib/libtorch_cuda.so", 0, 3}, END}},
+    {"PyTorch's symmetric memory", GS_OWNER_COMMUNICATION,
+     {SCRIPT, {LIB "torch/lib/libtorch_cuda.so", 0, 2}, {LIB "torch/lib/libtorch_cuda.so", 0, 99}, END}},
+    {"PyTorch", GS_OWNER_FRAMEWORK,
+     {SCRIPT, {LIB "torch/lib/libtorch_python.so", 0, 6}, {LIB "torch/lib/libtorch_cuda.so", 0, 99}, END}},
+    {"CuPy", GS_OWNER_POOL,
+     {SCRIPT, {LIB "cupy/_creation/basic.py", 31, 0}, {"/usr/bin/python3.11", 0, 99},
+      {LIB "cupy/cuda/memory.cpython-311-x86_64-linux-gnu.so", 0, 99},
+      {LIB "cupy_backends/cuda/api/runtime.cpython-311-x86_64-linux-gnu.so", 0, 99}, END}},
+    {"RMM", GS_OWNER_POOL, {{"/home/u/etl", 0, 5}, {"/usr/lib/libcudf.so", 0, 99}, {"/usr/lib/librmm.so", 0, 99}, END}},
+    {"RMM", GS_OWNER_POOL, {SCRIPT, {LIB "cudf/lib/libcudf.so", 0, 99}, {LIB "cudf/lib/libcudf.so", 0, 1}, END}},
+    {"cuDF", GS_OWNER_FRAMEWORK, {SCRIPT, {LIB "libcudf/lib64/libcudf.so", 0, 7}, END}},
+    {"JAX", GS_OWNER_FRAMEWORK,
+     {SCRIPT, {LIB "jax/_src/api.py", 3, 0}, {"/usr/bin/python3.11", 0, 99},
+      {LIB "jax_plugins/xla_cuda12/xla_cuda_plugin.so", 0, 99}, {"/usr/lib/x86_64-linux-gnu/libcuda.so.1", 0, 99},
+      {NULL, 0, 0}}},
+    {"TensorFlow", GS_OWNER_FRAMEWORK, {SCRIPT, {LIB "tensorflow/libtensorflow_cc.so.2", 0, 99}, END}},
+    {"Numba", GS_OWNER_FRAMEWORK,
+     {{"/home/u/train.py", 9, 0}, {LIB "numba/cuda/cudadrv/driver.py", 300, 0},
+      {"/usr/lib/python3.11/ctypes/__init__.py", 12, 0}, {"/usr/bin/python3.11", 0, 99}, CTYPES, END}},
+    /* a binding is whoever uses it, */
+    {"Numba", GS_OWNER_FRAMEWORK,
+     {{"/home/u/train.py", 9, 0}, {LIB "numba_cuda/numba/cuda/cudadrv/driver.py", 300, 0},
+      {"/usr/bin/python3.11", 0, 99}, {LIB "cuda/bindings/driver.cpython-311-x86_64-linux-gnu.so", 0, 99}, END}},
+    {"train.py", GS_OWNER_USER,
+     {SCRIPT, {LIB "cuda/bindings/driver.cpython-311-x86_64-linux-gnu.so", 0, 99}, END}},
+    /* and only if there is nobody, itself */
+    {"cuda", GS_OWNER_LIBRARY, {{LIB "cuda/bindings/driver.cpython-311-x86_64-linux-gnu.so", 0, 99}, END}},
+    {"train.py", GS_OWNER_USER, {SCRIPT, CTYPES, END}},
+    {"solver", GS_OWNER_USER, {{"/usr/lib/libc.so.6", 0, 99}, {"/home/u/build/solver", 0, 5}, END}},
+    {"solver", GS_OWNER_USER, {{"/home/u/build/solver", 0, 5}, {"/home/u/build/solver", 0, 4}, {NULL, 0, 0}}},
+    {"ext.so", GS_OWNER_USER, {SCRIPT, {"/home/u/.cache/torch_extensions/py311/ext/ext.so", 0, 99}, END}},
+    {"tinynet", GS_OWNER_PACKAGE, {SCRIPT, {LIB "tinynet/_C.abi3.so", 0, 99}, END}},
+    {"tinynet", GS_OWNER_PACKAGE, {SCRIPT, {LIB "tinynet.libs/libops-1234.so", 0, 99}, END}},
+    {"libnew.so.1", GS_OWNER_USER, {SCRIPT, {LIB "nvidia/new/lib/libnew.so.1", 0, 99}, END}},
+    /* a user's folder of that name is none of the package */
+    {"a.so", GS_OWNER_USER, {SCRIPT, {"/home/u/torch/a.so", 0, 99}, END}},
+    /* Python frames alone: a library's C code may stand between them and CUDA */
+    {"CuPy", GS_OWNER_POOL, {{"/home/u/train.py", 9, 0}, {LIB "cupy/_creation/basic.py", 31, 0}, {NULL, 0, 0}}},
+    {"unknown", GS_OWNER_UNKNOWN, {{"/home/u/train.py", 9, 0}, {NULL, 0, 0}}},
+    {"unknown", GS_OWNER_UNKNOWN,
+     {{"/home/u/train.py", 9, 0}, {LIB "torch/nn/modules/linear.py", 5, 0}, {NULL, 0, 0}}},
+    {"torch.distributed", GS_OWNER_COMMUNICATION,
+     {{"/home/u/train.py", 9, 0}, {LIB "torch/distributed/distributed_c10d.py", 5, 0}, {NULL, 0, 0}}},
+    {"unknown", GS_OWNER_UNKNOWN, {{"/usr/lib/libc.so.6", 0, 99}, {NULL, 0, 0}}},
+};
+
+static void test_by_frames(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct syn s;
+        struct gs_options options = {.all = true, .symbol = symbol};
+        syn_start(&s);
+        syn_process(&s, "r", 1, SYN_S, 1);
+        syn_alloc(&s, (struct syn_alloc){
+                          .bytes = 100, .at = 1, .life = SYN_LIVE, .stack = stack_of(&s, cases[i].frames)});
+        struct gs_report *r = syn_report(&s, &options);
+        const struct gs_by_owner *o = one_owner(r);
+        if (strcmp(o->owner, cases[i].owner) != 0 || o->kind != cases[i].kind) {
+            fail_msg("case %zu: %s (%s), not %s", i, o->owner, gs_owner_kind_word(o->kind), cases[i].owner);
+        }
+        syn_close(r);
+        syn_end(&s);
+    }
+}
+
+static const struct gs_by_owner *owner_named(const struct gs_peak *p, const char *owner)
+{
+    for (size_t i = 0; i < p->by_owner_n; i++) {
+        if (strcmp(p->by_owner[i].owner, owner) == 0) {
+            return &p->by_owner[i];
+        }
+    }
+    fail_msg("nothing of %s", owner);
+    return NULL;
+}
+
+/* At the peak, not at the end; by the space they took it in. */
+static void test_sums(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct gs_options options = {.all = true, .symbol = symbol};
+    static const struct frame torch[] = {SCRIPT, {LIB "torch/lib/libc10_cuda.so", 0, 99}, END},
+                              nccl[] = {SCRIPT, {"/usr/lib/libnccl.so.2", 0, 99}, END},
+                              nccl_vmm[] = {SCRIPT, {"/usr/lib/libnccl.so.2", 0, 98}, END};
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    int64_t t = stack_of(&s, torch), n = stack_of(&s, nccl), v = stack_of(&s, nccl_vmm);
+    syn_alloc(&s, (struct syn_alloc){.address = 1, .bytes = 50, .at = 1, .life = 9, .stack = n});
+    syn_alloc(&s, (struct syn_alloc){.address = 2, .bytes = 60, .at = 2, .life = SYN_LIVE, .stack = t});
+    syn_alloc(&s, (struct syn_alloc){
+                      .address = 3, .bytes = 7, .at = 3, .life = SYN_LIVE, .space = GS_SPACE_VMM, .stack = v});
+    syn_alloc(&s, (struct syn_alloc){.address = 1, .bytes = 20, .at = 20, .life = SYN_LIVE, .stack = t});
+    syn_oom(&s, (struct syn_oom){.requested = 1000, .free = 10, .total = 200, .at = 5, .stack = t});
+    struct gs_report *r = syn_report(&s, &options);
+    const struct gs_peak *p = syn_peak(r, GS_SERIES_DEVICE);
+    assert_int_equal(p->bytes, 117);
+    assert_int_equal(p->by_owner_n, 2);
+    assert_int_equal(owner_named(p, "PyTorch's allocator")->bytes, 60);
+    const struct gs_by_owner *o = owner_named(p, "NCCL");
+    assert_int_equal(o->bytes, 57);
+    assert_int_equal(o->count, 2);
+    assert_int_equal(o->by_space[GS_SPACE_DEVICE], 50);
+    assert_int_equal(o->by_space[GS_SPACE_VMM], 7);
+    assert_string_equal(o->by, "libnccl.so.2");
+    assert_int_equal(o->site.line, 9);
+    assert_int_equal(r->ooms[0].by_owner_n, 2);
+    assert_int_equal(r->ooms[0].device_live, 117);
+    assert_int_equal(r->ooms[0].by_owner[0].bytes + r->ooms[0].by_owner[1].bytes, 117);
+    syn_close(r);
+    syn_end(&s);
+}
+
+/* Without native frames PyTorch's total tells its segments: it rises by what they take. */
+static void test_by_totals(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    int64_t line = syn_python(&s, 0, "f", "/home/u/train.py", 3),
+            other = syn_python(&s, 0, "f", "/home/u/train.py", 4),
+            layer = syn_python(&s, line, "forward", LIB "torch/nn/modules/linear.py", 5);
+    syn_alloc(&s, (struct syn_alloc){.address = 1, .bytes = 64, .at = 1, .life = 9, .stack = line});
+    syn_reserved(&s, 2, 64);
+    syn_alloc(&s, (struct syn_alloc){.address = 2, .bytes = 30, .at = 3, .life = SYN_LIVE, .stack = other});
+    /* piece by piece; the first one was given back, of which PyTorch says nothing */
+    syn_alloc(&s, (struct syn_alloc){.address = 3, .bytes = 40, .at = 11, .life = SYN_LIVE, .stack = layer});
+    syn_alloc(&s, (struct syn_alloc){.address = 4, .bytes = 40, .at = 12, .life = SYN_LIVE, .stack = layer});
+    syn_reserved(&s, 13, 80);
+    syn_alloc(&s, (struct syn_alloc){.address = 5, .bytes = 5, .at = 14, .life = SYN_LIVE, .stack = 0});
+    struct gs_report *r = syn_report(&s, NULL);
+    const struct gs_peak *p = syn_peak(r, GS_SERIES_DEVICE);
+    assert_int_equal(p->bytes, 115);
+    assert_int_equal(owner_named(p, "PyTorch's allocator")->bytes, 80);
+    assert_int_equal(owner_named(p, "unknown")->bytes, 35);
+    syn_close(r);
+    syn_end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_by_frames),
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_by_totals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
