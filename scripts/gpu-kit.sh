@@ -10,6 +10,7 @@ kit=$build/gpu-kit
 rm -rf "$kit" "$kit.tar.gz"
 mkdir -p "$kit/build/lib" "$kit/scripts" "$kit/tests/gpu"
 cp "$build/libgpuspy.so" "$build/gpuspy" "$kit/build/"
+if [ -d "$build/sim" ]; then cp -a "$build/sim" "$kit/build/"; fi # for dry runs beside real ones
 cp scripts/gpu-acceptance.sh "$kit/scripts/"
 cp tests/gpu/*.py tests/gpu/*.cu "$kit/tests/gpu/"
 cp LICENSE "$kit/"

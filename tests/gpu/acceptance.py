@@ -279,6 +279,34 @@ def torch_leak_and_its_line(run):
     return {"line": growth[0]["site"]["line"], "bytes_per_step": growth[0]["bytes_per_step"], "steps": growth[0]["steps"]}
 
 
+@check(needs_gpu=False)
+def torch_simulated_beside_real(run):
+    """Each script's peaks on this device and in a dry run on a simulated one: how far a dry run can be believed."""
+    run.needs_torch()
+    if not (BUILD / "sim" / "libsimcuda-redirect.so").exists():
+        raise Skip("the simulated CUDA is not here")
+    conf, figures = "PYTORCH_CUDA_ALLOC_CONF", {}
+    scripts = {how: ([HERE / "torch_train.py", how], {}) for how in ("plain", "amp", "checkpoint", "loader", "graph")}
+    scripts["expandable"] = ([HERE / "torch_train.py", "plain"], {conf: "expandable_segments:True"})
+    if run.simulated:  # what stands for the real one here is of the same kind: PyTorch's workspaces go by it
+        alike = {"SIMCUDA_CAPABILITY": "9.0", "SIMCUDA_SMS": "132"}
+        scripts = {name: (scripts[name][0], {**scripts[name][1], **alike}) for name in ("plain", "expandable")}
+    for name, (command, env) in scripts.items():
+        said = []
+        for simulate in (None, "h200-141g"):
+            done = Recorded(run.out, f"beside_{name}_{'simulated' if simulate else 'real'}", [run.python, *command],
+                            simulate=simulate, **env)
+            assert done.code == 0, done.stderr[-2000:]
+            said.append(done.said())
+        real, simulated = said
+        figures[name] = {what: {"real": real[f"max_memory_{what}"], "simulated": simulated[f"max_memory_{what}"],
+                                "error": round(simulated[f"max_memory_{what}"] / real[f"max_memory_{what}"] - 1, 5)}
+                         for what in ("allocated", "reserved")}
+    worst = max(abs(f["allocated"]["error"]) for f in figures.values())
+    assert worst <= 0.05, f"a dry run's peak is off by {100 * worst:.1f} %: {figures}"
+    return figures
+
+
 @check()
 def torch_overhead(run):
     """The training run's time, recorded and bare, each three times in turn."""
@@ -395,7 +423,7 @@ def why_no_gpu():
 
 def short(figures):
     text = json.dumps(figures)
-    return text if len(text) < 400 else text[:397] + "..."
+    return text if len(text) < 1500 else text[:1497] + "..."
 
 
 def main():

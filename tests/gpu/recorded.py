@@ -21,12 +21,17 @@ def environment(**more):
 class Recorded:
     """One run of a command under the recorder, and without it."""
 
-    def __init__(self, folder, name, command, timeout=300, bare=False, **env):
+    def __init__(self, folder, name, command, timeout=300, bare=False, simulate=None, **env):
+        """simulate: the GPU that `gpuspy run --simulate` puts in the real one's place."""
         folder.mkdir(parents=True, exist_ok=True)
         self.name, self.database = name, folder / f"{name}.db"
         for old in folder.glob(f"{name}.*db*"):  # of an earlier run: gpuspy never overwrites
             old.unlink()
-        if not bare:
+        if simulate:
+            command = [BUILD / "gpuspy", "run", "--no-summary", "--simulate", simulate, "-o", self.database, "--", *command]
+            # what the analyzer links to may travel beside it; the program's own libraries go first
+            env["LD_LIBRARY_PATH"] = f"{os.environ.get('LD_LIBRARY_PATH', '')}:{BUILD / 'lib'}"
+        elif not bare:
             env.update(LD_PRELOAD=BUILD / "libgpuspy.so", GPUSPY_DB=self.database)
         start = time.monotonic()
         done = subprocess.run([str(c) for c in command], env=environment(**env), cwd=folder, timeout=timeout, text=True,
