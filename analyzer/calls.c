@@ -170,11 +170,15 @@ static bool calls_of(struct gs_run *run, uint32_t process, gs_call_fn each, void
         const union call *copy = now(&c), *sync = now(&s);
         if (copy && (!sync || copy->copy.start_ns <= sync->sync.start_ns)) {
             if (wanted(run, copy->copy.device)) {
+                c.calls[c.at].copy.stack = gs_backward_stack(run, process, copy->copy.thread,
+                                                             copy->copy.stack, copy->copy.start_ns);
                 each(self, &copy->copy, NULL);
             }
             c.at++;
         } else if (sync) {
             if (wanted(run, sync->sync.device)) {
+                s.calls[s.at].sync.stack = gs_backward_stack(run, process, sync->sync.thread,
+                                                             sync->sync.stack, sync->sync.start_ns);
                 each(self, NULL, &sync->sync);
             }
             s.at++;

@@ -66,6 +66,7 @@ const char *gs_site_line(struct gs_builder *b, const struct gs_site *site)
     char here[512], caller[512] = "";
     struct gs_site own = *site;
     own.function = site->line ? NULL : site->function;
+    own.operation = NULL;
     gs_site_text(&own, here, sizeof here);
     if (in_another_file(site)) {
         struct gs_site c = {.known = true, .file = site->caller->file, .line = site->caller->line};

@@ -153,6 +153,13 @@ static bool add_sample(struct load *l, sqlite3_stmt *st)
     return run->samples_n < SMALL_TABLE_MAX;
 }
 
+static bool add_thread(struct load *l, sqlite3_stmt *st)
+{
+    gs_backward_thread(l->run, process_of(l, st, 0), gs_column_int(st, 1),
+                       (const char *)sqlite3_column_text(st, 2));
+    return true;
+}
+
 static int percent(sqlite3_stmt *st, int column)
 {
     int64_t value = gs_column_int(st, column);
@@ -323,6 +330,7 @@ static const struct {
      "SELECT key = 'events', value FROM meta WHERE key IN ('damaged_records', 'events')"},
     {add_setting, false, false, "meta",
      "SELECT substr(key, 5), value FROM meta WHERE key = 'env' OR substr(key, 1, 4) = 'env.'"},
+    {add_thread, false, false, "thread", "SELECT process_id, id, name FROM thread ORDER BY id DESC"},
     {add_device, false, false, "device",
      "SELECT process_id, device, name, total_bytes, free_bytes, seen_ns FROM device ORDER BY "
      "device, id"},

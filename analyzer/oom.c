@@ -19,7 +19,7 @@ struct group {
     unsigned failures;
     bool fatal, device_failed, tensor_failed, captured;
     int64_t free, total;
-    uint32_t stack;
+    size_t placed; /* the row whose stack counts: the replay may still change it, see backward.h */
 };
 
 struct live {
@@ -100,7 +100,7 @@ static void join(struct group *g, const struct gs_oom *row, size_t index)
     g->tensor_failed = g->tensor_failed || tensor;
     g->free = row->free_bytes != GS_UNKNOWN ? row->free_bytes : g->free;
     g->total = row->total_bytes != GS_UNKNOWN ? row->total_bytes : g->total;
-    g->stack = row->stack != GS_NONE ? row->stack : g->stack;
+    g->placed = g->failures == 1 || row->stack != GS_NONE ? index : g->placed;
 }
 
 static void make_groups(struct gs_ooms *o)
@@ -115,7 +115,7 @@ static void make_groups(struct gs_ooms *o)
         if (*at == GS_MAP_NEW || !belongs(o, &o->groups[*at], row)) {
             *at = (uint32_t)o->groups_n;
             *GS_PUSH(o->groups, o->groups_n, o->groups_cap) = (struct group){
-                .first = i, .free = GS_UNKNOWN, .total = GS_UNKNOWN, .stack = GS_NONE};
+                .first = i, .free = GS_UNKNOWN, .total = GS_UNKNOWN};
         }
         join(&o->groups[*at], row, i);
     }
@@ -394,7 +394,7 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
                              .failures = g->failures,
                              .fatal = g->fatal,
                              .device_failed = g->device_failed,
-                             .stack = g->stack,
+                             .stack = o->rows[g->placed].stack,
                              .requested = row->requested_bytes,
                              .free = g->free,
                              .total = g->total,
@@ -507,7 +507,7 @@ static void list_retries(struct gs_ooms *o)
                                   .device = row->device,
                                   .requested_bytes = row->requested_bytes,
                                   .failures = g->failures,
-                                  .stack = gs_trace_of(o->b, g->stack)};
+                                  .stack = gs_trace_of(o->b, o->rows[g->placed].stack)};
         }
     }
 }

@@ -52,6 +52,7 @@ struct gs_replay {
     /* where the small tables are; side_ns is the earliest of the three */
     size_t oom, sample, reserved;
     int64_t side_ns;
+    bool again; /* not the first replay of the run */
     uint64_t damaged;
 };
 
@@ -133,6 +134,10 @@ static void side_tell(struct gs_replay *r)
         TELL(r, sample, &run->samples[r->sample]);
     }
     for (; SIDE_TIME(ooms, r->oom) == at && at != GS_NEVER; r->oom++) {
+        struct gs_oom *o = &run->ooms[r->oom];
+        if (!r->again) {
+            o->stack = gs_backward_stack(run, o->process, o->thread, o->stack, o->time_ns);
+        }
         TELL(r, oom, &run->ooms[r->oom], r->oom);
     }
     side_next(r);
@@ -342,9 +347,17 @@ static bool wanted(const struct gs_run *run, const struct gs_lifetime *life)
 static void on_row(sqlite3_context *context, int n, sqlite3_value **v)
 {
     struct gs_replay *r = sqlite3_user_data(context);
+    struct gs_run *run = r->run;
     struct gs_lifetime life;
-    if (!read_row(r, &r->run->databases[r->run->processes[r->process].database], n, v, &life) ||
-        !wanted(r->run, &life)) {
+    if (!read_row(r, &run->databases[run->processes[r->process].database], n, v, &life)) {
+        return;
+    }
+    if (run->backward.any) {
+        gs_backward_row(run, r->process, life.thread, life.stack, life.alloc_ns, life.free_ns);
+        life.stack =
+            gs_backward_stack(run, r->process, life.thread, life.stack, life.alloc_ns);
+    }
+    if (!wanted(run, &life)) {
         return;
     }
     if (r->side_ns < life.alloc_ns || r->free_ns <= life.alloc_ns) {
@@ -381,6 +394,7 @@ static void on_live_row(sqlite3_context *context, int n, sqlite3_value **v)
         return;
     }
     life.series = series_at(run, l->replay.process, life.device, layer_of(&life));
+    life.stack = gs_backward_stack(run, l->replay.process, life.thread, life.stack, life.alloc_ns);
     life.location = location_at(run, life.series, life.stack);
     uint32_t free_stack = gs_ids_get(&l->db->stacks, sqlite3_value_int64(v[FREE_STACK]));
     for (size_t i = l->next; i < l->moments_n && l->moments[i] < life.free_ns; i++) {
@@ -464,6 +478,7 @@ static bool replay_process(struct gs_replay *r, uint32_t process, char *error, s
     while (r->filled || r->side_ns != GS_NEVER) {
         advance(r, r->filled ? r->free_ns : GS_NEVER);
     }
+    gs_backward_done(run, process);
     int64_t end = run->processes[process].end_ns;
     TELL(r, process_end, process, end > r->now ? end : r->now);
     run->processes[process].damaged += r->damaged;
@@ -496,6 +511,8 @@ bool gs_run_replay(struct gs_run *run, const struct gs_observer *observers, size
     memset(run->series_of, 0, run->processes_n * sizeof *run->series_of);
     run->replay = &replay;
     bool ok = true;
+    replay.again = run->replayed;
+    run->replayed = true;
     for (uint32_t i = 0; ok && i < run->processes_n; i++) {
         ok = replay_process(&replay, i, error, error_size);
     }

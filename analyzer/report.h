@@ -31,6 +31,8 @@ struct gs_site {
     uint64_t offset;               /* native without lines: offset in the module */
     bool exit;                     /* no line: Python was tearing down */
     bool helper;                   /* `via` is a helper of the user's own, which this line called */
+    const char *operation;         /* "AddmmBackward0", the gradient then computed: the line is that
+                                      of backward(). "Engine" between operations; NULL none */
     const struct gs_frame *via;    /* the innermost Python frame of the library or helper below the
                                       site, NULL none */
     const struct gs_frame *caller; /* the user's line that called the site's function, NULL none:

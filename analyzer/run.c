@@ -214,6 +214,7 @@ struct gs_run *gs_run_open(const char *const *paths, size_t n, const struct gs_o
         }
     }
     gs_load_done(run);
+    gs_backward_prepare(run);
     return run;
 }
 
@@ -237,6 +238,7 @@ void gs_run_forget(struct gs_run *run, size_t databases, size_t processes)
     FORGET(mappers)
     FORGET(settings)
 #undef FORGET
+    gs_backward_forget(run, processes);
     run->processes_n = processes;
     while (run->databases_n > databases) {
         gs_database_close(&run->databases[--run->databases_n]);
@@ -252,6 +254,7 @@ void gs_run_close(struct gs_run *run)
         gs_database_close(&run->databases[i]);
     }
     gs_replay_free(run);
+    gs_backward_free(run);
     gs_stacks_free(run);
     free(run->databases);
     free(run->processes);

@@ -251,6 +251,9 @@ uint32_t gs_stack_depth(const struct gs_run *run, uint32_t stack);
 /* The frame with its symbol looked up (once). */
 const struct gs_frame *gs_frame_named(struct gs_run *run, uint32_t stack);
 
+/* The text as a string of the run's: equal ones are the same pointer. */
+const char *gs_run_text(struct gs_run *run, const char *text, size_t length);
+
 /* The events. A lifetime as observers see it; one cache line, for millions of them are live at
  * times. */
 struct gs_lifetime {

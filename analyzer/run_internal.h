@@ -5,6 +5,7 @@
 
 #include <sqlite3.h>
 #include "analyzer/arena.h"
+#include "analyzer/backward.h"
 #include "analyzer/run.h"
 
 /* Numbers of one database → numbers of the model. Dense while the numbers are, as a recorder's are;
@@ -82,6 +83,7 @@ struct gs_run {
     } * stacks;
     size_t stacks_n, stacks_cap;
     struct gs_map stack_map; /* parent, frame → stack */
+    struct gs_backwards backward;
     /* replay */
     struct gs_series *series;
     size_t series_n, series_cap;
@@ -90,6 +92,7 @@ struct gs_run {
     size_t locations_n, locations_cap;
     struct gs_map location_map;
     struct gs_replay *replay; /* while one runs */
+    bool replayed;            /* one was begun */
 };
 
 enum { GS_DEVICE_SLOTS = 128 }; /* 7 bits in `kind`: -1 … 126 */
@@ -128,6 +131,8 @@ void gs_load_done(struct gs_run *run); /* once all are loaded: order */
 
 /* stacks.c */
 bool gs_load_stacks(struct gs_run *run, struct gs_database *db, char *error, size_t error_size);
+/* The stack of that frame, called from `parent`; each once, after its parent. */
+uint32_t gs_stack_add(struct gs_run *run, uint32_t parent, uint32_t frame);
 void gs_stacks_free(struct gs_run *run);
 
 /* run.c */

@@ -147,9 +147,8 @@ static uint32_t at_exit(struct gs_run *run, uint32_t stack)
     return GS_NONE;
 }
 
-/* Autograd computes gradients in threads that run no Python: the operation whose gradient it is says
- * more than the allocator's inside. GS_NONE: no such thread. */
-static uint32_t in_autograd(struct gs_run *run, uint32_t stack)
+/* Of PyTorch's own functions, the innermost whose name begins with `prefix` and has `part` in it. */
+static uint32_t in_torch(struct gs_run *run, uint32_t stack, const char *prefix, const char *part)
 {
     const struct gs_frame *frame;
     for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, stack)) != NULL;
@@ -157,14 +156,50 @@ static uint32_t in_autograd(struct gs_run *run, uint32_t stack)
         const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
         if (slash && strncmp(slash, "/libtorch", 9) == 0) {
             frame = gs_frame_named(run, stack);
-            if (frame->function && strncmp(frame->function, "torch::autograd::", 17) == 0 &&
-                strstr(frame->function, "::apply(")) {
+            if (frame->function && strncmp(frame->function, prefix, strlen(prefix)) == 0 &&
+                strstr(frame->function, part)) {
                 return stack;
             }
         }
         stack = gs_stack_parent(run, stack);
     }
     return GS_NONE;
+}
+
+/* Autograd computes gradients in threads that run no Python: the operation whose gradient it is says
+ * more than the allocator's inside. GS_NONE: no such thread. */
+static uint32_t in_autograd(struct gs_run *run, uint32_t stack)
+{
+    return in_torch(run, stack, "torch::autograd::", "::apply(");
+}
+
+/* What autograd does between the operations: sums of gradients, their reduction to a broadcast
+ * tensor's shape. */
+static const char in_between[] = "Engine";
+
+/* "AddmmBackward0" of "torch::autograd::generated::AddmmBackward0::apply(…". */
+static const char *operation_of(struct gs_run *run, uint32_t stack)
+{
+    const struct gs_frame *frame = gs_stack_frame(run, in_autograd(run, stack));
+    if (!frame) {
+        uint32_t engine = in_torch(run, stack, "torch::autograd::Engine::", "");
+        return engine == GS_NONE ? NULL : in_between;
+    }
+    const char *end = strstr(frame->function, "::apply("), *from = end;
+    for (int depth = 0; from > frame->function; from--) { /* back over a template's arguments */
+        depth += (from[-1] == '>') - (from[-1] == '<');
+        if (depth == 0 && from[-1] == ':') {
+            break;
+        }
+    }
+    return gs_run_text(run, from, (size_t)(end - from));
+}
+
+/* Did `python`, the innermost Python frame, call backward()? */
+static bool calls_backward(const struct gs_run *run, uint32_t python)
+{
+    const struct gs_frame *frame = gs_stack_frame(run, python);
+    return frame && frame->file && strstr(frame->file, "/torch/autograd/");
 }
 
 /* A finaliser that no Python code called: while a program runs, there is always a line at which the
@@ -228,6 +263,8 @@ struct gs_site gs_site_of(struct gs_run *run, uint32_t stack, const struct gs_ma
     site.via = site.helper                          ? gs_stack_frame(run, f.helper)
                : at == f.user && f.python != f.user ? gs_stack_frame(run, f.python)
                                                     : NULL;
+    site.operation =
+        at == f.user && calls_backward(run, f.python) ? operation_of(run, stack) : NULL;
     site.caller =
         frame->kind == GS_FRAME_PYTHON && !site.helper ? gs_stack_frame(run, caller) : NULL;
     return site;
@@ -269,6 +306,7 @@ uint64_t gs_site_key(const struct gs_site *site)
     const struct gs_frame *c = site->helper ? site->via : site->caller;
     uint64_t parts[] = {(uintptr_t)site->function,      (uintptr_t)site->file,
                         (uint64_t)site->line,           site->function ? 0 : site->offset,
+                        (uintptr_t)site->operation,
                         c ? (uintptr_t)c->function : 0, c ? (uintptr_t)c->file : 0,
                         c ? (uint64_t)c->line : 0};
     uint64_t key = site->known;
@@ -290,6 +328,9 @@ const char *gs_site_text(const struct gs_site *site, char *buffer, size_t size)
         snprintf(buffer, size, "an unknown place");
     } else if (site->exit) {
         snprintf(buffer, size, "at interpreter exit");
+    } else if (site->line && site->operation) {
+        snprintf(buffer, size, "%s:%d backward (%s)", site->file ? base_name(site->file) : "?",
+                 site->line, site->operation);
     } else if (site->line) {
         snprintf(buffer, size, "%s:%d%s%s", site->file ? base_name(site->file) : "?", site->line,
                  site->function ? " in " : "", site->function ? site->function : "");

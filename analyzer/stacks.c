@@ -136,6 +136,11 @@ const char *gs_intern(struct gs_run *run, const char *text, size_t length)
     return run->strings[at];
 }
 
+const char *gs_run_text(struct gs_run *run, const char *text, size_t length)
+{
+    return gs_intern(run, text, length);
+}
+
 const char *gs_column_text(struct gs_run *run, sqlite3_stmt *st, int column)
 {
     const char *text = (const char *)sqlite3_column_text(st, column);
@@ -243,7 +248,7 @@ struct rows {
     struct gs_ids index; /* stack id → row */
 };
 
-static uint32_t add_stack(struct gs_run *run, uint32_t parent, uint32_t frame)
+uint32_t gs_stack_add(struct gs_run *run, uint32_t parent, uint32_t frame)
 {
     uint32_t depth = parent == GS_NONE ? 1 : run->stacks[parent].depth + 1;
     if (depth > GS_DEPTH_MAX) { /* the file's own limit is far lower: somebody made this one */
@@ -280,7 +285,7 @@ static void resolve(struct gs_run *run, struct gs_database *db, struct rows *row
     }
     while (n--) {
         struct row *r = &rows->list[(*path)[n]];
-        parent = add_stack(run, parent, r->frame);
+        parent = gs_stack_add(run, parent, r->frame);
         gs_ids_set(&db->stacks, r->id, parent);
     }
 }

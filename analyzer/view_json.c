@@ -94,6 +94,7 @@ static json_t *site_json(const struct gs_site *s)
     set_bool(o, "library", s->library);
     set_bool(o, "at_exit", s->exit);
     set_bool(o, "helper", s->helper);
+    set_text(o, "operation", s->operation);
     set(o, "via", s->via ? frame_json(s->via) : NULL);
     set(o, "caller", s->caller ? frame_json(s->caller) : NULL);
     return o;

@@ -132,7 +132,12 @@ static void place_and_function(const struct view_text *v, char *out, size_t size
     if (term_columns(where) > columns)
         place(v, where, sizeof where, s, s->function ? columns * 2 / 3 : columns);
     int room = columns - term_columns(where) - 2;
-    if (s->function && !s->exit && room >= 6)
+    if (s->operation && room >= 6) {
+        char whole[LINE_MAX_BYTES];
+        text_put(whole, sizeof whole, "backward %s %s", v->term.utf8 ? "→" : "->", s->operation);
+        text_elide(function, sizeof function, term_columns(whole) > room ? s->operation : whole, room,
+                   v->term.utf8);
+    } else if (s->function && !s->exit && room >= 6)
         text_function(function, sizeof function, s->function, room, v->term.utf8);
     text_put(out, size, "%s%s%s", where, *function ? "  " : "", function);
 }

@@ -1,0 +1,66 @@
+"""Who called backward() for what autograd's own threads allocate: PyTorch itself, against the script's marked lines."""
+import pytest
+
+from conftest import HERE
+
+SCRIPT = HERE / "backward.py"
+
+
+def line(mark):
+    [at] = [n for n, text in enumerate(SCRIPT.read_text().split("\n"), 1) if text.endswith(f"# mark: {mark}")]
+    return at
+
+
+@pytest.fixture
+def sites(once):
+    """Of a kind: what it allocated at its peak, {(line or None, operation): bytes}."""
+    def get(kind, **more):
+        report = once(f"backward {kind} {more}", SCRIPT, kind, **more).report()
+        [peak] = [p for p in report["peak"] if p["layer"] == "tensor"]
+        found = {}
+        for s in peak["by_site"]:
+            site = s["site"] or {"line": None, "operation": None}
+            key = (site["line"], site["operation"])
+            found[key] = found.get(key, 0) + s["bytes"]
+        return report, found
+    return get
+
+
+@pytest.mark.parametrize("kind, mark", [("plain", "plain"), ("grad", "grad"), ("custom", "custom"), ("ckpt", "again"),
+                                        ("ckpt_re", "again"), ("hooked", "hooked")])
+def test_the_line_that_called_it(sites, kind, mark):
+    _, found = sites(kind)
+    assert found[line(mark), "AddmmBackward0"] >= 512 * 512 * 4
+    assert not any(at is None for at, _ in found)
+
+
+def test_each_of_two_lines_has_its_own(sites):
+    _, found = sites("two_lines")
+    assert found[line("first"), "AddmmBackward0"] and found[line("second"), "AddmmBackward0"]
+
+
+def test_without_native_frames(sites):
+    _, found = sites("plain", GPUSPY_STACKS="python")
+    assert found[line("plain"), None] >= 2 * 512 * 512 * 4
+    assert not any(at is None for at, _ in found)
+
+
+@pytest.mark.parametrize("kind, mark", [("given", "given"), ("threads", "both")])
+def test_where_it_cannot_be_told_nothing_is_said(sites, kind, mark):
+    report, found = sites(kind)
+    assert (line(mark), "AddmmBackward0") not in found
+    [peak] = [p for p in report["peak"] if p["layer"] == "tensor"]
+    assert sum(s["bytes"] for s in peak["by_site"] if s["site"] and s["site"]["line"] is None and
+               "AddmmBackward0" in s["site"]["function"]) >= 2 * 512 * 512 * 4
+
+
+def test_out_of_memory(sites):
+    report, _ = sites("failing")
+    [oom] = report["oom"]
+    assert (oom["site"]["line"], oom["site"]["operation"]) == (line("failing"), "EmbeddingBackward0")
+
+
+def test_a_wait_in_a_hook_keeps_its_line(sites):
+    report, _ = sites("hooked")
+    [wait] = [s for s in report["sync"] if s["site"]["line"] == line("hook")]
+    assert wait["site"]["caller"]["line"] == line("hooked")

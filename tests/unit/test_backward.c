@@ -1,0 +1,262 @@
+/* Who called backward() for what autograd's own threads did: where it can be told, and where not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "tests/unit/synthetic.h"
+#include "analyzer/site.h"
+
+#define TORCH "/usr/lib/python3/dist-packages/torch/"
+#define LIBTORCH "/usr/lib/python3/dist-packages/torch/lib/libtorch_cpu.so"
+enum { MAIN = 2, OTHER = 3, AUTOGRAD = 4 };
+
+struct calls { /* two lines of a script that call backward(), as the gradient of the loss is made */
+    int64_t main, line[2], ones[2];
+};
+
+static struct calls start(struct syn *s)
+{
+    struct calls c;
+    syn_start(s);
+    syn_process(s, "r", 1, SYN_S, 1);
+    syn_device(s, 0, SYN_GIB, SYN_GIB);
+    syn_sql(s, "INSERT INTO thread VALUES(2,1,7,'python'),(3,1,8,'python'),(4,1,9,'pt_autograd_0')");
+    c.main = syn_python(s, 0, "<module>", "/home/u/train.py", 9);
+    for (int i = 0; i < 2; i++) {
+        c.line[i] = syn_python(s, c.main, "step", "/home/u/train.py", 30 + i);
+        int64_t at = syn_python(s, c.line[i], "Tensor.backward", TORCH "_tensor.py", 6);
+        at = syn_python(s, at, "backward", TORCH "autograd/__init__.py", 3);
+        c.ones[i] = syn_python(s, at, "_make_grads", TORCH "autograd/__init__.py", 2);
+    }
+    return c;
+}
+
+/* From `at` to `end` ms, -1 for ever. */
+static void block(struct syn *s, int thread, int at, int end, int64_t bytes, int64_t stack)
+{
+    syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR,
+                                    .thread = thread,
+                                    .bytes = bytes,
+                                    .at = at * SYN_MS,
+                                    .life = end < 0 ? SYN_LIVE : (end - at) * SYN_MS,
+                                    .stack = stack});
+}
+
+/* The place of the one stack with so many bytes live at the peak. */
+static const struct gs_by_stack *of_bytes(const struct gs_report *r, int64_t bytes)
+{
+    const struct gs_peak *p = syn_peak(r, GS_SERIES_TENSOR);
+    for (size_t i = 0; i < p->by_stack_n; i++) {
+        if (p->by_stack[i].bytes == bytes) {
+            return &p->by_stack[i];
+        }
+    }
+    fail_msg("no stack holds %lld bytes", (long long)bytes);
+    return NULL;
+}
+
+static void test_while_the_gradient_of_the_loss_lives(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct calls c = start(&s);
+    block(&s, AUTOGRAD, 1, -1, 1, 0);
+    block(&s, MAIN, 2, 10, 512, c.ones[0]);
+    block(&s, AUTOGRAD, 3, -1, 64, 0);
+    block(&s, MAIN, 12, 20, 512, c.ones[1]);
+    block(&s, AUTOGRAD, 13, -1, 128, 0);
+    block(&s, AUTOGRAD, 14, -1, 128, 0);
+    block(&s, OTHER, 15, -1, 32, 0);     /* nobody knows what that thread is */
+    block(&s, AUTOGRAD, 25, -1, 15, 0); /* nobody is in backward */
+    block(&s, MAIN, 30, 40, 4096, c.main);
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(of_bytes(r, 64)->stack.site.line, 30);
+    assert_string_equal(of_bytes(r, 64)->stack.frames[0]->function, "backward");
+    assert_int_equal(of_bytes(r, 64)->category, GS_CATEGORY_GRADIENTS);
+    assert_int_equal(of_bytes(r, 256)->stack.site.line, 31);
+    assert_int_equal(of_bytes(r, 256)->count, 2);
+    assert_false(of_bytes(r, 48)->stack.site.known); /* 1 + 32 + 15 */
+    assert_int_equal(syn_peak(r, GS_SERIES_TENSOR)->bytes, 64 + 256 + 48 + 4096);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_two_threads_in_backward_at_once(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct calls c = start(&s);
+    block(&s, MAIN, 2, 20, 512, c.ones[0]);
+    block(&s, AUTOGRAD, 3, -1, 64, 0);
+    block(&s, OTHER, 5, 10, 512, c.ones[1]);
+    block(&s, AUTOGRAD, 6, -1, 128, 0); /* one's or the other's */
+    block(&s, AUTOGRAD, 12, -1, 8, 0);
+    block(&s, OTHER, 30, 35, 512, c.ones[1]);
+    block(&s, AUTOGRAD, 31, -1, 256, 0);
+    block(&s, MAIN, 40, 41, 4096, c.main);
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(of_bytes(r, 64)->stack.site.line, 30);
+    assert_false(of_bytes(r, 128 + 8)->stack.site.known);
+    assert_int_equal(of_bytes(r, 256)->stack.site.line, 31);
+    syn_close(r);
+    syn_end(&s);
+}
+
+/* The traceback holds the gradient; the thread goes on elsewhere. */
+static void test_after_an_exception(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct calls c = start(&s);
+    block(&s, MAIN, 2, 500, 512, c.ones[0]);
+    block(&s, AUTOGRAD, 3, -1, 64, 0);
+    block(&s, OTHER, 4, -1, 2048, c.main); /* another thread's tells nothing */
+    block(&s, AUTOGRAD, 5, -1, 64, 0);
+    block(&s, MAIN, 10, -1, 2048, c.main);
+    block(&s, AUTOGRAD, 12, -1, 7, 0);
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(of_bytes(r, 128)->stack.site.line, 30);
+    assert_false(of_bytes(r, 7)->stack.site.known);
+    syn_close(r);
+    syn_end(&s);
+}
+
+/* A loss of several tensors has several gradients; the first may go before backward ends. What is made
+ * inside backward by its own thread does not end it. */
+static void test_several_outputs(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct calls c = start(&s);
+    int64_t mode = syn_python(&s, c.ones[0], "DeviceContext.__torch_function__", TORCH "utils/_device.py", 7);
+    block(&s, MAIN, 2, 4, 512, mode);
+    block(&s, MAIN, 3, 20, 512, mode);
+    block(&s, AUTOGRAD, 6, -1, 64, 0);
+    int64_t hook = syn_python(&s, c.ones[0] - 1, "hook", "/home/u/train.py", 5);
+    block(&s, MAIN, 8, 9, 512, hook);
+    block(&s, AUTOGRAD, 10, -1, 64, 0);
+    block(&s, MAIN, 40, 41, 4096, c.main);
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(of_bytes(r, 128)->stack.site.line, 30);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static bool symbol(void *data, const char *module, const char *build_id, uint64_t offset,
+                   const char **function, const char **file, int *line)
+{
+    static const char *const names[] = {
+        "c10::cuda::malloc()", "torch::autograd::generated::AddmmBackward0::apply(std::vector<at::Tensor>&&)",
+        "torch::autograd::CppNode<a::B<c::D>>::apply(std::vector<at::Tensor>&&)",
+        "torch::autograd::Engine::thread_init(int)"};
+    (void)data, (void)module, (void)build_id, (void)file, (void)line;
+    *function = offset < 4 ? names[offset] : NULL;
+    return offset < 4;
+}
+
+/* Native frames name the operation; they tell autograd's threads where no name does, too. */
+static void test_the_operation(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct calls c = start(&s);
+    int64_t engine = syn_native(&s, 0, LIBTORCH, 3);
+    int64_t addmm = syn_native(&s, syn_native(&s, engine, LIBTORCH, 1), LIBTORCH, 0);
+    int64_t own = syn_native(&s, syn_native(&s, engine, LIBTORCH, 2), LIBTORCH, 0);
+    int64_t strange = syn_native(&s, 0, LIBTORCH, 0);
+    block(&s, MAIN, 2, 20, 512, c.ones[0]);
+    block(&s, OTHER, 3, -1, 64, addmm);
+    block(&s, OTHER, 4, -1, 128, own);
+    block(&s, OTHER, 5, -1, 8, strange);
+    block(&s, OTHER, 6, -1, 32, syn_native(&s, engine, LIBTORCH, 0));
+    block(&s, MAIN, 30, 31, 4096, c.main);
+    static const struct gs_options options = {.all = true, .symbol = symbol};
+    struct gs_report *r = syn_report(&s, &options);
+    const struct gs_site *site = &of_bytes(r, 64)->stack.site;
+    assert_int_equal(site->line, 30);
+    assert_string_equal(site->operation, "AddmmBackward0");
+    assert_int_equal(of_bytes(r, 64)->stack.n, 7);
+    assert_string_equal(of_bytes(r, 128)->stack.site.operation, "CppNode<a::B<c::D>>");
+    assert_string_equal(of_bytes(r, 32)->stack.site.operation, "Engine");
+    assert_int_equal(of_bytes(r, 8)->stack.site.kind, GS_FRAME_NATIVE);
+    char text[256];
+    assert_string_equal(gs_site_text(site, text, sizeof text), "train.py:30 backward (AddmmBackward0)");
+    syn_close(r);
+    syn_end(&s);
+}
+
+/* A Function's own backward runs Python on autograd's thread: its line stays, with its caller. */
+static void test_python_on_autograds_thread(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct calls c = start(&s);
+    int64_t own = syn_python(&s, 0, "BackwardCFunction.apply", TORCH "autograd/function.py", 3);
+    own = syn_python(&s, own, "Twice.backward", "/home/u/ops.py", 77);
+    int64_t inner = syn_python(&s, own, "grad", TORCH "autograd/__init__.py", 4);
+    inner = syn_python(&s, inner, "_make_grads", TORCH "autograd/__init__.py", 2);
+    block(&s, MAIN, 2, 20, 512, c.ones[0]);
+    block(&s, AUTOGRAD, 3, -1, 64, own);
+    block(&s, AUTOGRAD, 4, 9, 512, inner); /* backward within backward: the outer one's line */
+    block(&s, AUTOGRAD, 5, -1, 128, 0);
+    block(&s, MAIN, 30, 31, 4096, c.main);
+    struct gs_report *r = syn_report(&s, NULL);
+    const struct gs_site *site = &of_bytes(r, 64)->stack.site;
+    assert_int_equal(site->line, 77);
+    assert_int_equal(site->caller->line, 30);
+    assert_int_equal(of_bytes(r, 128)->stack.site.line, 30);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_failures_copies_and_waits(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct calls c = start(&s);
+    block(&s, MAIN, 1, -1, 4096, c.main);
+    block(&s, MAIN, 2, 20, 512, c.ones[0]);
+    syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D,
+                                   .thread = AUTOGRAD,
+                                   .bytes = 4 * SYN_MIB,
+                                   .at = 3 * SYN_MS,
+                                   .blocked = 1000});
+    syn_sync(&s, GS_SYNC_STREAM, 4 * SYN_MS, 300 * SYN_MS, 0, 0);
+    syn_sql(&s, "UPDATE sync SET thread_id=%d", AUTOGRAD);
+    syn_oom(&s, (struct syn_oom){.layer = GS_LAYER_TENSOR,
+                                 .fatal = 1,
+                                 .requested = SYN_GIB,
+                                 .free = 1,
+                                 .total = SYN_GIB,
+                                 .at = 10 * SYN_MS});
+    syn_sql(&s, "UPDATE oom SET thread_id=%d", AUTOGRAD);
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(r->ooms[0].stack.site.line, 30);
+    assert_int_equal(r->transfers_n, 1);
+    assert_int_equal(r->transfers[0].site.line, 30);
+    assert_int_equal(r->syncs[0].site.line, 30);
+    struct gs_run *run = r->run;
+    gs_report_free(r);
+    char error[256]; /* another look at the same run */
+    struct gs_report *again = gs_report_build(run, NULL, error, sizeof error);
+    assert_non_null(again);
+    assert_int_equal(again->ooms[0].stack.site.line, 30);
+    assert_int_equal(again->ooms[0].stack.n, 4);
+    syn_close(again);
+    syn_end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_while_the_gradient_of_the_loss_lives),
+        cmocka_unit_test(test_two_threads_in_backward_at_once),
+        cmocka_unit_test(test_after_an_exception),
+        cmocka_unit_test(test_several_outputs),
+        cmocka_unit_test(test_the_operation),
+        cmocka_unit_test(test_python_on_autograds_thread),
+        cmocka_unit_test(test_failures_copies_and_waits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
