@@ -7,6 +7,7 @@
 #include "analyzer/arena.h"
 #include "analyzer/report.h"
 #include "analyzer/site.h"
+#include "analyzer/step.h"
 
 struct gs_builder {
     struct gs_run *run;
@@ -23,6 +24,7 @@ struct gs_builder {
     /* by location: its growth verdict, from growth.c, for oom.c and the leaks */
     uint8_t *growing;
     size_t growing_n;
+    struct gs_step_finder *steps; /* ask gs_steps_of, step.h */
 };
 
 /* Number of the stack's site in b->sites. GS_NONE as stack is a site too: the unknown one. */

@@ -40,9 +40,10 @@ double gs_wall(const struct gs_builder *b)
 
 static bool watch_memory(struct gs_builder *b, char *error, size_t error_size)
 {
-    enum { OWNERS, PEAKS, TIMELINES, MEMORY, GROWTH, CHURN, OOMS, N };
+    enum { STEPS, OWNERS, PEAKS, TIMELINES, MEMORY, GROWTH, CHURN, OOMS, N };
     struct gs_observer observers[N];
     gs_owners_start(b, &observers[OWNERS]);
+    gs_steps_start(b, &observers[STEPS]);
     struct gs_peaks *peaks = gs_peaks_start(b, &observers[PEAKS]);
     struct gs_timelines *timelines = gs_timelines_start(b, &observers[TIMELINES]);
     struct gs_memory *memory = gs_memory_start(b, &observers[MEMORY]);
@@ -242,6 +243,7 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
         count_events(&b);
         list_calls(&b);
         gs_ooms_explain(&b);
+        gs_steps_build(&b);
         gs_leaks_build(&b);
         gs_budget_build(&b);
         gs_marks_build(&b);
@@ -249,6 +251,7 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
         gs_advice_build(&b);
         o->report.notes = gs_run_notes(run, &o->report.notes_n);
     }
+    gs_steps_free(b.steps);
     free(b.sites);
     gs_owners_free(&b);
     gs_map_free(&b.helpers);

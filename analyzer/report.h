@@ -341,6 +341,8 @@ struct gs_report {
     struct gs_leak *leaks;
     size_t leaks_n, leaks_total;
     bool leaks_at_end; /* the run ended in order: "never freed"; else "live when it died" */
+    const struct gs_steps **steps; /* see step.h; by process, of those that have some */
+    size_t steps_n;
     struct gs_growth *growth;
     size_t growth_n, growth_total;
     struct gs_sync_site *syncs;

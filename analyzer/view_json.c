@@ -4,8 +4,7 @@
 #include "analyzer/simulate.h"
 #include "analyzer/report.h"
 
-#include <jansson.h>
-#include <math.h>
+#include "analyzer/json_parts.h"
 
 #define WORD(s, v, w) [v] = w,
 static const char *const directions[] = {GS_DIRECTIONS(WORD)};
@@ -17,46 +16,6 @@ static const char *const layers[] = {GS_LAYERS(WORD)};
 static const char *const spaces[] = {GS_SPACES(WORD)};
 
 #define WORD_OF(words, i) ((size_t)(i) < sizeof(words) / sizeof *(words) ? (words)[i] : "unknown")
-
-static void set(json_t *o, const char *key, json_t *value)
-{
-    json_object_set_new(o, key, value ? value : json_null());
-}
-
-static void set_text(json_t *o, const char *key, const char *text)
-{
-    set(o, key, text ? json_string(text) : NULL);
-}
-
-static void set_bytes(json_t *o, const char *key, int64_t bytes)
-{
-    set(o, key, bytes == GS_UNKNOWN ? NULL : json_integer(bytes));
-}
-
-static void set_count(json_t *o, const char *key, uint64_t n)
-{
-    set(o, key, json_integer((json_int_t)n));
-}
-
-static void set_real(json_t *o, const char *key, double value)
-{
-    set(o, key, isfinite(value) ? json_real(value) : NULL);
-}
-
-static void set_bool(json_t *o, const char *key, bool value)
-{
-    set(o, key, json_boolean(value));
-}
-
-/* [make(&list[0]), …] */
-#define LIST(list, n, make)                                  \
-    ({                                                       \
-        json_t *list_ = json_array();                        \
-        for (size_t i_ = 0; i_ < (n); i_++) {                \
-            json_array_append_new(list_, make(&(list)[i_])); \
-        }                                                    \
-        list_;                                               \
-    })
 
 static json_t *frame_json(const struct gs_frame *f)
 {
@@ -72,7 +31,7 @@ static json_t *frame_json(const struct gs_frame *f)
     return o;
 }
 
-static json_t *trace_json(const struct gs_trace *t)
+json_t *gs_json_trace(const struct gs_trace *t)
 {
     json_t *frames = json_array();
     for (size_t i = 0; i < t->n; i++) {
@@ -81,7 +40,7 @@ static json_t *trace_json(const struct gs_trace *t)
     return frames;
 }
 
-static json_t *site_json(const struct gs_site *s)
+json_t *gs_json_site(const struct gs_site *s)
 {
     if (!s->known) {
         return json_null();
@@ -179,8 +138,8 @@ static json_t *by_stack_json(const struct gs_by_stack *s)
     set_count(o, "count", s->count);
     set_text(o, "category", gs_category_word(s->category));
     set_text(o, "category_evidence", s->category_evidence);
-    set(o, "site", site_json(&s->stack.site));
-    set(o, "frames", trace_json(&s->stack));
+    set(o, "site", gs_json_site(&s->stack.site));
+    set(o, "frames", gs_json_trace(&s->stack));
     return o;
 }
 
@@ -190,7 +149,7 @@ static json_t *by_site_json(const struct gs_by_site *s)
     set_bytes(o, "bytes", s->bytes);
     set_count(o, "count", s->count);
     set_count(o, "stacks", s->stacks);
-    set(o, "site", site_json(&s->site));
+    set(o, "site", gs_json_site(&s->site));
     return o;
 }
 
@@ -214,7 +173,7 @@ static json_t *owner_json(const struct gs_by_owner *w)
     set_bytes(o, "bytes", w->bytes);
     set_count(o, "count", w->count);
     set(o, "by_space", spaces_json(w->by_space));
-    set(o, "site", site_json(&w->site));
+    set(o, "site", gs_json_site(&w->site));
     return o;
 }
 
@@ -337,8 +296,8 @@ static json_t *oom_json(const struct gs_oom_verdict *v)
         json_array_append_new(advice, json_string(v->advice[i]));
     }
     set(o, "advice", advice);
-    set(o, "stack", trace_json(&v->stack));
-    set(o, "site", site_json(&v->stack.site));
+    set(o, "stack", gs_json_trace(&v->stack));
+    set(o, "site", gs_json_site(&v->stack.site));
     set_text(o, "live_layer", gs_series_word(v->live_layer));
     set(o, "live", LIST(v->live, v->live_n, by_site_json));
     set_categories(o, &v->by_category, v->live_sum);
@@ -355,8 +314,8 @@ static json_t *leak_json(const struct gs_leak *l)
     set_count(o, "count", l->count);
     set_bool(o, "growing", l->growing);
     set_bool(o, "at_orderly_end", now->leaks_at_end);
-    set(o, "site", site_json(&l->stack.site));
-    set(o, "stack", trace_json(&l->stack));
+    set(o, "site", gs_json_site(&l->stack.site));
+    set(o, "stack", gs_json_trace(&l->stack));
     return o;
 }
 
@@ -372,8 +331,8 @@ static json_t *growth_json(const struct gs_growth *g)
     set_real(o, "fit", g->fit);
     set_real(o, "first_s", g->first_s);
     set_real(o, "last_s", g->last_s);
-    set(o, "site", site_json(&g->stack.site));
-    set(o, "stack", trace_json(&g->stack));
+    set(o, "site", gs_json_site(&g->stack.site));
+    set(o, "stack", gs_json_trace(&g->stack));
     return o;
 }
 
@@ -387,7 +346,7 @@ static json_t *sync_json(const struct gs_sync_site *s)
     set_bool(o, "matters", s->matters);
     set_text(o, "pattern", s->pattern);
     set_text(o, "api", s->api);
-    set(o, "site", site_json(&s->site));
+    set(o, "site", gs_json_site(&s->site));
     set_text(o, "advice", s->advice);
     return o;
 }
@@ -405,7 +364,7 @@ static json_t *transfer_json(const struct gs_transfer *t)
     set_real(o, "bytes_per_s", t->bytes_per_s);
     set_real(o, "first_s", t->first_s);
     set_real(o, "last_s", t->last_s);
-    set(o, "site", site_json(&t->site));
+    set(o, "site", gs_json_site(&t->site));
     set_text(o, "advice", t->advice);
     return o;
 }
@@ -444,8 +403,8 @@ static json_t *churn_json(const struct gs_churn *c)
     set_bytes(o, "bytes", c->bytes);
     set_real(o, "per_s", c->per_s);
     set_real(o, "mean_life_s", c->mean_life_s);
-    set(o, "site", site_json(&c->stack.site));
-    set(o, "stack", trace_json(&c->stack));
+    set(o, "site", gs_json_site(&c->stack.site));
+    set(o, "stack", gs_json_trace(&c->stack));
     set_text(o, "advice", c->advice);
     return o;
 }
@@ -457,8 +416,8 @@ static json_t *retry_json(const struct gs_retry *r)
     set_real(o, "time_s", r->time_s);
     set_bytes(o, "requested_bytes", r->requested_bytes);
     set_count(o, "failures", r->failures);
-    set(o, "site", site_json(&r->stack.site));
-    set(o, "stack", trace_json(&r->stack));
+    set(o, "site", gs_json_site(&r->stack.site));
+    set(o, "stack", gs_json_trace(&r->stack));
     return o;
 }
 
@@ -566,6 +525,7 @@ json_t *gs_view_json_build(const struct gs_report *r)
     set(o, "timeline", LIST(r->timelines, r->timelines_n, timeline_json));
     set(o, "oom", LIST(r->ooms, r->ooms_n, oom_json));
     set(o, "leaks", LIST(r->leaks, r->leaks_n, leak_json));
+    set(o, "steps", gs_json_steps(r));
     set(o, "growth", LIST(r->growth, r->growth_n, growth_json));
     set(o, "sync", LIST(r->syncs, r->syncs_n, sync_json));
     set_real(o, "sync_share", r->sync_share);
