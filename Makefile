@@ -65,6 +65,8 @@ INTERPOSE_OBJ := $(INTERPOSE_SRC:%.c=$(O)/obj/%.o) $(INTERPOSE_ASM:%.S=$(O)/obj/
 SQLITE_STATIC ?= $(shell $(CC) -print-file-name=libsqlite3.a)
 
 $(SCHEMA_OBJ) $(INTERPOSE_OBJ): ALL_CFLAGS += -fPIC -fvisibility=hidden
+# What it asks of PyTorch may throw, which then goes on through it.
+$(O)/obj/interpose/door_torch.o $(O)/obj/interpose/allocator.o: ALL_CFLAGS += -fexceptions
 $(SCHEMA_OBJ): $(O)/gen/gpuspy_sql.h
 
 # The target's own SQLite and libunwind must never be touched: SQLite is linked in statically and

@@ -388,6 +388,18 @@ static inline void record_batch(struct gs_thread *t, const struct gs_batch *b, u
 #define GS_BEFORE_COUNT(stream)
 #define GS_AFTER_COUNT(stream)                                                                     \
     if (result == 0) gs_count(t, STREAM(stream), false);
+#define GS_MEMORY_EVENT_RECORD(...) 0
+#define GS_BEFORE_EVENT_RECORD(event, stream)
+#define GS_AFTER_EVENT_RECORD(event, stream)                                                       \
+    if (result == 0) {                                                                             \
+        gs_count(t, STREAM(stream), false);                                                        \
+        gs_record_event(t, NUMBER(event));                                                         \
+    }
+#define GS_MEMORY_EVENT_QUERY(...) 0
+#define GS_BEFORE_EVENT_QUERY(event)
+#define GS_AFTER_EVENT_QUERY(event)                                                                \
+    GS_AFTER_QUERY(0)                                                                              \
+    if (result == 0) gs_record_event_done(t, NUMBER(event));
 #define GS_NOT_READY 600 /* cudaErrorNotReady, CUDA_ERROR_NOT_READY */
 #define GS_MEMORY_QUERY(...) 0
 #define GS_BEFORE_QUERY(stream)

@@ -355,8 +355,56 @@ void gs_record_free_failed(struct gs_thread *t, uint64_t address, uint8_t layer,
     errno = saved;
 }
 
+void gs_record_event(struct gs_thread *t, uint64_t event)
+{
+    if (!t || !gs_allocator_calls(t->call.caller)) return;
+    int saved = errno;
+    struct gs_marked *m = &t->marked;
+    capture(t, EVERYTHING);
+    t->writing = false;
+    /* those of one free come from one place */
+    if (m->count && (m->stack != t->call.stack || m->count == GS_PENDING_EVENTS)) m->count = 0;
+    m->stack = t->call.stack;
+    m->events[m->count++] = event;
+    errno = saved;
+}
+
+void gs_record_event_done(struct gs_thread *t, uint64_t event)
+{
+    if (!t || !gs_allocator_waits() || !gs_allocator_calls(t->call.caller)) return;
+    int saved = errno;
+    struct gs_rec_event_done *r = BEGIN(t, gs_rec_event_done, GS_REC_EVENT_DONE, 0);
+    if (r) {
+        r->event = event;
+        end(t, r);
+    }
+    errno = saved;
+}
+
+void gs_record_pending(struct gs_thread *t, uint64_t address)
+{
+    struct gs_marked *m = t ? &t->marked : NULL;
+    if (!m || !m->count) return;
+    int saved = errno;
+    const uint16_t bytes = (uint16_t)(sizeof(struct gs_rec_pending) + m->count * sizeof *m->events);
+    capture(t, EVERYTHING);
+    struct gs_rec_pending *r = begin(t, bytes, GS_REC_PENDING, 0);
+    if (r) {
+        gs_allocator_waits_now();
+        r->address = address;
+        /* equal numbers: the cache has given the event's to this stack */
+        r->event_stack = m->stack != t->call.stack ? m->stack : 0;
+        r->count = m->count;
+        memcpy(r->events, m->events, m->count * sizeof *m->events);
+        end(t, r);
+    }
+    m->count = 0;
+    errno = saved;
+}
+
 void gs_record_tensor(struct gs_thread *t, uint64_t address, int64_t bytes, uint64_t allocated,
-                      uint64_t reserved, bool has_totals, uint8_t layer, int device)
+                      uint64_t reserved, bool has_totals, uint8_t layer, int device,
+                      uint64_t stream, uint8_t flags)
 {
     if (!t) return;
     int saved = errno;
@@ -365,8 +413,9 @@ void gs_record_tensor(struct gs_thread *t, uint64_t address, int64_t bytes, uint
      * was, while the native frames are the same reference counting every time. They are the dearer
      * part of an event, so a free does without. */
     capture(t, bytes < 0 ? GS_STACK_PYTHON : EVERYTHING);
-    struct gs_rec_tensor *r = BEGIN(t, gs_rec_tensor, GS_REC_TENSOR, 0);
+    struct gs_rec_tensor *r = BEGIN(t, gs_rec_tensor, GS_REC_TENSOR, flags);
     if (r) {
+        r->stream = stream;
         r->address = address;
         r->bytes = bytes;
         r->total_allocated = allocated;

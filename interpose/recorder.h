@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "interpose/stack.h"
+#include "interpose/allocator.h"
 #include "schema/event.h"
 #include "schema/spool.h"
 
@@ -48,6 +49,7 @@ struct gs_thread {
     int context;        /* number of its current context, GS_CONTEXT_UNKNOWN to be asked */
     struct gs_call call;  /* the innermost of those wrappers … */
     struct gs_call outer; /* … and the one around it, at depth 2 */
+    struct gs_marked marked; /* see allocator.h */
     const char *frame;  /* where the outermost wrapper stands on the stack … */
     void *const *slot;  /* … its return address there … */
     void *returns;      /* … and what that is, as long as the wrapper has not been left */
@@ -76,8 +78,14 @@ void gs_record_free(struct gs_thread *t, uint64_t address, uint8_t layer, uint8_
 void gs_record_free_failed(struct gs_thread *t, uint64_t address, uint8_t layer, uint8_t space);
 /* A free, reset or destruction that kept the host waiting, with the stack of the free. */
 void gs_record_implicit_sync(struct gs_thread *t);
+/* `stream` and `flags` (GS_FLAG_CAPTURED) of an allocation. */
 void gs_record_tensor(struct gs_thread *t, uint64_t address, int64_t bytes, uint64_t allocated,
-                      uint64_t reserved, bool has_totals, uint8_t layer, int device);
+                      uint64_t reserved, bool has_totals, uint8_t layer, int device,
+                      uint64_t stream, uint8_t flags);
+/* An event of PyTorch's allocator: recorded, passed. And what a free of its waits for, if anything. */
+void gs_record_event(struct gs_thread *t, uint64_t event);
+void gs_record_event_done(struct gs_thread *t, uint64_t event);
+void gs_record_pending(struct gs_thread *t, uint64_t address);
 /* These two and gs_record_sync: from t->call.start_ns until now is the time that the call blocked. What is
  * asked of a stream that is being captured is only counted. */
 void gs_record_copy(struct gs_thread *t, uint64_t dst, uint64_t src, uint64_t bytes,

@@ -89,6 +89,9 @@ enum gs_rec_type {
     GS_REC_DEVICE_SAMPLE, /* gs_rec_device_sample + string: what NVML says, asked by the drain */
     GS_REC_VMM,           /* gs_rec_vmm: physical memory and address ranges, separately */
     GS_REC_POOL,          /* gs_rec_pool: what a pool says of itself */
+    GS_REC_PENDING,       /* gs_rec_pending + events: PyTorch frees a block that another stream may
+                             still use; right before the block's GS_REC_TENSOR of the same thread */
+    GS_REC_EVENT_DONE,    /* gs_rec_event_done: PyTorch's allocator was told that an event has passed */
     GS_REC_TYPES
 };
 
@@ -101,6 +104,8 @@ enum {
     GS_FLAG_PINNED_REGISTERED = 4, /* gs_rec_alloc/free: memory that was only registered */
     GS_FLAG_GRAPH = 8, /* gs_rec_alloc/free: a node of a graph, made or captured: an address is given,
                           memory only while the graph runs (gs_rec_pool says how much) */
+    GS_FLAG_CAPTURED = 32, /* gs_rec_tensor: made while its stream was being captured into a graph: in a
+                              private pool of PyTorch's */
     GS_FLAG_FAILED = 16, /* gs_rec_vmm: this thread's last record of this op, handle and address did
                             not happen */
 };
@@ -203,12 +208,14 @@ struct gs_rec_free {
     uint16_t pad;
 };
 
+#define GS_STREAM_UNKNOWN UINT64_MAX
 struct gs_rec_tensor {
     struct gs_rec rec;
     uint64_t address;
     int64_t bytes;           /* > 0 allocated, < 0 freed */
     uint64_t total_allocated; /* what PyTorch says its total is after this event */
     uint64_t total_reserved;
+    uint64_t stream; /* of an allocation: the CUDA stream that the block belongs to; GS_STREAM_UNKNOWN */
     uint16_t api;
     int16_t device; /* index; -1 for the CPU (and layer HOST) */
     uint8_t layer;  /* TENSOR for CUDA, HOST for CPU tensors */
@@ -320,6 +327,22 @@ struct gs_rec_vmm {
     int16_t device;   /* CREATE: where the memory lies; -1 on the host */
     uint8_t op;       /* enum gs_vmm_op */
     uint8_t pad[3];
+};
+
+/* That the events belong to this free is an inference: they were recorded by code of the allocator's
+ * module since the thread's last tensor, and both stacks show from where. */
+#define GS_PENDING_EVENTS 8
+struct gs_rec_pending {
+    struct gs_rec rec;    /* stack: of the free, with its native frames */
+    uint64_t address;
+    uint32_t event_stack; /* of the cudaEventRecord calls, 0 none */
+    uint32_t count;       /* of events; at most GS_PENDING_EVENTS */
+    uint64_t events[];
+};
+
+struct gs_rec_event_done {
+    struct gs_rec rec;
+    uint64_t event;
 };
 
 struct gs_rec_pool {

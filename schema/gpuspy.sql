@@ -87,7 +87,7 @@ CREATE TABLE allocation_row (
     bytes INTEGER NOT NULL,
     alloc_ns INTEGER NOT NULL,
     life_ns INTEGER,            -- NULL: never freed while recorded
-    stream INTEGER,             -- 0 default or none
+    stream INTEGER,             -- 0 default or none; of a tensor -1: unknown
     alloc_stack_id INTEGER,
     free_stack_id INTEGER
 );
@@ -95,7 +95,8 @@ CREATE VIEW allocation AS
 SELECT id, 1 AS process_id,                 -- a database holds one process
        ((kind >> 5) & 127) - 1 AS device,
        kind & 3 AS layer,                   -- layer
-       (kind >> 2) & 7 AS space,            -- space; shared: another owner counts it, no total here does
+       (kind >> 2) & 7 AS space,            -- space; shared: another owner counts it, no total here does;
+                                            -- of a tensor pool: in a private pool of a CUDA graph
        (kind >> 12) & 2047 AS api,          -- api
        address, bytes, alloc_ns, alloc_ns + life_ns AS free_ns, stream, alloc_stack_id, free_stack_id,
        (kind >> 23) + 2 AS alloc_thread_id, kind, life_ns
@@ -135,6 +136,20 @@ CREATE TABLE mapping (
     map_ns INTEGER NOT NULL,
     unmap_ns INTEGER,           -- NULL while mapped
     stack_id INTEGER
+);
+
+-- A tensor that PyTorch freed while another stream could still use it (record_stream): its memory is not
+-- to be had before each of its events has passed. A row an event. That the events belong to this free
+-- is an inference: it holds where the caller of the free's innermost frame is in the event's stack, too.
+CREATE TABLE pending_free (
+    id INTEGER PRIMARY KEY,
+    process_id INTEGER NOT NULL,
+    allocation_id INTEGER NOT NULL,
+    event INTEGER NOT NULL,
+    free_ns INTEGER NOT NULL,
+    done_ns INTEGER,            -- the allocator was told that it has passed; NULL: not while recorded
+    event_stack_id INTEGER,     -- where the event was recorded
+    free_stack_id INTEGER       -- where the free was reported, with native frames
 );
 
 CREATE TABLE graph_memory (     -- allocations that are nodes of a graph: an address is given, memory only

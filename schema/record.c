@@ -23,6 +23,8 @@ static const uint16_t least[GS_REC_TYPES] = {
     [GS_REC_DEVICE_SAMPLE] = sizeof(struct gs_rec_device_sample),
     [GS_REC_VMM] = sizeof(struct gs_rec_vmm),
     [GS_REC_POOL] = sizeof(struct gs_rec_pool),
+    [GS_REC_PENDING] = sizeof(struct gs_rec_pending),
+    [GS_REC_EVENT_DONE] = sizeof(struct gs_rec_event_done),
 };
 
 /* What follows the fixed part. */
@@ -41,6 +43,8 @@ static size_t variable_bytes(const struct gs_rec *rec)
     }
     case GS_REC_STACK:
         return (size_t)((const struct gs_rec_stack *)rec)->depth * sizeof(uint32_t);
+    case GS_REC_PENDING:
+        return (size_t)((const struct gs_rec_pending *)rec)->count * sizeof(uint64_t);
     case GS_REC_API:
         return ((const struct gs_rec_name *)rec)->name_len;
     case GS_REC_MARK: {

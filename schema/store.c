@@ -66,7 +66,7 @@ static struct gs_store *new_store(char *error, size_t error_size)
         return NULL;
     }
     s->first_allocation = s->first_oom = s->first_handle = s->marks.first = 1;
-    s->first_mapping = s->first_graph = 1;
+    s->first_mapping = s->first_graph = s->first_pending = 1;
     for (int d = 0; d < GS_DEVICES_MAX; d++)
         s->last_reserved[d] = -1;
     return s;
@@ -414,7 +414,7 @@ void gs_store_close(struct gs_store *s)
                       s->reserved.at,    s->handles.at,   s->handle_ends.at,    s->device_samples.at,
                       s->owners.at,      s->object_rows.at, s->sizes.at,        s->mappings.at,
                       s->mapping_ends.at, s->graphs.at,   s->graph_ends.at,     s->pools.at,
-                      s->counters.at,
+                      s->counters.at,    s->pendings.at,  s->pending_ends.at,
                       s->frames.at,      s->stacks.at,    s->modules.at,        s->thread_rows.at,
                       s->apis.at,        s->devices.at,   s->settings.at,       s->numbers.at,        s->text.at,
                       s->threads.at,     s->open_ooms.at, s->open_handles.at};
@@ -423,6 +423,7 @@ void gs_store_close(struct gs_store *s)
     gs_store_free_marks(s);
     gs_live_free(&s->live);
     gs_live_free(&s->graph_live);
+    gs_live_free(&s->events);
     gs_ranges_free(&s->ranges);
     gs_id_free(&s->frame_ids);
     gs_id_free(&s->stack_ids);

@@ -322,10 +322,11 @@ static int add_tensor(struct gs_store *s, uint32_t thread, const struct gs_rec_t
             .layer = layer,
             .space = shared                   ? GS_SPACE_SHARED
                      : layer == GS_LAYER_HOST ? GS_SPACE_HOST
-                                              : GS_SPACE_DEVICE,
+                     : rec->rec.flags & GS_FLAG_CAPTURED ? GS_SPACE_POOL
+                                                         : GS_SPACE_DEVICE,
             .home = rec->device,
         };
-        rc = begin_lifetime(s, thread, &rec->rec, &live, 0, rec->api);
+        rc = begin_lifetime(s, thread, &rec->rec, &live, rec->stream, rec->api);
     } else if (rec->address && rec->bytes < 0) {
         uint64_t bytes = 0 - (uint64_t)rec->bytes;
         rc = free_address(s, thread, &rec->rec, layer, rec->address, bytes);
@@ -456,7 +457,9 @@ static int add_sync(struct gs_store *s, uint32_t thread, const struct gs_rec_syn
         .api = rec->api,
         .kind = rec->kind,
     };
-    return 0;
+    return rec->kind == GS_SYNC_EVENT
+               ? gs_store_event_done(s, rec->handle, gs_record_time(&rec->rec))
+               : 0;
 }
 
 static int add_sample(struct gs_store *s, const struct gs_rec_sample *rec)
@@ -476,10 +479,10 @@ int gs_store_add(struct gs_store *s, uint32_t thread, const struct gs_rec *rec)
     uint64_t time = (uint64_t)gs_whole(gs_record_time(rec));
     if (time > s->last_ns)
         s->last_ns = time;
-    if (rec->type != GS_REC_DEVICE_SAMPLE) { /* nobody's call */
-        s->counts[GS_COUNT_EVENTS]++;
-        s->pending_events++;
-    }
+    /* nobody's call, or one that is counted elsewhere */
+    const bool aside = rec->type == GS_REC_DEVICE_SAMPLE || rec->type >= GS_REC_PENDING;
+    s->counts[GS_COUNT_EVENTS] += !aside;
+    s->pending_events += rec->type != GS_REC_DEVICE_SAMPLE;
     const void *any = rec;
     switch (rec->type) {
     case GS_REC_ALLOC:
@@ -510,6 +513,11 @@ int gs_store_add(struct gs_store *s, uint32_t thread, const struct gs_rec *rec)
         return gs_store_add_vmm(s, thread, any);
     case GS_REC_POOL:
         return gs_store_add_pool(s, any);
+    case GS_REC_PENDING:
+        return gs_store_add_pending(s, thread, any);
+    case GS_REC_EVENT_DONE:
+        return gs_store_event_done(s, ((const struct gs_rec_event_done *)any)->event,
+                                   rec->time_ns);
     default:
         return 0;
     }

@@ -408,9 +408,10 @@ static int load_last_ids(struct gs_store *s, sqlite3_stmt *row)
     s->first_handle = sqlite3_column_int64(row, 2) + 1;
     s->first_mapping = sqlite3_column_int64(row, 3) + 1;
     s->first_graph = sqlite3_column_int64(row, 4) + 1;
+    s->first_pending = sqlite3_column_int64(row, 5) + 1;
     s->summary.ooms = (uint32_t)(s->first_oom - 1);
     bool right = s->first_allocation > 0 && s->first_oom > 0 && s->first_handle > 0 &&
-                 s->first_mapping > 0 && s->first_graph > 0;
+                 s->first_mapping > 0 && s->first_graph > 0 && s->first_pending > 0;
     return right ? 0 : damaged(s);
 }
 
@@ -431,7 +432,8 @@ int gs_store_load(struct gs_store *s, struct gs_progress **progress, uint32_t *t
              "SELECT coalesce((SELECT max(id) FROM allocation_row),0),"
              "coalesce((SELECT max(id) FROM oom),0),coalesce((SELECT max(id) FROM handle),0),"
              "coalesce((SELECT max(id) FROM mapping),0),"
-             "coalesce((SELECT max(id) FROM graph_memory),0)",
+             "coalesce((SELECT max(id) FROM graph_memory),0),"
+             "coalesce((SELECT max(id) FROM pending_free),0)",
              load_last_ids) ||
         load_definitions(s) ||
         gs_store_each(
@@ -458,7 +460,7 @@ int gs_store_load(struct gs_store *s, struct gs_progress **progress, uint32_t *t
              load_handle) ||
         gs_store_each(s, "SELECT key,value FROM meta", load_count) ||
         gs_store_each(s, "SELECT name,number,value FROM recovery_value", load_value) ||
-        gs_store_load_marks(s))
+        gs_store_load_marks(s) || gs_store_load_pendings(s))
         return -1;
     s->saved_summary = s->summary;
     return give_progress(s, progress, threads);

@@ -53,6 +53,9 @@ static const char *const sql[GS_SQL_COUNT] = {
     [GS_SQL_GRAPH_END] = "UPDATE graph_memory SET freed_ns=? WHERE id=?",
     [GS_SQL_POOL] = "INSERT INTO pool(process_id,device,pool,time_ns,used_bytes,reserved_bytes,api)"
                     " VALUES(" P "?,?,?,?,?,?)",
+    [GS_SQL_PENDING] = "INSERT INTO pending_free(id,process_id,allocation_id,event,free_ns,done_ns,"
+                       "event_stack_id,free_stack_id) VALUES(?," P "?,?,?,?,?,?)",
+    [GS_SQL_PENDING_END] = "UPDATE pending_free SET done_ns=? WHERE id=?",
     [GS_SQL_CALLS] = "INSERT INTO call_count(process_id,second,device,stream,api,not_ready,count)"
                      " VALUES(" P "?,?,?,?,?,?) ON CONFLICT DO UPDATE SET count=count+excluded.count",
     [GS_SQL_FRAME] = "INSERT INTO frame(id,kind,function,file,line,module_id,offset)"
@@ -313,6 +316,25 @@ static int write_moments(struct gs_store *s)
         sqlite3_bind_int64(st, 2, row->id);
     });
     return gs_store_write_marks(s) || gs_store_write_device_samples(s) ? -1 : 0;
+}
+
+static int write_pendings(struct gs_store *s)
+{
+    int64_t id = s->first_pending;
+    WRITE(s->pendings, GS_SQL_PENDING, struct gs_row_pending, {
+        sqlite3_bind_int64(st, 1, id++);
+        sqlite3_bind_int64(st, 2, row->allocation);
+        sqlite3_bind_int64(st, 3, row->event);
+        sqlite3_bind_int64(st, 4, row->free_ns);
+        bind_known(st, 5, row->done_ns);
+        bind_id(st, 6, row->event_stack);
+        bind_id(st, 7, row->free_stack);
+    });
+    WRITE(s->pending_ends, GS_SQL_PENDING_END, struct gs_row_moment, {
+        sqlite3_bind_int64(st, 1, row->time_ns);
+        sqlite3_bind_int64(st, 2, row->id);
+    });
+    return 0;
 }
 
 static int write_graphs(struct gs_store *s)
@@ -582,6 +604,7 @@ int gs_store_write_rows(struct gs_store *s, const struct gs_reader *r)
         write_ends(s) || take(s, GS_SQL_COPY, s->copies.count) ||
         take(s, GS_SQL_MEMSET, s->memsets.count) || take(s, GS_SQL_SYNC, s->syncs.count) ||
         write_ooms(s) || write_moments(s) || write_mappings(s) || write_graphs(s) ||
+        write_pendings(s) ||
         write_counters(s) || write_checks(s) || write_counts(s))
         return -1;
     return write_values(s) || write_numbers(s) || write_progress(s, r) || write_last_frees(s) ||
@@ -597,6 +620,8 @@ void gs_store_forget_rows(struct gs_store *s, const struct gs_reader *r)
     s->first_handle += (int64_t)s->handles.count;
     s->first_mapping += (int64_t)s->mappings.count;
     s->first_graph += (int64_t)s->graphs.count;
+    s->first_pending += (int64_t)s->pendings.count;
+    s->pendings.count = s->pending_ends.count = 0;
     for (size_t i = 0; i < s->counters.count; i++)
         s->counted[s->counters.at[i].slot] =
             (struct gs_counter_state){s->counters.at[i].key, s->counters.at[i].count};

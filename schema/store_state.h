@@ -6,6 +6,7 @@
  *   store_sample.c … what NVML says of a device
  *   store_vmm.c    … physical memory and where it is mapped
  *   store_graph.c  … memory of graphs, pools
+ *   store_pending.c … tensors that are freed but still in use
  *   store_context.c … streams and contexts, and what goes with a context
  *   store_count.c  the spool's counters → rows
  *   store_oom.c    which failed allocations were fatal
@@ -108,6 +109,10 @@ struct gs_row_graph { /* id = first_graph + index */
     uint32_t stack, thread;
     int16_t device;
     uint16_t api;
+};
+struct gs_row_pending { /* id = first_pending + index */
+    int64_t allocation, event, free_ns, done_ns;
+    uint32_t event_stack, free_stack;
 };
 struct gs_row_pool {
     int64_t pool, time_ns, used, reserved;
@@ -257,6 +262,8 @@ enum gs_statement {
     GS_SQL_GRAPH,
     GS_SQL_GRAPH_END,
     GS_SQL_POOL,
+    GS_SQL_PENDING,
+    GS_SQL_PENDING_END,
     GS_SQL_CALLS,
     GS_SQL_FRAME,
     GS_SQL_STACK,
@@ -303,6 +310,8 @@ struct gs_store {
     GS_ARRAY(struct gs_row_graph) graphs;
     GS_ARRAY(struct gs_row_moment) graph_ends;
     GS_ARRAY(struct gs_row_pool) pools;
+    GS_ARRAY(struct gs_row_pending) pendings;
+    GS_ARRAY(struct gs_row_moment) pending_ends;
     GS_ARRAY(struct gs_row_counter) counters;
     GS_ARRAY(struct gs_row_frame) frames;
     GS_ARRAY(struct gs_row_stack) stacks;
@@ -313,7 +322,7 @@ struct gs_store {
     GS_ARRAY(struct gs_row_setting) settings;
     GS_ARRAY(struct gs_row_number) numbers;
     GS_ARRAY(char) text; /* what the rows' strings lie in */
-    int64_t first_allocation, first_oom, first_handle, first_mapping, first_graph;
+    int64_t first_allocation, first_oom, first_handle, first_mapping, first_graph, first_pending;
     uint64_t pending_events;
 
     GS_ARRAY(struct gs_store_thread) threads; /* index: thread number */
@@ -323,6 +332,7 @@ struct gs_store {
     struct gs_live_map live;
     struct gs_ranges ranges; /* of the live device-level allocations */
     struct gs_vmm *vmm;      /* physical memory and its mappings; NULL: there is none */
+    struct gs_live_map events;     /* event that a freed tensor waits for → row of pending_free */
     struct gs_live_map graph_live; /* address → the latest row of graph_memory, freed or not */
     struct gs_counter_state {
         uint64_t key, count;
@@ -399,6 +409,11 @@ int gs_store_graph_alloc(struct gs_store *s, uint32_t thread, const struct gs_re
 bool gs_store_graph_free(struct gs_store *s, uint32_t thread, const struct gs_rec_free *rec, int *rc);
 int gs_store_graph_end(struct gs_store *s, uint64_t id, int64_t time_ns);
 int gs_store_add_pool(struct gs_store *s, const struct gs_rec_pool *rec);
+/* store_pending.c */
+int gs_store_add_pending(struct gs_store *s, uint32_t thread, const struct gs_rec_pending *rec);
+/* An event has passed: nothing happens where no tensor waits for it. */
+int gs_store_event_done(struct gs_store *s, uint64_t event, uint64_t time_ns);
+int gs_store_load_pendings(struct gs_store *s);
 /* store_context.c */
 int gs_store_add_handle(struct gs_store *s, uint32_t thread, const struct gs_rec_handle *rec);
 /* store_count.c: what the counters say beyond what is written, into s->counters */

@@ -117,8 +117,22 @@ static size_t memory_event(struct fuzz_bytes *b, struct gs_rec *rec)
         r->context = fuzz_u8(b) % 4;
         return sizeof *r;
     }
+    case GS_REC_PENDING: {
+        struct gs_rec_pending *r = (void *)rec;
+        r->address = address(b);
+        r->event_stack = fuzz_u8(b);
+        r->count = fuzz_u8(b) % (GS_PENDING_EVENTS + 3);
+        for (uint32_t i = 0; i < r->count; i++) r->events[i] = fuzz_u8(b) % 4;
+        return sizeof *r + r->count * sizeof *r->events;
+    }
+    case GS_REC_EVENT_DONE: {
+        struct gs_rec_event_done *r = (void *)rec;
+        r->event = fuzz_u8(b) % 4;
+        return sizeof *r;
+    }
     case GS_REC_TENSOR: {
         struct gs_rec_tensor *r = (void *)rec;
+        r->stream = fuzz_hostile(b);
         r->address = address(b);
         r->bytes = (int64_t)fuzz_hostile(b);
         if (fuzz_u8(b) & 1) r->bytes = (int64_t)-(uint64_t)r->bytes;
@@ -265,7 +279,8 @@ static const fill fills[GS_REC_TYPES] = {
     [GS_REC_OOM] = call_event,        [GS_REC_SAMPLE] = said_event,
     [GS_REC_HANDLE] = said_event,     [GS_REC_MARK] = said_event,
     [GS_REC_DEVICE_SAMPLE] = said_event, [GS_REC_VMM] = memory_event,
-    [GS_REC_POOL] = memory_event,
+    [GS_REC_POOL] = memory_event,     [GS_REC_PENDING] = memory_event,
+    [GS_REC_EVENT_DONE] = memory_event,
 };
 
 size_t fuzz_record(struct fuzz_bytes *b, uint64_t *time, void *to)

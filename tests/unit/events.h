@@ -245,6 +245,31 @@ static inline void ev_tensor(struct gs_writer *w, uint64_t time, uint64_t addres
     EV_PUT(w, r);
 }
 
+/* A free that waits for `count` events, from `event` on; its ev_tensor comes next. */
+static inline void ev_pending(struct gs_writer *w, uint64_t time, uint64_t address, uint64_t event,
+                              uint32_t count, uint32_t event_stack, uint32_t free_stack)
+{
+    struct {
+        struct gs_rec_pending p;
+        uint64_t events[GS_PENDING_EVENTS];
+    } r;
+    memset(&r, 0, sizeof r);
+    r.p.rec = (struct gs_rec)EV_REC(GS_REC_PENDING, free_stack, time);
+    r.p.rec.size = (uint16_t)(sizeof r.p + count * sizeof *r.events);
+    r.p.address = address;
+    r.p.event_stack = event_stack;
+    r.p.count = count;
+    for (uint32_t i = 0; i < count; i++)
+        r.events[i] = event + i;
+    ev_put(w, &r, r.p.rec.size);
+}
+
+static inline void ev_event_done(struct gs_writer *w, uint64_t time, uint64_t event)
+{
+    struct gs_rec_event_done r = {.rec = EV_REC(GS_REC_EVENT_DONE, 0, time), .event = event};
+    EV_PUT(w, r);
+}
+
 static inline void ev_copy(struct gs_writer *w, uint64_t time, uint64_t dst, uint64_t src,
                            uint64_t bytes, uint64_t blocked, uint8_t direction, uint8_t flags,
                            uint32_t stack)

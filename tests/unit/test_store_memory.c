@@ -553,9 +553,39 @@ static int teardown(void **state)
     return 0;
 }
 
+/* Tensors that wait for events: by row, through a death, and an event used again. */
+static void pending_frees(void **state)
+{
+    struct bench b;
+    begin(&b);
+    for (uint64_t i = 1; i <= 4; i++)
+        ev_tensor(&b.w, ++b.now, i << 20, 512, i * 512, 2 * MIB, 0, 0);
+    ev_pending(&b.w, ++b.now, 1 << 20, 0xe0, 2, 0, 0);
+    ev_tensor(&b.w, ++b.now, 1 << 20, -512, 3 * 512, 2 * MIB, 0, 0);
+    ev_pending(&b.w, ++b.now, 2 << 20, 0x55, 1, 0, 0);
+    ev_tensor(&b.w, ++b.now, 2 << 20, -512, 2 * 512, 2 * MIB, 0, 0);
+    ev_event_done(&b.w, ++b.now, 0xe0); /* before the commit */
+    ev_event_done(&b.w, ++b.now, 0x77); /* nobody's */
+    commit(&b);
+    ev_event_done(&b.w, ++b.now, 0xe1); /* after it */
+    commit(&b);
+    die_and_resume(&b);
+    ev_sync(&b.w, ++b.now, 5, GS_SYNC_EVENT, 0xe2); /* after a death, and waited for */
+    ev_pending(&b.w, 20, 3 << 20, 0xe2, 1, 0, 0);
+    ev_tensor(&b.w, 20, 3 << 20, -512, 512, 2 * MIB, 0, 0);
+    ev_pending(&b.w, 30, 4 << 20, 0xe2, 1, 0, 0); /* recorded anew: it had passed */
+    ev_tensor(&b.w, 30, 4 << 20, -512, 0, 2 * MIB, 0, 0);
+    ev_pending(&b.w, 31, 9 << 20, 0xe3, 1, 0, 0); /* a tensor that was never seen */
+    end(&b);
+    db_assert_text(db, "SELECT allocation_id,event,free_ns,done_ns FROM pending_free",
+                   "1 224 5 9\n1 225 5 11\n2 85 7 17\n3 226 20 30\n4 226 30 -\n");
+    db_assert_text(db, "SELECT count(*) FROM allocation WHERE free_ns IS NULL", "0\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pending_frees),
         cmocka_unit_test(held_by_references_and_mappings),
         cmocka_unit_test(failures_are_taken_back),
         cmocka_unit_test(imported_and_unknown),
