@@ -147,9 +147,40 @@ def convolutions():
 
 
 @situation
-def scripted():
-    torch._C._jit_set_texpr_fuser_enabled(False)  # what it fuses NVRTC must compile
+def recurrent():
+    for make, half in ((nn.LSTM, False), (nn.GRU, True), (nn.RNN, False)):
+        more = {"proj_size": 32} if make is nn.LSTM else {}
+        model = make(64, 128, 2, batch_first=True, bidirectional=True, **more).cuda()
+        model = model.half() if half else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            out, _ = model(torch.zeros(8, 20, 64, device="cuda", dtype=torch.float16 if half else torch.float32))
+            moment("forward")
+            out.sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            moment("step")
 
+
+@situation
+def spectra():
+    window = torch.zeros(512, device="cuda")
+    sound = torch.zeros(4, 16000, device="cuda", requires_grad=True)
+    magnitude = torch.stft(sound, 512, 128, window=window, return_complex=True).abs()  # which NVRTC has to compile
+    moment("forward")
+    magnitude.sum().backward()
+    moment("backward")
+
+
+@situation
+def sizes_that_kernels_compute():
+    x = torch.ones(1000, 64).cuda()
+    assert x[x > 0].numel() == 0 and torch.nonzero(x).shape[0] == 0  # no kernel ran to find one
+    moment("once")
+
+
+@situation
+def scripted():
     @torch.jit.script
     def chain(x: torch.Tensor, n: int):
         for _ in range(n):

@@ -9,7 +9,8 @@ EVERYWHERE = ["adamw", "amp", "other_streams", "several_threads", "emptied", "ra
 CONF = "PYTORCH_CUDA_ALLOC_CONF"
 RUNS = {  # name: (situations, environment, how it is compared)
     "plain": (["plain_sgd", "sgd_with_momentum", "adamw", "adamw_fused", "amp", "recomputed", "accumulated",
-               "saved_on_the_host", "convolutions", "scripted", "compile_disabled", "other_streams", "several_threads",
+               "saved_on_the_host", "convolutions", "recurrent", "spectra",
+               "sizes_that_kernels_compute", "scripted", "compile_disabled", "other_streams", "several_threads",
                "emptied", "raw_allocations", "memory_pool", "no_workers", "pinned", "crumbs"], {}, {}),
     "graphs": (["graphs", "graphed_callables"], {}, {}),
     "workers": (["forked_workers", "spawned_workers"], {}, {}),
