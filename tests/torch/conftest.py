@@ -17,7 +17,7 @@ class Recorded:
     def __init__(self, folder, *command, **more):
         self.folder, self.database, self.moments = folder, folder / "run.db", folder / "moments"
         env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "SIMCUDA_", "LD_", "PYTORCH_"))}
-        env.update(LD_PRELOAD=BUILD / "libgpuspy.so", GPUSPY_DB=self.database, MOMENTS=self.moments,
+        env.update(SIMCUDA_UNKNOWN="zero", LD_PRELOAD=BUILD / "libgpuspy.so", GPUSPY_DB=self.database, MOMENTS=self.moments,
                    LD_LIBRARY_PATH=f"{BUILD / 'sim'}:{BUILD / 'sim' / 'math'}", PYTHONDONTWRITEBYTECODE=1,
                    OMP_NUM_THREADS=2)
         env.update(more)
