@@ -224,7 +224,8 @@ static bool add_mapping(struct load *l, sqlite3_stmt *st)
                            .address = (uint64_t)sqlite3_column_int64(st, 2),
                            .bytes = bounded(sqlite3_column_int64(st, 3)),
                            .map_ns = positive(st, 4),
-                           .unmap_ns = unmap == GS_UNKNOWN ? GS_NEVER : unmap};
+                           .unmap_ns = unmap == GS_UNKNOWN ? GS_NEVER : unmap,
+                           .stack = stack_of(l, st, 6)};
     if (m.process != GS_NONE && m.device >= 0 && m.map_ns >= 0 && m.bytes > 0) {
         *GS_PUSH(run->mappings, run->mappings_n, run->mappings_cap) = m;
     }
@@ -351,9 +352,9 @@ static const struct {
      "GROUP BY m.kind, m.name, m.domain"},
     {add_reserved, false, false, "reserved",
      "SELECT process_id, device, time_ns, bytes FROM reserved ORDER BY id"},
-    {add_mapping, false, false, "mapping",
-     "SELECT process_id, device, address, bytes, map_ns, unmap_ns FROM mapping WHERE EXISTS (SELECT 1 "
-     "FROM oom) ORDER BY id"},
+    {add_mapping, true, false, "mapping",
+     "SELECT process_id, device, address, bytes, map_ns, unmap_ns, stack_id FROM mapping WHERE "
+     "?1 OR EXISTS (SELECT 1 FROM oom) ORDER BY id"},
     {add_mapper, true, false, "mapping", "SELECT DISTINCT process_id, stack_id FROM mapping"},
     {add_graph_memory, false, false, "pool",
      "SELECT process_id, device, time_ns, reserved_bytes FROM pool WHERE pool = 0 ORDER BY id"},
@@ -373,6 +374,7 @@ static bool load_table(struct load *l, size_t table, char *error, size_t error_s
     }
     int rc;
     bool more = true;
+    sqlite3_bind_int(st, 1, l->run->options.memory_map); /* where the statement has a ?1 */
     while (more && (rc = sqlite3_step(st)) == SQLITE_ROW) {
         more = tables[table].add(l, st);
     }

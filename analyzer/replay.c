@@ -43,6 +43,7 @@ struct gs_replay {
     /* live lifetimes; a slot not in use has location GS_NONE */
     struct gs_lifetime *live;
     size_t live_n, live_cap;
+    uint32_t *free_stacks; /* by slot; only with options.memory_map */
     uint32_t *spare;
     size_t spare_n, spare_cap;
     struct bucket buckets[BUCKETS];
@@ -247,6 +248,9 @@ static void live_room(struct gs_replay *r)
     }
     free(r->live);
     r->live = grown;
+    if (r->run->options.memory_map) {
+        r->free_stacks = gs_realloc(r->free_stacks, cap, sizeof *r->free_stacks);
+    }
     r->live_cap = cap;
 }
 
@@ -258,7 +262,7 @@ static unsigned layer_of(const struct gs_lifetime *life)
                : layer;
 }
 
-static void begin_life(struct gs_replay *r, struct gs_lifetime *life)
+static void begin_life(struct gs_replay *r, struct gs_lifetime *life, uint32_t free_stack)
 {
     struct gs_run *run = r->run;
     life->series = series_at(run, r->process, life->device, layer_of(life));
@@ -282,6 +286,9 @@ static void begin_life(struct gs_replay *r, struct gs_lifetime *life)
         r->live_n++;
     }
     r->live[slot] = *life;
+    if (r->free_stacks) {
+        r->free_stacks[slot] = free_stack;
+    }
     if (life->free_ns != GS_NEVER) {
         pending_push(r, (struct pending){life->free_ns, slot});
         r->free_ns = life->free_ns < r->free_ns ? life->free_ns : r->free_ns;
@@ -297,7 +304,8 @@ static void begin_life(struct gs_replay *r, struct gs_lifetime *life)
 /* An aggregate function that is called for each row, in order of id as the table is scanned: no
  * trip through sqlite3_step and its locks for each row and column, which is three times as fast.
  * Addresses are needed only where a heap map may be asked for. */
-enum { KIND, BYTES, ALLOC_NS, LIFE_NS, ALLOC_STACK, ADDRESS, STREAM, FREE_STACK = ADDRESS };
+enum { KIND, BYTES, ALLOC_NS, LIFE_NS, ALLOC_STACK, ADDRESS, STREAM, MAP_FREE_STACK };
+enum { FREE_STACK = ADDRESS }; /* of gs_live's row */
 static const char rows[] =
     "SELECT gs_row(kind, bytes, alloc_ns, life_ns, alloc_stack_id%s) FROM %s NOT INDEXED";
 
@@ -349,7 +357,8 @@ static void on_row(sqlite3_context *context, int n, sqlite3_value **v)
     struct gs_replay *r = sqlite3_user_data(context);
     struct gs_run *run = r->run;
     struct gs_lifetime life;
-    if (!read_row(r, &run->databases[run->processes[r->process].database], n, v, &life)) {
+    const struct gs_database *db = &run->databases[run->processes[r->process].database];
+    if (!read_row(r, db, n, v, &life)) {
         return;
     }
     if (run->backward.any) {
@@ -363,7 +372,10 @@ static void on_row(sqlite3_context *context, int n, sqlite3_value **v)
     if (r->side_ns < life.alloc_ns || r->free_ns <= life.alloc_ns) {
         advance(r, life.alloc_ns);
     }
-    begin_life(r, &life);
+    begin_life(r, &life,
+               n > MAP_FREE_STACK
+                   ? gs_ids_get(&db->stacks, sqlite3_value_int64(v[MAP_FREE_STACK]))
+                   : GS_NONE);
 }
 
 /* --- what was live at some moments -------------------------------------------------------------
@@ -413,7 +425,10 @@ static bool replay_rows(struct gs_replay *r, struct gs_database *db, char *error
     if (sqlite3_create_function(db->db, "gs_row", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, r, NULL,
                                 on_row, on_rows_end) == SQLITE_OK) {
         char sql[256];
-        snprintf(sql, sizeof sql, rows, r->run->ooms_n ? ", address, stream" : "",
+        snprintf(sql, sizeof sql, rows,
+                 r->run->options.memory_map ? ", address, stream, free_stack_id"
+                 : r->run->ooms_n           ? ", address, stream"
+                                            : "",
                  db->allocations);
         st = gs_prepare(db, sql);
     }
@@ -518,6 +533,7 @@ bool gs_run_replay(struct gs_run *run, const struct gs_observer *observers, size
     }
     run->replay = NULL;
     free(replay.live);
+    free(replay.free_stacks);
     free(replay.spare);
     free(replay.on_alloc);
     free(replay.on_free);
@@ -560,6 +576,12 @@ size_t gs_run_serieses(const struct gs_run *run)
 const struct gs_series *gs_run_series(const struct gs_run *run, uint32_t series)
 {
     return &run->series[series];
+}
+
+uint32_t gs_run_free_stack(const struct gs_run *run, const struct gs_lifetime *life)
+{
+    const struct gs_replay *r = run->replay;
+    return r && r->free_stacks ? r->free_stacks[life - r->live] : GS_NONE;
 }
 
 void gs_run_live(const struct gs_run *run, void (*each)(void *self, const struct gs_lifetime *),

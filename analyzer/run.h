@@ -38,6 +38,7 @@ struct gs_options {
     bool by_device; /* only `device` (host memory stays) */
     int device;
     bool alone;          /* do not look for the run's other processes beside the file */
+    bool memory_map;     /* addresses, mappings and the calls that freed are read, too */
     gs_symbol_fn symbol; /* NULL: native frames stay module + offset */
     void *symbol_data;
     const struct gs_estimate_bytes *estimate; /* NULL none; read by gs_report_build only */
@@ -169,12 +170,14 @@ struct gs_reserved {
     int64_t time_ns, bytes;
 };
 
-/* Where physical memory was mapped: read only where a failure makes somebody ask. */
+/* Where physical memory was mapped: read only where a failure makes somebody ask, or
+ * options.memory_map. */
 struct gs_mapping {
     uint32_t process;
     int device;
     uint64_t address;
     int64_t bytes, map_ns, unmap_ns; /* GS_NEVER */
+    uint32_t stack;
 };
 /* What the device held for graphs, in order of time. */
 struct gs_graph_memory {
@@ -293,6 +296,9 @@ size_t gs_run_locations(const struct gs_run *run);
 const struct gs_location *gs_run_location(const struct gs_run *run, uint32_t location);
 size_t gs_run_serieses(const struct gs_run *run);
 const struct gs_series *gs_run_series(const struct gs_run *run, uint32_t series);
+/* Of a lifetime that is just passed to an observer: the call that frees it, GS_NONE unless
+ * options.memory_map. */
+uint32_t gs_run_free_stack(const struct gs_run *run, const struct gs_lifetime *life);
 /* Everything live at this moment of the replay: for each, a call. For heap maps. */
 void gs_run_live(const struct gs_run *run, void (*each)(void *self, const struct gs_lifetime *),
                  void *self);

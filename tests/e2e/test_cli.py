@@ -14,7 +14,7 @@ import pytest
 from conftest import BUILD, ROOT, SECONDS
 
 GPUSPY = str(BUILD / "gpuspy")
-COMMANDS = ["run", "report", "estimate", "help"]
+COMMANDS = ["run", "report", "export", "estimate", "help"]
 
 
 def environment(**more):
@@ -95,7 +95,8 @@ def test_the_man_page_is_clean_roff_and_complete(tmp_path):
     ("gpuspy re", "report"), ("gpuspy report --js", "--json"), ("gpuspy run --stacks py", "python"),
     ("gpuspy run --stacks = py", "python"), ("gpuspy estimate --optimizer adamw8", "adamw8bit"),
     ("gpuspy estimate --precision = amp-b", "amp-bf16"), ("gpuspy help esti", "estimate"),
-    ("gpuspy report ru", "run.db"), ("gpuspy run -o ru", "run.db"),
+    ("gpuspy report ru", "run.db"), ("gpuspy run -o ru", "run.db"), ("gpuspy export ru", "run.db"),
+    ("gpuspy export --at p", "peak"), ("gpuspy export -f torch", "torch-snapshot"),
 ])
 def test_completion(tmp_path, line, wanted):
     (tmp_path / "run.db").touch()

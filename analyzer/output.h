@@ -1,0 +1,24 @@
+/* A file that is there complete or not at all: it is written under another name beside its own, and
+ * renamed at the end. A signal, or running out of memory, leaves nothing either. */
+#ifndef GPUSPY_OUTPUT_H
+#define GPUSPY_OUTPUT_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+struct output {
+    FILE *file;
+    int fd, why;     /* why: the first write that failed, as errno */
+    const char *path; /* as it was given */
+    char *real;      /* where it lies: it may be a link */
+    char *temporary; /* NULL: written directly, as a pipe or a device is */
+    bool standard;   /* stdout: main() sees to it */
+};
+
+/* "-" is stdout. False after one line on stderr, which begins with `who`. One at a time. */
+bool output_open(struct output *o, const char *who, const char *path);
+/* The file is complete: false after a line on stderr if it could not be. */
+bool output_keep(struct output *o, const char *who);
+void output_drop(struct output *o);
+
+#endif

@@ -1,0 +1,175 @@
+/* What the pickle writer writes is what Python reads: texts, numbers and lists go out here and come back
+ * through pickle and pickletools. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "analyzer/pickle.h"
+
+static char path[] = "/tmp/gpuspy-pickle-XXXXXX";
+
+static void start(struct pickle *p)
+{
+    strcpy(path + strlen(path) - 6, "XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    pickle_start(p, fdopen(fd, "w"));
+}
+
+/* Python's own reader, which allows no class, and its disassembler, which checks stack and memo. */
+static void reads_as(struct pickle *p, const char *expression)
+{
+    char command[4096];
+    pickle_finish(p);
+    assert_int_equal(fclose(p->out), 0);
+    int n = snprintf(command, sizeof command,
+                     "python3 - <<'E'\n"
+                     "import io, pickle, pickletools\n"
+                     "class Plain(pickle.Unpickler):\n"
+                     "    def find_class(self, *what): raise AssertionError(what)\n"
+                     "data = open('%s', 'rb').read()\n"
+                     "pickletools.dis(data, io.StringIO())\n"
+                     "got = Plain(io.BytesIO(data)).load()\n"
+                     "%s\n"
+                     "E\n",
+                     path, expression);
+    assert_true(n > 0 && (size_t)n < sizeof command);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void test_numbers(void **state)
+{
+    (void)state;
+    static const int64_t numbers[] = {0,       1,      255,        256,           65535,      65536,
+                                      -1,      -128,   -129,       INT32_MAX,     INT32_MIN,  (int64_t)INT32_MAX + 1,
+                                      (int64_t)INT32_MIN - 1,      0x7fffffffffff, 0x800000000000,
+                                      0xffffffffffff,  -0x800000000000,           INT64_MAX,  INT64_MIN};
+    struct pickle p;
+    char expression[1024] = "assert got == [";
+    size_t at = strlen(expression);
+    start(&p);
+    pickle_list(&p);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        pickle_int(&p, numbers[i]);
+        at += (size_t)snprintf(expression + at, sizeof expression - at, "%lld, ",
+                               (long long)numbers[i]);
+    }
+    pickle_address(&p, UINT64_MAX);
+    pickle_address(&p, (uint64_t)1 << 63);
+    pickle_address(&p, 0x7f0000000000);
+    pickle_bool(&p, true);
+    pickle_bool(&p, false);
+    pickle_end(&p);
+    snprintf(expression + at, sizeof expression - at,
+             "2**64 - 1, 2**63, 0x7f0000000000, True, False], got");
+    reads_as(&p, expression);
+}
+
+static void test_texts(void **state)
+{
+    (void)state;
+    struct pickle p;
+    static char same[] = "the same", same_again[] = "the same", large[70000];
+    memset(large, 'x', sizeof large - 1);
+    start(&p);
+    pickle_list(&p);
+    pickle_text(&p, same);
+    pickle_text(&p, same);
+    pickle_text(&p, same_again);
+    pickle_text(&p, NULL);
+    pickle_text(&p, "ä€𝄞");
+    pickle_text(&p, "\xff" "a\xc3" "b\xed\xa0\x80" "c\xc0\x80\xf4\x90\x80\x80");
+    pickle_text(&p, large);
+    pickle_text(&p, large);
+    pickle_end(&p);
+    reads_as(&p, "assert got == ['the same'] * 3 + ['', 'ä€𝄞', 'QaQbQQQcQQQQQQ'.replace('Q', chr(63))] + ['x' * 69999] * 2, got\n"
+                 "assert got[0] is got[2] and got[-1] is got[-2]\n"
+                 "assert len(data) < 70200, len(data)");
+}
+
+static void test_nested_and_shared(void **state)
+{
+    (void)state;
+    struct pickle p;
+    start(&p);
+    pickle_dict(&p);
+    pickle_key(&p, "empty");
+    pickle_list(&p);
+    pickle_end(&p);
+    pickle_key(&p, "none");
+    pickle_dict(&p);
+    pickle_end(&p);
+    pickle_key(&p, "pair");
+    pickle_int(&p, 1);
+    pickle_int(&p, 2);
+    pickle_pair(&p);
+    pickle_key(&p, "frames");
+    pickle_list(&p);
+    uint32_t list = pickle_memo(&p);
+    pickle_dict(&p);
+    uint32_t frame = pickle_memo(&p);
+    pickle_key(&p, "name");
+    pickle_text(&p, "f");
+    pickle_end(&p);
+    pickle_again(&p, frame);
+    pickle_end(&p);
+    pickle_key(&p, "again");
+    pickle_again(&p, list);
+    pickle_end(&p);
+    reads_as(&p, "assert got == {'empty': [], 'none': {}, 'pair': (1, 2), 'frames': [{'name': 'f'}] * 2, "
+                 "'again': [{'name': 'f'}] * 2}, got\n"
+                 "assert got['again'] is got['frames'] and got['frames'][0] is got['frames'][1]");
+}
+
+/* More than one batch of a list, and more objects in the memo than one byte counts. */
+static void test_long_lists(void **state)
+{
+    (void)state;
+    struct pickle p;
+    uint32_t last = 0;
+    static char names[3001][16];
+    start(&p);
+    pickle_list(&p);
+    for (int i = 0; i < 3001; i++) {
+        snprintf(names[i], sizeof *names, "n%d", i);
+        pickle_dict(&p);
+        last = pickle_memo(&p);
+        pickle_key(&p, "name");
+        pickle_text(&p, names[i]);
+        pickle_end(&p);
+    }
+    pickle_again(&p, last);
+    pickle_text(&p, names[300]);
+    pickle_end(&p);
+    reads_as(&p, "assert got[:-2] == [{'name': 'n%d' % i} for i in range(3001)]\n"
+                 "assert got[-2] is got[3000] and got[-1] is got[300]['name']\n"
+                 "assert [o.name for o, _, _ in pickletools.genops(data)].count('APPENDS') == 4");
+}
+
+static void test_of_whole_batches(void **state)
+{
+    (void)state;
+    struct pickle p;
+    start(&p);
+    pickle_list(&p);
+    for (int i = 0; i < 2000; i++) {
+        pickle_int(&p, i);
+    }
+    pickle_end(&p);
+    reads_as(&p, "assert got == list(range(2000)) and data[1] == 4");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_numbers),           cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_nested_and_shared), cmocka_unit_test(test_long_lists),
+        cmocka_unit_test(test_of_whole_batches),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
