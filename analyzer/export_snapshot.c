@@ -5,6 +5,7 @@
 #include "analyzer/export_trace.h"
 #include "analyzer/pickle.h"
 #include "analyzer/settings.h"
+#include "analyzer/site.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,22 @@ static bool has_python(const struct gs_run *run, uint32_t stack)
     return false;
 }
 
+/* What autograd's own threads do has the operation in their native frames alone. */
+static void operation(struct snapshot *s, uint32_t stack)
+{
+    const char *name = gs_site_of(s->e->run, stack, NULL).operation;
+    if (name) {
+        pickle_dict(&s->p);
+        pickle_key(&s->p, "name");
+        pickle_text(&s->p, name);
+        pickle_key(&s->p, "filename");
+        pickle_text(&s->p, "autograd");
+        pickle_key(&s->p, "line");
+        pickle_int(&s->p, 0);
+        pickle_end(&s->p);
+    }
+}
+
 /* Innermost first. One list a stack, shared by all events from there. */
 static void frames(struct snapshot *s, uint32_t stack)
 {
@@ -72,6 +89,9 @@ static void frames(struct snapshot *s, uint32_t stack)
     pickle_list(&s->p);
     *memo = pickle_memo(&s->p);
     bool native = s->e->native || !has_python(run, stack);
+    if (!native) {
+        operation(s, stack);
+    }
     for (uint32_t i = stack; i != GS_NONE; i = gs_stack_parent(run, i)) {
         bool python = gs_stack_frame(run, i)->kind == GS_FRAME_PYTHON;
         if (python ? s->e->python : native) {
