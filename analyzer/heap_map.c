@@ -3,7 +3,11 @@
 
 #include <stdlib.h>
 
-enum { SEGMENT_GRAIN = 2 << 20 }; /* PyTorch's segments are multiples of it */
+enum {
+    SEGMENT_GRAIN = 2 << 20, /* PyTorch's segments are multiples of it */
+    PAGE = 20 << 20          /* of its expandable segments for large blocks: on the average a hole has half
+                                a page at either end that a neighbour keeps */
+};
 
 static int by_address(const void *a, const void *b)
 {
@@ -20,6 +24,8 @@ static int larger(const void *a, const void *b)
 static void hole(struct gs_heap_map *map, int64_t bytes)
 {
     if (bytes > 0) {
+        map->holes++;
+        map->page_bytes = gs_add(map->page_bytes, bytes > PAGE ? bytes - PAGE : 0);
         map->free_bytes = gs_add(map->free_bytes, bytes);
         map->largest_free_bytes = bytes > map->largest_free_bytes ? bytes : map->largest_free_bytes;
     }

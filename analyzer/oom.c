@@ -5,7 +5,7 @@
  * PyTorch's own report, which closes the group. A group that CUDA refused and that was then served
  * is a retry.
  */
-#include "analyzer/question.h"
+#include "analyzer/waterfall.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +41,8 @@ struct capture {
     struct gs_heap_map map;
     struct gs_by_owner *by_owner;
     size_t by_owner_n;
+    struct gs_taken *taken;
+    size_t taken_n;
 };
 
 struct gs_ooms {
@@ -156,7 +158,23 @@ struct ranges {
     size_t segments_n, segments_cap, blocks_n, blocks_cap;
     int64_t largest;
     uint32_t largest_stack;
+    struct gs_map index; /* location, space → taken */
+    struct gs_taken *taken;
+    size_t taken_n, taken_cap;
 };
+
+static void take(struct ranges *r, const struct gs_lifetime *life)
+{
+    uint32_t *at = gs_map_at(&r->index, (uint64_t)life->location << 8 | life->space);
+    if (*at == GS_MAP_NEW) {
+        *at = (uint32_t)r->taken_n;
+        *GS_PUSH(r->taken, r->taken_n, r->taken_cap) =
+            (struct gs_taken){.location = life->location, .stack = life->stack, .space = life->space};
+    }
+    struct gs_taken *t = &r->taken[*at];
+    t->bytes = gs_add(t->bytes, life->bytes);
+    t->count++;
+}
 
 static void gather(void *self, const struct gs_lifetime *life)
 {
@@ -169,6 +187,7 @@ static void gather(void *self, const struct gs_lifetime *life)
     }
     struct gs_range range = {life->address, life->bytes};
     if (device) {
+        take(r, life);
         if (life->space != GS_SPACE_VMM) { /* its address is a handle */
             *GS_PUSH(r->segments, r->segments_n, r->segments_cap) = range;
         }
@@ -226,8 +245,15 @@ static void capture_map(struct gs_ooms *o, struct capture *c, const struct gs_oo
     if (r.blocks_n) {
         c->map = gs_heap_map_of(r.segments, r.segments_n, r.blocks, r.blocks_n, c->reserved);
     }
+    c->taken_n = r.taken_n;
+    c->taken = gs_arena_alloc(o->b->arena, r.taken_n * sizeof *c->taken);
+    if (r.taken_n) {
+        memcpy(c->taken, r.taken, r.taken_n * sizeof *c->taken);
+    }
     free(r.segments);
     free(r.blocks);
+    free(r.taken);
+    gs_map_free(&r.index);
 }
 
 static void capture_live(struct gs_ooms *o, struct capture *c)
@@ -413,6 +439,8 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
         f.largest = c->largest;
         f.largest_framework = by_framework(o->b->run, c->largest_stack);
         f.map = c->map;
+        f.taken = c->taken;
+        f.taken_n = c->taken_n;
         f.tensor_reserved = f.tensor_reserved == GS_UNKNOWN ? c->reserved : f.tensor_reserved;
         if (f.tensor_allocated == GS_UNKNOWN && c->layer == GS_SERIES_TENSOR) {
             f.tensor_allocated = c->live_bytes;
@@ -548,6 +576,7 @@ void gs_ooms_finish(struct gs_ooms *o)
 void gs_ooms_explain(struct gs_builder *b)
 {
     for (size_t i = 0; i < b->report->ooms_n; i++) {
+        gs_waterfall_build(b, &b->report->ooms[i]);
         gs_oom_cause(b, b->report->ooms[i].facts, &b->report->ooms[i]);
     }
 }

@@ -97,10 +97,20 @@ struct gs_heap_map {
     int64_t block_bytes, free_bytes, largest_free_bytes;
     uint64_t segments, blocks;
     uint64_t strays; /* blocks in no segment: the picture is incomplete */
+    uint64_t holes;
+    int64_t page_bytes; /* of the holes, about what segments that grow would have given back: these are
+                           mapped by pages of 20 MiB */
 };
 /* Sorts both arrays. `reserved` is the allocator's own total, GS_UNKNOWN if it never said. */
 struct gs_heap_map gs_heap_map_of(struct gs_range *segments, size_t segments_n,
                                   struct gs_range *blocks, size_t blocks_n, int64_t reserved);
+
+struct gs_taken { /* what a call path took from CUDA, live */
+    uint32_t location, stack;
+    uint8_t space;
+    int64_t bytes;
+    uint64_t count;
+};
 
 /* oom.c finds what belongs to one failure and what was live then; oom_cause.c says why from these
  * facts. */
@@ -127,6 +137,8 @@ struct gs_oom_facts {
     uint32_t holder_stack;  /* what held most */
     int64_t holder;
     struct gs_heap_map map;
+    const struct gs_taken *taken; /* of the device's layer */
+    size_t taken_n;
 };
 /* said.c: what NVML said of the device nearest to that time, NULL nothing. */
 const struct gs_device_sample *gs_sample_near(const struct gs_builder *b, uint32_t process,

@@ -173,6 +173,37 @@ struct gs_evidence {
     const char *text;
 };
 
+/* What holds a device's memory: word for scripts, words for people. */
+#define GS_HELDS(X)                                                                                \
+    X(TENSORS, "tensors", "tensors") X(CACHED, "cached", "cached: free inside PyTorch's segments") \
+    X(POOLS, "pools", "in allocations from CUDA's pools")                                          \
+    X(IDLE, "pools_free", "held by CUDA's pools, in no allocation")                                \
+    X(DIRECT, "direct", "taken from CUDA by other code")                                           \
+    X(GRAPHS, "graphs", "held for CUDA graphs")                                                    \
+    X(CONTEXT, "context", "this process's CUDA context and code")                                  \
+    X(FIRST, "before", "in use when the device was first seen: contexts, other processes")         \
+    X(OTHERS, "other_processes", "other processes")                                                \
+    X(UNACCOUNTED, "unaccounted", "not accounted for") X(FREE, "free", "free")
+#define GS_ENUM_HELD(s, w, t) GS_HELD_##s,
+enum gs_held { GS_HELDS(GS_ENUM_HELD) GS_HELD_N };
+
+struct gs_held_line {
+    const char *text; /* a library, a process, a kind of hole; NULL: the site says it all */
+    struct gs_site site;
+    int64_t bytes;  /* GS_UNKNOWN: not told apart */
+    uint64_t count; /* blocks, 0 not told */
+    uint32_t pid;   /* of a process, else 0 */
+};
+struct gs_held_part {
+    enum gs_held what;
+    enum gs_category category; /* of TENSORS: one part each */
+    const char *text;
+    int64_t bytes;
+    double share;               /* of the device */
+    struct gs_held_line *lines; /* heaviest first; they sum to `bytes` at most */
+    size_t lines_n, lines_total;
+};
+
 struct gs_oom_facts; /* question.h */
 struct gs_oom_verdict {
     uint32_t process;
@@ -200,6 +231,9 @@ struct gs_oom_verdict {
     enum gs_series_layer live_layer;
     struct gs_by_owner *by_owner; /* of device_live */
     size_t by_owner_n;
+    struct gs_held_part *waterfall; /* the parts sum to total_bytes; none: not all of it is known */
+    size_t waterfall_n;
+    int64_t rounding_most; /* PyTorch tells rounded sizes: so much of them at most is not used */
 };
 
 struct gs_leak { /* never freed while recorded */
@@ -377,6 +411,7 @@ void gs_report_free(struct gs_report *report);
 
 const char *gs_series_word(enum gs_series_layer layer); /* device tensor pinned host shared */
 const char *gs_cause_word(enum gs_cause cause);
+const char *gs_held_word(enum gs_held what);
 /* The JSON of the contract, newline at the end. -1 on a write error. */
 struct json_t;
 struct json_t *gs_view_json_build(const struct gs_report *report);
