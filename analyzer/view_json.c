@@ -296,6 +296,7 @@ static json_t *oom_json(const struct gs_oom_verdict *v)
         json_array_append_new(advice, json_string(v->advice[i]));
     }
     set(o, "advice", advice);
+    gs_json_oom(o, v);
     set(o, "stack", gs_json_trace(&v->stack));
     set(o, "site", gs_json_site(&v->stack.site));
     set_text(o, "live_layer", gs_series_word(v->live_layer));

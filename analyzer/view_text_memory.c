@@ -263,9 +263,10 @@ static void device(const struct view_text *v, const struct gs_peak *p)
     chart_print(front, back, end_of(r, p->process), &v->term, INDENT, v->out);
     if (back)
         legend(v);
-    if (!view_oom_at_peak(r, t ? t : d))
+    const struct gs_oom_verdict *oom = view_oom_at_peak(r, t ? t : d);
+    if (!oom)
         parts(v, p->process, p->device);
-    if (t || d)
+    if ((t || d) && !(oom && oom->waterfall_n))
         categories(v, t ? t : d);
     if (t)
         by_line(v, t, "Live at the peak, by line: tensors", v->top);

@@ -149,9 +149,13 @@ static void one(const struct view_text *v, const struct gs_oom_verdict *o)
         view_label(v, TERM_BOLD, "Cause", o->verdict);
     for (size_t i = 0; i < o->advice_n; i++)
         view_label(v, TERM_GREEN, i == 0 ? "To do" : "", o->advice[i]);
-    held(v, o);
+    if (o->waterfall_n)
+        view_text_waterfall(v, o);
+    else
+        held(v, o);
     stack(v, o);
-    live(v, o);
+    if (!o->waterfall_n)
+        live(v, o);
 }
 
 /* The peak that comes nearest to its device's size; without a GPU the largest of host memory. */

@@ -94,16 +94,16 @@ bool gs_waterfall_parts(const struct gs_waterfall_facts *f, int64_t parts[GS_HEL
     int64_t left = f->total - f->free, own = or_zero(f->live);
     own = or_zero(f->tensors) > own ? f->tensors : own;
     own = or_zero(f->reserved) > own ? f->reserved : own;
-    int64_t over = gs_add(own, or_zero(f->graphs)) - left;
+    parts[GS_HELD_GRAPHS] = take(&left, or_zero(f->graphs));
+    int64_t over = own - left;
     if (over > 0) { /* managed memory may lie with the host */
-        if (over > or_zero(f->managed) || over > own) {
+        if (over > or_zero(f->managed)) {
             return false;
         }
         own -= over;
     }
     left -= own;
     own_parts(f, own, parts);
-    parts[GS_HELD_GRAPHS] = take(&left, or_zero(f->graphs));
     other_parts(f, left, parts);
     parts[GS_HELD_FREE] = f->free;
     return true;
@@ -139,8 +139,7 @@ static bool is_segment(struct gs_builder *b, const struct gs_oom_verdict *v,
            gs_owner_kind(b, gs_owner_of_location(b, t->location)) == GS_OWNER_TORCH;
 }
 
-static struct gs_waterfall_facts facts_of(const struct gs_builder *b,
-                                          const struct gs_oom_verdict *v)
+static struct gs_waterfall_facts facts_of(struct gs_builder *b, const struct gs_oom_verdict *v)
 {
     const struct gs_oom_facts *f = v->facts;
     struct gs_waterfall_facts w = {
@@ -386,7 +385,7 @@ static void others(struct gs_builder *b, const struct gs_oom_verdict *v, struct 
  * ------------------------------------------------------------------------------------ */
 
 /* Up to 1 MiB, PyTorch rounds up to 512 bytes; what is larger keeps up to 1 MiB that is not worth a
- * block of its own, or less than 20 MiB's tenth in a small segment. */
+ * block of its own. */
 static int64_t rounding(const struct gs_oom_verdict *v)
 {
     enum { SMALL = 1 << 20, GRAIN = 512 };

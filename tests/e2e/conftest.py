@@ -92,7 +92,13 @@ class Recording:
     def report(self, *arguments):
         done = self.gpuspy("report", "--json", *arguments, self.database)
         assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        report = json.loads(done.stdout)
+        for oom in report["oom"]:  # the parts are all of the device, and none holds more than it is
+            parts = oom["waterfall"]
+            assert not parts or sum(part["bytes"] for part in parts) == oom["total_bytes"], parts
+            for part in parts:
+                assert sum(line["bytes"] or 0 for line in part["detail"]) <= part["bytes"], part
+        return report
 
 
 @pytest.fixture

@@ -173,6 +173,7 @@ def test_the_parts_sum_to_the_device(run):
     for o in run.json["oom"]:
         assert o["live_bytes"] + o["outside_bytes"] + o["free_bytes"] == o["total_bytes"]
         assert sum(x["bytes"] for x in o["live"]) == o["evidence"]["live_bytes"]
+        assert o["waterfall"] and all(x["bytes"] > 0 for x in o["waterfall"])
 
 
 def test_one_number_of_events(run):

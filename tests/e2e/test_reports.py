@@ -79,9 +79,16 @@ def test_a_leak_under_pytorch(recording):
     assert oom["cause"] == "leak" and "train.py:48" in oom["verdict"]
     assert [g["site"]["line"] for g in report["growth"]] == [48]
     out = text(recording, recording.database)
-    assert re.search(r"in tensors \([^)]+\) \+ \S+ GiB cached by PyTorch \+ 512.00 MiB in other CUDA "
-                     r"allocations\s+\+ 1.00 GiB outside .* \+ 3.50 GiB free = 24.00 GiB",
-                     out.replace("\n          ", " ")), out
+    parts = {part["category"] or part["what"]: part for part in oom["waterfall"]}
+    assert {k: p["bytes"] for k, p in parts.items() if k not in ("unknown", "parameters", "optimizer_state")} == {
+        "cached": oom["tensor_reserved_bytes"] - oom["tensor_allocated_bytes"], "direct": 512 * MIB, "before": GIB,
+        "free": 3 * GIB + 512 * MIB}
+    assert parts["unknown"]["detail"][0]["site"]["line"] == 48
+    assert parts["optimizer_state"]["detail"][0]["bytes"] == 3800 * MIB
+    waterfall = out[out.index("Of the GPU's 24.00 GiB at that moment"):]
+    for line in ("3.71 GiB *15 % .* optimizer state", "3.71 GiB  train.py:44", "512.00 MiB *2.1 % .* taken from CUDA",
+                 "3.50 GiB *15 % .* free"):
+        assert re.search(line, waterfall), line
     assert out.count("train.py:48: keep a number") == 1 and "Keeps growing" not in out
 
 

@@ -30,7 +30,13 @@ class Recorded:
         done = subprocess.run([BUILD / "gpuspy", "report", "--json", "--top", "1000", database or self.database], env=env,
                               text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
         assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        report = json.loads(done.stdout)
+        for oom in report["oom"]:  # the parts are all of the device, and none holds more than it is
+            parts = oom["waterfall"]
+            assert not parts or sum(part["bytes"] for part in parts) == oom["total_bytes"], parts
+            for part in parts:
+                assert sum(line["bytes"] or 0 for line in part["detail"]) <= part["bytes"], part
+        return report
 
 
 @pytest.fixture(scope="session")
