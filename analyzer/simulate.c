@@ -91,6 +91,8 @@ bool simulate_set(struct launch *l, const char *key, int count)
     launch_set(l, "SIMCUDA_DEVICES", devices);
     launch_set(l, "SIMCUDA_HBM", hbm);
     launch_set(l, "SIMCUDA_PCIE", pcie);
+    if (!getenv("TRITON_LIBCUDA_PATH")) /* Triton links to the driver, by the loader's cache unless told */
+        launch_set(l, "TRITON_LIBCUDA_PATH", folder);
     launch_set(l, "SIMCUDA_UNKNOWN", "zero"); /* sizes that kernels compute: none, not garbage */
     return true;
 }

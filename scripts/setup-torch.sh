@@ -22,7 +22,11 @@ for version in "${versions[@]}"; do
     "$python" -m venv "$venv"
     log=$venv/pip.log
     # --no-deps: what PyTorch itself needs to be imported, and nothing of CUDA
+    # what torch.compile compiles with; one version will do
+    triton=()
+    [ "$version" != 2.11.0 ] || triton=(triton==3.6.0)
     if ! "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-cache-dir "torch==$version" \
+        "${triton[@]}" \
         filelock typing_extensions "sympy<1.14" mpmath networkx jinja2 markupsafe fsspec numpy >"$log" 2>&1; then
         tail -n 5 "$log" >&2
         echo "setup: PyTorch $version cannot be had here" >&2

@@ -16,7 +16,7 @@ optional="libclang-rt-dev libclang-rt-14-dev"
 what=${1:-all}
 case $what in
 build) wanted=$build ;;
-torch) wanted="python3 python3-venv" ;;
+torch) wanted="python3 python3-venv python3-dev gcc" ;; # the last two for Triton
 all) wanted="$build $tests $bench" ;;
 *) echo "usage: scripts/setup.sh [all|build|torch]" >&2 && exit 2 ;;
 esac

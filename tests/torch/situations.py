@@ -196,6 +196,20 @@ def scripted():
 
 
 @situation
+def compiled():
+    model = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 10)).cuda()
+    optimizer = torch.optim.Adam(model.parameters())
+    fast = torch.compile(model)
+    for _ in range(3):
+        loss = fast(torch.zeros(64, 256, device="cuda")).square().mean()
+        moment("forward")
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        moment("step")
+
+
+@situation
 def compile_disabled():
     @torch.compiler.disable
     def step(x):

@@ -1,4 +1,5 @@
 """gpuspy's figures are PyTorch's own, to the byte, at every moment of what training scripts do."""
+import os
 import subprocess
 
 import pytest
@@ -13,6 +14,8 @@ RUNS = {  # name: (situations, environment, how it is compared)
                "sizes_that_kernels_compute", "scripted", "compile_disabled", "other_streams", "several_threads",
                "emptied", "raw_allocations", "memory_pool", "no_workers", "pinned", "crumbs"], {}, {}),
     "graphs": (["graphs", "graphed_callables"], {}, {}),
+    "compiled": (["compiled"], {"TRITON_LIBCUDA_PATH": BUILD / "sim", "TRITON_CACHE_DIR": "triton",
+                                "TORCHINDUCTOR_CACHE_DIR": "inductor"}, {}),
     "workers": (["forked_workers", "spawned_workers"], {}, {}),
     "expandable": ([*EVERYWHERE, "memory_pool"], {CONF: "expandable_segments:True"}, {"expandable": True}),
     "tuned": ([*EVERYWHERE, "halve_the_batch", "retries", "fails_in_backward", "limited_by_fraction"],
@@ -30,6 +33,8 @@ RUNS = {  # name: (situations, environment, how it is compared)
 @pytest.fixture
 def run(once, request):
     name = request.param
+    if name == "compiled" and subprocess.run([os.environ["TORCH_PYTHON"], "-c", "import triton"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("no Triton beside this PyTorch")
     situations, environment, _ = RUNS[name]
     done = once(name, HERE / "situations.py", *situations, **environment)
     if not hasattr(done, "compared"):
