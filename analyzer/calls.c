@@ -159,7 +159,7 @@ static bool wanted(const struct gs_run *run, int device)
     return !run->options.by_device || device < 0 || device == run->options.device;
 }
 
-static bool calls_of(struct gs_run *run, uint32_t process, gs_call_fn each, void *self, char *error,
+bool gs_run_calls_of(struct gs_run *run, uint32_t process, gs_call_fn each, void *self, char *error,
                      size_t error_size)
 {
     struct gs_database *db = &run->databases[run->processes[process].database];
@@ -195,7 +195,7 @@ static bool calls_of(struct gs_run *run, uint32_t process, gs_call_fn each, void
 bool gs_run_calls(struct gs_run *run, gs_call_fn each, void *self, char *error, size_t error_size)
 {
     for (uint32_t i = 0; i < run->processes_n; i++) {
-        if (!calls_of(run, i, each, self, error, error_size)) {
+        if (!gs_run_calls_of(run, i, each, self, error, error_size)) {
             return false;
         }
     }

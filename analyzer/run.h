@@ -311,9 +311,27 @@ typedef void (*gs_live_at_fn)(void *self, size_t moment, const struct gs_lifetim
 bool gs_run_live_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n,
                     gs_live_at_fn each, void *self, char *error, size_t error_size);
 
+/* The marks of a process, in order of their beginning; one more pass over them. */
+struct gs_mark {
+    uint8_t kind;              /* enum gs_mark_kind */
+    const char *name, *domain; /* NULL none; the name's digits are a single #: "iteration #" */
+    uint32_t thread;
+    int64_t start_ns, end_ns; /* GS_NEVER: of a range without an end; of a moment its time */
+};
+typedef void (*gs_mark_fn)(void *self, const struct gs_mark *mark);
+bool gs_run_each_mark(struct gs_run *run, uint32_t process, gs_mark_fn each, void *self, char *error,
+                      size_t error_size);
+/* When a process allocated at one stack, in order of time; one more pass over the rows. */
+typedef void (*gs_time_fn)(void *self, int64_t ns);
+bool gs_run_stack_times(struct gs_run *run, uint32_t process, uint32_t stack, gs_time_fn each,
+                        void *self, char *error, size_t error_size);
+
 /* Copies and syncs, merged in order of time, processes one after another. One of the two is NULL.
  */
 typedef void (*gs_call_fn)(void *self, const struct gs_copy *copy, const struct gs_sync *sync);
 bool gs_run_calls(struct gs_run *run, gs_call_fn each, void *self, char *error, size_t error_size);
+/* Of one process. */
+bool gs_run_calls_of(struct gs_run *run, uint32_t process, gs_call_fn each, void *self, char *error,
+                     size_t error_size);
 
 #endif

@@ -98,8 +98,8 @@ uint32_t gs_place_of(struct gs_place_tree *t, uint32_t stack)
     }
     uint32_t path[GS_DEPTH_MAX], n = 0, place = GS_PLACE_ROOT;
     for (uint32_t s = stack; gs_stack_frame(t->run, s) && n < GS_DEPTH_MAX; s = gs_stack_parent(t->run, s)) {
-        if (s < t->of_stack_n && t->of_stack[s]) {
-            place = t->of_stack[s] - 1;
+        if (s < t->stacks_n && t->stacks[s].place) {
+            place = t->stacks[s].place - 1;
             break;
         }
         path[n++] = s;
@@ -107,7 +107,7 @@ uint32_t gs_place_of(struct gs_place_tree *t, uint32_t stack)
     while (n--) {
         uint32_t s = path[n];
         place = step_down(t, place, s, gs_stack_parent(t->run, s));
-        *GS_REACH(t->of_stack, s, t->of_stack_n) = place + 1;
+        GS_REACH(t->stacks, s, t->stacks_n)->place = place + 1;
     }
     return place;
 }
@@ -189,9 +189,12 @@ void gs_places_restart(struct gs_place_tree *t)
     }
     for (size_t i = 0; i < t->n; i++) {
         struct gs_place *p = &t->places[i];
-        p->visits = p->events = 0;
+        p->visits = 0;
         p->n = 0;
         p->shift = 0;
+    }
+    for (size_t i = 0; i < t->stacks_n; i++) {
+        t->stacks[i].events = 0;
     }
     gs_map_free(&t->threads);
     t->threads_n = t->times = 0;
@@ -205,7 +208,7 @@ void gs_places_free(struct gs_place_tree *t)
         free(t->places[i].times);
     }
     free(t->places);
-    free(t->of_stack);
+    free(t->stacks);
     free(t->at);
     gs_map_free(&t->children);
     gs_map_free(&t->threads);

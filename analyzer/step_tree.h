@@ -27,7 +27,7 @@ struct gs_place {
     uint8_t kind;
     bool module;      /* it is one, or below one */
     const char *name; /* of an optimizer: the function that steps, NULL none seen */
-    uint64_t visits, events; /* events: in it and not in one below, of any thread */
+    uint64_t visits;
     int64_t first_ns, last_ns; /* of the visits */
     /* the time of every 2^shift-th visit */
     int64_t *times;
@@ -40,8 +40,11 @@ struct gs_place_tree {
     struct gs_place *places;
     size_t n, cap;
     struct gs_map children; /* parent and what makes the place → place */
-    uint32_t *of_stack;     /* place + 1; 0: not looked at yet */
-    size_t of_stack_n;
+    struct gs_place_stack { /* by stack */
+        uint32_t place;     /* + 1; 0: not looked at yet */
+        uint32_t events;
+    } * stacks;
+    size_t stacks_n;
     struct gs_map threads; /* thread → index */
     uint32_t *at;          /* by thread: the place of its last event */
     size_t threads_n, at_cap;
@@ -61,10 +64,15 @@ uint32_t *gs_places_thread(struct gs_place_tree *t, uint32_t thread);
 /* An event of a thread, in order of time. */
 static inline void gs_places_event(struct gs_place_tree *t, uint32_t thread, uint32_t stack, int64_t ns)
 {
-    uint32_t place = stack < t->of_stack_n ? t->of_stack[stack] : 0;
-    place = place ? place - 1 : gs_place_of(t, stack);
+    if (stack >= t->stacks_n || !t->stacks[stack].place) {
+        gs_place_of(t, stack);
+    }
+    uint32_t place = GS_PLACE_ROOT;
+    if (stack < t->stacks_n) { /* not where none was recorded */
+        place = t->stacks[stack].place - 1;
+        t->stacks[stack].events++;
+    }
     uint32_t *at = thread == t->thread && t->threads_n ? &t->at[t->thread_index] : gs_places_thread(t, thread);
-    t->places[place].events++;
     t->last_ns = ns;
     if (*at != place) {
         gs_places_move(t, at, place, thread, ns);
