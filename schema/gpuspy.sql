@@ -228,7 +228,7 @@ CREATE TABLE oom (              -- each failed allocation
     tensor_allocated INTEGER,   -- PyTorch's own totals, NULL unknown
     tensor_reserved INTEGER,
     time_ns INTEGER NOT NULL,
-    fatal INTEGER NOT NULL,     -- 0: the same thread later got at least as much
+    fatal INTEGER NOT NULL,     -- 0: the same thread later got as much at once, or went on allocating
     stack_id INTEGER,
     thread_id INTEGER
 );

@@ -1,14 +1,17 @@
 /* Which failed allocations were fatal. A failure counts as fatal until the same thread gets at
  * least as much from the same kind of memory. PyTorch answers a failed cudaMalloc by giving its
  * cache back and trying again; if that fails too it reports the failure at its own level, and from
- * then on only a tensor of that size shows that the thread recovered: a later cudaMalloc (of a
- * smaller batch, say) doesn't. */
+ * then on only tensors show that the thread recovered: a later cudaMalloc (of a smaller batch, say)
+ * doesn't. One of that size does; so do smaller ones that come to more than GOT_ENOUGH of it, as in
+ * a program that caught the exception and goes on with half the batch, or with the next: one that
+ * dies of it makes hardly any on its way out. */
 #include "schema/store_state.h"
 
 #include <string.h>
 
 /* A program that tries sizes for hours must not fill the memory; its oldest failures stay fatal. */
 #define OPEN_OOMS_MAX 16384
+#define GOT_ENOUGH 2
 
 static int64_t whole_or_null(uint64_t n)
 {
@@ -36,6 +39,7 @@ int gs_store_open_oom(struct gs_store *s, const struct gs_open_oom *oom)
             o->layer = GS_LAYER_TENSOR;
             o->device = oom->device;
             o->bytes = oom->bytes;
+            o->got = 0;
         }
     }
     if (s->open_ooms.count == OPEN_OOMS_MAX)
@@ -101,10 +105,15 @@ int gs_store_recover_ooms(struct gs_store *s, uint32_t thread, const struct gs_l
         return 0;
     bool host = live->space == GS_SPACE_PINNED || live->space == GS_SPACE_HOST;
     for (size_t i = 0; i < s->open_ooms.count;) {
-        const struct gs_open_oom *o = &s->open_ooms.at[i];
+        struct gs_open_oom *o = &s->open_ooms.at[i];
         bool same_device = o->device == live->device || o->device < 0 || host;
-        if (o->thread != thread || o->layer != live->layer || o->host != host || !same_device ||
-            o->bytes > live->bytes) {
+        if (o->thread != thread || o->layer != live->layer || o->host != host || !same_device) {
+            i++;
+            continue;
+        }
+        o->got += live->bytes;
+        if (o->bytes > live->bytes &&
+            (o->layer != GS_LAYER_TENSOR || o->got / GOT_ENOUGH < o->bytes)) {
             i++;
             continue;
         }

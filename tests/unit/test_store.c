@@ -208,8 +208,15 @@ static void ooms(void **state)
     commit(&b);
     db_assert_text(db, "SELECT group_concat(id) FROM oom WHERE fatal=0", "1\n");
     ev_tensor(&b.w, 90, 0x3000, 1800, 1800, 0, 0, 0);
+    /* half the batch, again and again: caught, and the program goes on */
+    ev_oom(&b.w, 91, 6000, GS_LAYER_TENSOR, GS_SPACE_DEVICE, 0); /* 8 */
+    for (int i = 0; i < 4; i++) {
+        commit(&b);
+        db_assert_text(db, "SELECT fatal FROM oom WHERE id=8", "1\n");
+        ev_tensor(&b.w, 92 + i, 0x4000 + 0x1000 * (uint64_t)i, 3000, 4800 + 3000 * i, 0, 0, 0);
+    }
     end(&b);
-    db_assert_text(db, "SELECT group_concat(id) FROM oom WHERE fatal=0", "1,5,6,7\n");
+    db_assert_text(db, "SELECT group_concat(id) FROM oom WHERE fatal=0", "1,5,6,7,8\n");
     db_assert_text(db,
                    "SELECT device,layer,space,api,requested_bytes,free_bytes,total_bytes,"
                    "tensor_allocated,time_ns,thread_id FROM oom WHERE id=3",
