@@ -377,6 +377,15 @@ static int load_count(struct gs_store *s, sqlite3_stmt *row)
     return 0;
 }
 
+static void load_got(struct gs_store *s, int64_t oom, uint64_t bytes)
+{
+    for (size_t i = 0; i < s->open_ooms.count; i++) {
+        struct gs_open_oom *o = &s->open_ooms.at[i];
+        if (o->id == oom)
+            o->got = o->saved_got = bytes;
+    }
+}
+
 static int load_value(struct gs_store *s, sqlite3_stmt *row)
 {
     size_t length;
@@ -398,6 +407,8 @@ static int load_value(struct gs_store *s, sqlite3_stmt *row)
         s->checks[GS_CPU_CHECK].inherited = (int64_t)value;
     else if (!strcmp(name, "last_ns"))
         s->last_ns = value;
+    else if (!strcmp(name, "got"))
+        load_got(s, sqlite3_column_int64(row, 1), value);
     return 0;
 }
 

@@ -111,9 +111,9 @@ int gs_store_recover_ooms(struct gs_store *s, uint32_t thread, const struct gs_l
             i++;
             continue;
         }
-        o->got += live->bytes;
-        if (o->bytes > live->bytes &&
-            (o->layer != GS_LAYER_TENSOR || o->got / GOT_ENOUGH < o->bytes)) {
+        if (o->layer == GS_LAYER_TENSOR)
+            o->got += live->bytes;
+        if (o->bytes > live->bytes && o->got / GOT_ENOUGH < o->bytes) {
             i++;
             continue;
         }

@@ -469,7 +469,7 @@ static int write_counts(struct gs_store *s)
 
 /* ---------------------------------------------------------------- for a recovery */
 
-static int write_value(struct gs_store *s, const char *name, int number, uint64_t now,
+static int write_value(struct gs_store *s, const char *name, int64_t number, uint64_t now,
                        uint64_t saved)
 {
     if (now == saved)
@@ -478,7 +478,7 @@ static int write_value(struct gs_store *s, const char *name, int number, uint64_
     if (!st)
         return -1;
     sqlite3_bind_text(st, 1, name, -1, SQLITE_STATIC);
-    sqlite3_bind_int(st, 2, number);
+    sqlite3_bind_int64(st, 2, number);
     sqlite3_bind_int64(st, 3, (int64_t)now);
     return run(s, st);
 }
@@ -500,6 +500,12 @@ static int write_values(struct gs_store *s)
     if (cpu->events && write_value(s, "host_inherited", 0, (uint64_t)cpu->inherited,
                                    ~(uint64_t)cpu->inherited))
         return -1;
+    for (size_t i = 0; i < s->open_ooms.count; i++) {
+        struct gs_open_oom *o = &s->open_ooms.at[i];
+        if (write_value(s, "got", o->id, o->got, o->saved_got))
+            return -1;
+        o->saved_got = o->got;
+    }
     return write_value(s, "last_ns", 0, s->last_ns, 0);
 }
 

@@ -206,7 +206,8 @@ struct gs_store_thread {
 
 struct gs_open_oom { /* a failed allocation that may yet turn out to be recovered */
     int64_t id;
-    uint64_t bytes, got; /* got: by the same thread since, all together */
+    uint64_t bytes;
+    uint64_t got, saved_got; /* by the same thread since, all together; what the database knows of it */
     uint32_t thread;
     int16_t device;
     uint8_t layer; /* of the success that would recover it */
