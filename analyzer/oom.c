@@ -18,14 +18,8 @@ struct group {
     size_t shown;       /* the row to report: PyTorch's, else the last */
     unsigned failures;
     bool fatal, device_failed, tensor_failed, captured;
-    int64_t free, total;
+    int64_t free, total, device_requested; /* the last: the most that CUDA was asked for */
     size_t placed; /* the row whose stack counts: the replay may still change it, see backward.h */
-};
-
-struct live {
-    uint32_t location;
-    int64_t bytes;
-    uint64_t count;
 };
 
 struct capture {
@@ -36,7 +30,7 @@ struct capture {
     uint32_t series; /* GS_NONE: nothing was ever live there */
     double turnover;
     int64_t live_bytes;
-    struct live *live;
+    struct gs_oom_live *live;
     size_t live_n, live_cap;
     struct gs_heap_map map;
     struct gs_by_owner *by_owner;
@@ -100,6 +94,9 @@ static void join(struct group *g, const struct gs_oom *row, size_t index)
     g->fatal = tensor ? row->fatal : (g->fatal || row->fatal);
     g->device_failed = g->device_failed || !tensor;
     g->tensor_failed = g->tensor_failed || tensor;
+    g->device_requested = !tensor && row->requested_bytes > g->device_requested
+                              ? row->requested_bytes
+                              : g->device_requested;
     g->free = row->free_bytes != GS_UNKNOWN ? row->free_bytes : g->free;
     g->total = row->total_bytes != GS_UNKNOWN ? row->total_bytes : g->total;
     g->placed = g->failures == 1 || row->stack != GS_NONE ? index : g->placed;
@@ -152,8 +149,14 @@ static uint32_t find_series(const struct gs_run *run, uint32_t process, int devi
     return GS_NONE;
 }
 
+struct span { /* of the live blocks of a location: the first and the last allocation */
+    int64_t first_ns, last_ns;
+};
+
 struct ranges {
     int device;
+    struct span *spans; /* by location */
+    size_t spans_cap;
     struct gs_range *segments, *blocks;
     size_t segments_n, segments_cap, blocks_n, blocks_cap;
     int64_t largest;
@@ -179,6 +182,10 @@ static void take(struct ranges *r, const struct gs_lifetime *life)
 static void gather(void *self, const struct gs_lifetime *life)
 {
     struct ranges *r = self;
+    struct span *span = GS_REACH(r->spans, life->location, r->spans_cap);
+    span->first_ns =
+        span->last_ns && span->first_ns < life->alloc_ns ? span->first_ns : life->alloc_ns;
+    span->last_ns = life->alloc_ns > span->last_ns ? life->alloc_ns : span->last_ns;
     bool device = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED &&
                   life->space != GS_SPACE_SHARED;
     if (life->device != r->device || life->layer > GS_LAYER_TENSOR ||
@@ -245,6 +252,11 @@ static void capture_map(struct gs_ooms *o, struct capture *c, const struct gs_oo
     if (r.blocks_n) {
         c->map = gs_heap_map_of(r.segments, r.segments_n, r.blocks, r.blocks_n, c->reserved);
     }
+    for (size_t i = 0; i < c->live_n; i++) {
+        struct span *span = GS_REACH(r.spans, c->live[i].location, r.spans_cap);
+        c->live[i].first_ns = span->first_ns;
+        c->live[i].last_ns = span->last_ns;
+    }
     c->taken_n = r.taken_n;
     c->taken = gs_arena_alloc(o->b->arena, r.taken_n * sizeof *c->taken);
     if (r.taken_n) {
@@ -254,6 +266,7 @@ static void capture_map(struct gs_ooms *o, struct capture *c, const struct gs_oo
     free(r.blocks);
     free(r.taken);
     gs_map_free(&r.index);
+    free(r.spans);
 }
 
 static void capture_live(struct gs_ooms *o, struct capture *c)
@@ -262,8 +275,8 @@ static void capture_live(struct gs_ooms *o, struct capture *c)
     for (size_t i = 0; i < gs_run_locations(run); i++) {
         const struct gs_location *l = gs_run_location(run, (uint32_t)i);
         if (l->series == c->series && l->live_count) {
-            *GS_PUSH(c->live, c->live_n, c->live_cap) =
-                (struct live){(uint32_t)i, l->live_bytes, l->live_count};
+            *GS_PUSH(c->live, c->live_n, c->live_cap) = (struct gs_oom_live){
+                .location = (uint32_t)i, .bytes = l->live_bytes, .count = l->live_count};
         }
     }
 }
@@ -351,51 +364,6 @@ static int64_t first_outside(const struct gs_builder *b, uint32_t process, int d
     return GS_UNKNOWN;
 }
 
-static bool has_function(const struct gs_run *run, uint32_t stack, const char *function)
-{
-    const struct gs_frame *frame;
-    for (; (frame = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
-        if (frame->kind == GS_FRAME_PYTHON && frame->function &&
-            strstr(frame->function, function)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* One forward pass that does not fit looks like a leak: layer after layer keeps its activations,
- * and nothing comes back. What grows inside a module's call counts only where steps have come to an
- * end, so that most of what was ever allocated has been freed again. */
-static bool one_pass(const struct gs_run *run, double turnover, uint32_t stack)
-{
-    static const double ended = 0.5;
-    return turnover < ended && has_function(run, stack, "_call_impl");
-}
-
-static void growing_facts(const struct gs_builder *b, const struct capture *c,
-                          struct gs_oom_facts *f)
-{
-    for (size_t i = 0; i < c->live_n; i++) {
-        const struct live *l = &c->live[i];
-        uint32_t stack = gs_run_location(b->run, l->location)->stack;
-        if (l->bytes > f->holder) {
-            f->holder = l->bytes;
-            f->holder_stack = stack;
-        }
-        if (l->location >= b->growing_n || !b->growing[l->location] ||
-            one_pass(b->run, c->turnover, stack)) {
-            continue;
-        }
-        f->growing = gs_add(f->growing, l->bytes);
-        f->growing_sites++;
-        if (l->bytes > f->growing_heaviest) {
-            f->growing_heaviest = l->bytes;
-            f->growing_stack = stack;
-            f->growing_count = l->count;
-        }
-    }
-}
-
 /* JAX and TensorFlow take most of a device in one piece when they start. */
 static bool by_framework(const struct gs_run *run, uint32_t stack)
 {
@@ -422,6 +390,7 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
                              .device_failed = g->device_failed,
                              .stack = o->rows[g->placed].stack,
                              .requested = row->requested_bytes,
+                             .device_requested = g->device_requested,
                              .free = g->free,
                              .total = g->total,
                              .tensor_allocated = row->tensor_allocated,
@@ -429,7 +398,10 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
                              .outside = GS_UNKNOWN,
                              .outside_first = first_outside(o->b, row->process, row->device),
                              .said = gs_sample_near(o->b, row->process, row->device, row->time_ns),
+                             .earlier = GS_UNKNOWN,
                              .growing_stack = GS_NONE,
+                             .root_stack = GS_NONE,
+                             .largest_stack = GS_NONE,
                              .holder_stack = GS_NONE};
     if (c) {
         f.layer = c->layer;
@@ -437,6 +409,7 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
         f.device_live = c->device_live;
         f.turnover = c->turnover;
         f.largest = c->largest;
+        f.largest_stack = c->largest_stack;
         f.largest_framework = by_framework(o->b->run, c->largest_stack);
         f.map = c->map;
         f.taken = c->taken;
@@ -445,7 +418,8 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
         if (f.tensor_allocated == GS_UNKNOWN && c->layer == GS_SERIES_TENSOR) {
             f.tensor_allocated = c->live_bytes;
         }
-        growing_facts(o->b, c, &f);
+        gs_oom_growing(o->b, c->live, c->live_n, &f);
+        gs_oom_demand(o->b, &f);
         f.graphs = gs_graph_memory_at(o->b->run, row->process, row->device, row->time_ns);
         if (f.total != GS_UNKNOWN && f.free != GS_UNKNOWN &&
             f.total - f.free >= gs_add(f.device_live, f.graphs)) {

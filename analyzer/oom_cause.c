@@ -10,7 +10,8 @@
 typedef struct gs_oom_facts facts;
 
 static const double leak_share = 0.5, foreign_share = 0.2, preallocated_share = 0.6,
-                    outside_share = 0.5;
+                    outside_share = 0.5, oversized_share = 2.0 / 3, hole_share = 0.1,
+                    leak_least = 0.02, holder_share = 2.0 / 3;
 enum { GRAIN = 2 << 20 }; /* CUDA hands out device memory in these */
 static const int64_t context_most = (int64_t)1
                                     << 30; /* a context with its kernels seldom costs more */
@@ -47,6 +48,16 @@ int64_t gs_oom_cached(const facts *f)
                : 0;
 }
 
+const struct gs_by_owner *gs_oom_direct(const struct gs_oom_verdict *v)
+{
+    for (size_t i = 0; i < v->by_owner_n; i++) {
+        if (v->by_owner[i].kind != GS_OWNER_TORCH && v->by_owner[i].bytes > 0) {
+            return &v->by_owner[i];
+        }
+    }
+    return NULL;
+}
+
 /* --- the rules -----------------------------------------------------------------------------------
  */
 
@@ -55,15 +66,24 @@ static bool is_pinned(const facts *f)
     return f->row->layer == GS_LAYER_DEVICE && f->row->space == GS_SPACE_PINNED;
 }
 
+/* More than the device has; or most of it, and twice all that is live together: nothing that the
+ * program did before was of that order. */
 static bool is_oversized(const facts *f)
 {
-    return known(f->total) && f->requested > f->total - gs_oom_context(f);
+    if (!known(f->total)) {
+        return false;
+    }
+    int64_t room = f->total - gs_oom_context(f);
+    return f->requested > room || ((double)f->requested >= oversized_share * (double)room &&
+                                   f->requested / 2 >= f->device_live);
 }
 
-/* The driver had enough and refused: no range of it was large enough, or something forbids it. */
+/* The driver had enough and refused: no range of it was large enough, or something forbids it. What
+ * counts is what CUDA was asked for: PyTorch asks for a segment of 20 MiB to serve one MiB. */
 static bool is_driver_fragmentation(const facts *f)
 {
-    return f->device_failed && known(f->free) && f->free >= f->requested + GRAIN;
+    int64_t asked = f->device_requested > f->requested ? f->device_requested : f->requested;
+    return f->device_failed && known(f->free) && f->free >= asked + GRAIN;
 }
 
 /* PyTorch refused by itself, without asking CUDA, while the device had room. */
@@ -73,10 +93,27 @@ static bool is_cap(const facts *f)
            f->free >= f->requested;
 }
 
+/* As much as this was asked for before, in an earlier step, and there was room for it. */
+static bool is_known_demand(const facts *f, int64_t beside)
+{
+    double slack = 0.05 * (double)f->growing + (known(f->total) ? 0.01 * (double)f->total : 0);
+    return known(f->earlier) && (double)(f->live - beside) + (double)f->requested <=
+                                    (double)f->earlier + slack;
+}
+
+/* Most of what is live has grown; or less of it, but the step needs no more than earlier ones did, so
+ * that what has grown is all that is new. In PyTorch, where every operation frees something, what
+ * only ever allocated was loading. */
 static bool is_leak(const facts *f)
 {
-    return f->live > 0 && (double)f->growing >= leak_share * (double)f->live &&
-           f->growing >= gs_oom_foreign(f);
+    if (f->growing <= 0 || f->growing < gs_oom_foreign(f) ||
+        (f->layer == GS_SERIES_TENSOR && f->turnover < 0.05)) {
+        return false;
+    }
+    int64_t missing = known(f->free) && f->requested > f->free ? f->requested - f->free : 0;
+    return (double)f->growing >= leak_share * (double)f->live ||
+           (f->growing >= missing && known(f->total) &&
+            (double)f->growing >= leak_least * (double)f->total && is_known_demand(f, f->growing));
 }
 
 static bool is_other_process(const facts *f)
@@ -86,14 +123,22 @@ static bool is_other_process(const facts *f)
            gs_oom_foreign(f) > f->device_live / 4;
 }
 
+/* The holes would have served the request, had they been one. Where they are few and the program has
+ * never needed so much, the next one would have failed: that is no fragmentation to speak of. Where it
+ * has needed as much before, what is still free on the device counts with them. */
 static bool is_cache_fragmentation(const facts *f)
 {
-    return f->layer == GS_SERIES_TENSOR && gs_oom_cached(f) >= f->requested;
+    int64_t room = known(f->free) ? f->free : 0, holes = gs_oom_cached(f);
+    if (f->layer != GS_SERIES_TENSOR || holes <= 0) {
+        return false;
+    }
+    return (holes >= f->requested && (double)holes >= hole_share * (double)f->tensor_reserved) ||
+           (gs_add(holes, room) >= f->requested && is_known_demand(f, 0));
 }
 
 static bool is_preallocation(const facts *f)
 {
-    return f->layer == GS_SERIES_DEVICE && f->largest_framework && known(f->total) &&
+    return f->largest_framework && known(f->total) &&
            (double)f->largest >= preallocated_share * (double)f->total;
 }
 
@@ -102,7 +147,8 @@ static bool is_outside_allocator(const facts *f)
     if (f->layer != GS_SERIES_TENSOR || !known(f->total) || !known(f->tensor_reserved)) {
         return false;
     }
-    int64_t direct = f->device_live > f->tensor_reserved ? f->device_live - f->tensor_reserved : 0;
+    int64_t direct =
+        f->device_live > f->tensor_reserved ? f->device_live - f->tensor_reserved : 0;
     int64_t outside = known(f->outside) ? least(f->outside, gs_oom_context(f)) : 0;
     return (double)(direct + outside) >= outside_share * (double)f->total;
 }
@@ -115,12 +161,12 @@ static const struct {
 } causes[] = {
     {GS_CAUSE_PINNED_HOST, "pinned_host", is_pinned, gs_say_pinned},
     {GS_CAUSE_OVERSIZED_REQUEST, "oversized_request", is_oversized, gs_say_oversized},
+    {GS_CAUSE_LEAK, "leak", is_leak, gs_say_leak},
     {GS_CAUSE_ALLOCATOR_CAP, "allocator_cap", is_cap, gs_say_cap},
     {GS_CAUSE_FRAGMENTATION, "fragmentation", is_driver_fragmentation, gs_say_driver_fragmentation},
-    {GS_CAUSE_LEAK, "leak", is_leak, gs_say_leak},
     {GS_CAUSE_OTHER_PROCESS, "other_process", is_other_process, gs_say_other_process},
-    {GS_CAUSE_FRAGMENTATION, "fragmentation", is_cache_fragmentation, gs_say_cache_fragmentation},
     {GS_CAUSE_PREALLOCATION, "preallocation", is_preallocation, gs_say_preallocation},
+    {GS_CAUSE_FRAGMENTATION, "fragmentation", is_cache_fragmentation, gs_say_cache_fragmentation},
     {GS_CAUSE_OUTSIDE_ALLOCATOR, "outside_allocator", is_outside_allocator, gs_say_outside},
     {GS_CAUSE_CAPACITY, "capacity", NULL, gs_say_capacity},
 };
@@ -189,6 +235,12 @@ static void collect(struct gs_oom_words *w)
                  (double)f->growing / (double)f->live);
         evidence(w, "growing_sites", "growing call paths", f->growing_sites);
         evidence_text(w, "growing_site", "foremost", gs_oom_place(w, f->growing_stack));
+        if (f->root_stack != GS_NONE) {
+            evidence_text(w, "graph_site", "what is kept with its graph",
+                          gs_oom_place(w, f->root_stack));
+        }
+        evidence_bytes(w, "earlier_bytes", "the most that was live before, beside what grows",
+                       f->earlier);
         evidence(w, "bytes_per_step", "bytes kept each time there",
                  (double)f->growing_heaviest / (double)(f->growing_count ? f->growing_count : 1));
         evidence(w, "steps", "times", (double)f->growing_count);
@@ -217,8 +269,51 @@ static void collect(struct gs_oom_words *w)
         evidence_bytes(w, "largest_free_bytes", "the largest hole in its segments",
                        f->map.largest_free_bytes);
     }
+    const struct gs_by_owner *direct = gs_oom_direct(w->v);
+    if (direct && f->layer == GS_SERIES_TENSOR) {
+        evidence_bytes(w, "direct_bytes", "the most taken past PyTorch's allocator", direct->bytes);
+        evidence_text(w, "direct_owner", "by", direct->owner);
+        evidence_text(w, "direct_site", "at", gs_site_path(w->b, &direct->site));
+    }
     if (f->largest > 0) {
         evidence_bytes(w, "largest_allocation_bytes", "the largest single allocation", f->largest);
+    }
+}
+
+/* --- the line ------------------------------------------------------------------------------------
+ */
+
+static void blame_site(struct gs_oom_words *w, uint32_t stack, const char *role)
+{
+    uint32_t number = gs_site_number(w->b, stack);
+    w->v->blame = w->b->sites[number];
+    w->v->blame_role = role;
+}
+
+/* A leak: what each graph ends in, or what grows. Memory past PyTorch: who took it. What simply does
+ * not fit: the line that holds nearly all of it, where it is another than the one that came last. All
+ * else: the line that failed. */
+static void blame(struct gs_oom_words *w)
+{
+    const facts *f = w->f;
+    const struct gs_oom_verdict *v = w->v;
+    const struct gs_by_site *holder = v->live_n ? &v->live[0] : NULL;
+    const struct gs_by_owner *direct = gs_oom_direct(v);
+    if (v->cause == GS_CAUSE_LEAK) {
+        bool graph = f->root_stack != GS_NONE;
+        blame_site(w, graph ? f->root_stack : f->growing_stack, graph ? "graph" : "growing");
+    } else if (v->cause == GS_CAUSE_PREALLOCATION) {
+        blame_site(w, f->largest_stack, "direct");
+    } else if (v->cause == GS_CAUSE_OUTSIDE_ALLOCATOR && direct) {
+        w->v->blame = direct->site;
+        w->v->blame_role = "direct";
+    } else if (v->cause == GS_CAUSE_CAPACITY && holder && holder->site.known &&
+               (double)holder->bytes >= holder_share * (double)f->live &&
+               holder->bytes / 4 >= f->requested) {
+        w->v->blame = holder->site;
+        w->v->blame_role = "holder";
+    } else {
+        blame_site(w, f->stack, "failing");
     }
 }
 
@@ -229,6 +324,7 @@ void gs_oom_cause(struct gs_builder *b, const struct gs_oom_facts *f, struct gs_
     for (size_t i = 0; i < RULES; i++) {
         if (!causes[i].holds || causes[i].holds(f)) {
             v->cause = causes[i].cause;
+            blame(&w);
             causes[i].say(&w);
             return;
         }

@@ -141,9 +141,19 @@ void gs_say_preallocation(struct gs_oom_words *w)
 
 void gs_say_outside(struct gs_oom_words *w)
 {
+    const struct gs_by_owner *direct = gs_oom_direct(w->v);
+    const char *who =
+        direct ? TEXT(w, "; %s took %s directly at %s", direct->owner, SIZE(w, direct->bytes),
+                      gs_site_path(w->b, &direct->site))
+               : "";
     w->v->verdict =
-        TEXT(w, "most of the GPU is used past PyTorch's allocator, which holds %s of %s",
-             SIZE(w, w->f->tensor_reserved), SIZE(w, w->f->total));
+        TEXT(w, "most of the GPU is used past PyTorch's allocator, which holds %s of %s%s",
+             SIZE(w, w->f->tensor_reserved), SIZE(w, w->f->total), who);
+    if (direct) {
+        advise(w, TEXT(w, "%s: its cudaMalloc calls leave PyTorch that much less: a smaller pool or "
+                          "fewer buffers there, or a process or GPU of its own",
+                       gs_site_line(w->b, &direct->site)));
+    }
     advise(w, "NCCL buffers, cuBLAS workspaces and contexts count here: fewer communicators, "
               "CUBLAS_WORKSPACE_CONFIG, one process a GPU");
 }

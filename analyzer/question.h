@@ -120,6 +120,7 @@ struct gs_oom_facts {
     bool fatal, device_failed; /* a CUDA call was among the failures */
     uint32_t stack;
     int64_t requested, free, total; /* GS_UNKNOWN */
+    int64_t device_requested;       /* of CUDA: a whole segment; 0 it was not asked */
     enum gs_series_layer layer;     /* whose live bytes count: tensors where there are any */
     int64_t live, device_live;
     int64_t tensor_allocated, tensor_reserved; /* GS_UNKNOWN */
@@ -132,7 +133,11 @@ struct gs_oom_facts {
     uint32_t growing_stack; /* the heaviest of them */
     int64_t growing_heaviest;
     uint64_t growing_count; /* live allocations there */
+    int64_t growing_first_ns; /* the first of them all */
+    uint32_t root_stack; /* of growing graphs: what each ends in (a loss, an output); GS_NONE */
+    int64_t earlier;     /* the most that was live before this step beside what grows; GS_UNKNOWN */
     int64_t largest;        /* the largest live allocation on the device */
+    uint32_t largest_stack;
     bool largest_framework; /* made by a framework that is known to take devices in advance */
     uint32_t holder_stack;  /* what held most */
     int64_t holder;
@@ -140,6 +145,17 @@ struct gs_oom_facts {
     const struct gs_taken *taken; /* of the device's layer */
     size_t taken_n;
 };
+struct gs_oom_live { /* what one location held at that moment */
+    uint32_t location;
+    int64_t bytes;
+    uint64_t count;
+    int64_t first_ns, last_ns; /* of its live blocks: the first and the last allocation */
+};
+/* oom_growth.c: the heaviest holder; what grows, and what it ends in. */
+void gs_oom_growing(const struct gs_builder *b, const struct gs_oom_live *live, size_t n,
+                    struct gs_oom_facts *f);
+/* What the program had needed before; after _growing, and after the timelines. */
+void gs_oom_demand(const struct gs_builder *b, struct gs_oom_facts *f);
 /* said.c: what NVML said of the device nearest to that time, NULL nothing. */
 const struct gs_device_sample *gs_sample_near(const struct gs_builder *b, uint32_t process,
                                               int device, int64_t time_ns);

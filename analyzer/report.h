@@ -220,6 +220,8 @@ struct gs_oom_verdict {
     unsigned failures;      /* failed calls in this one OOM: PyTorch tries, empties, tries again */
     enum gs_cause cause;    /* word: gs_cause_word() */
     struct gs_site growing; /* of a leak: the place; else not known */
+    struct gs_site blame;   /* the one line to look at */
+    const char *blame_role; /* what it did: "growing", "graph", "holder", "direct", "failing" */
     const char *verdict;    /* the cause in one sentence, with the numbers it rests on */
     struct gs_evidence *evidence;
     size_t evidence_n; /* in order of importance */

@@ -268,6 +268,15 @@ static json_t *number_json(double value)
                                                        : json_real(value);
 }
 
+static json_t *blame_json(const struct gs_oom_verdict *v)
+{
+    json_t *o = gs_json_site(&v->blame);
+    if (json_is_object(o)) {
+        set_text(o, "role", v->blame_role);
+    }
+    return o;
+}
+
 static json_t *oom_json(const struct gs_oom_verdict *v)
 {
     json_t *o = json_object(), *evidence = json_object(), *advice = json_array();
@@ -299,6 +308,7 @@ static json_t *oom_json(const struct gs_oom_verdict *v)
     gs_json_oom(o, v);
     set(o, "stack", gs_json_trace(&v->stack));
     set(o, "site", gs_json_site(&v->stack.site));
+    set(o, "blame", blame_json(v));
     set_text(o, "live_layer", gs_series_word(v->live_layer));
     set(o, "live", LIST(v->live, v->live_n, by_site_json));
     set_categories(o, &v->by_category, v->live_sum);
