@@ -1,8 +1,10 @@
 """In a script: moment("name") writes what PyTorch says of its memory now, at a point that the recording can
-name, too: an NVTX mark, and the sample that cudaMemGetInfo leaves. One JSON object a line, in $MOMENTS."""
+name, too: an NVTX mark, and the sample that cudaMemGetInfo leaves. One JSON object a line, in $MOMENTS; where the
+folder $SNAPSHOTS is given, PyTorch's whole memory snapshot in it, by the moment's number."""
 import gc
 import json
 import os
+import pickle
 
 import torch
 
@@ -37,6 +39,9 @@ def moment(name):
     gc.disable()  # what is freed in the middle of this would belong to no moment
     torch.cuda.nvtx.mark(f"moment {made}")
     segments = torch.cuda.memory_snapshot() if NATIVE else None
+    if NATIVE and "SNAPSHOTS" in os.environ:
+        with open(f"{os.environ['SNAPSHOTS']}/{made}", "wb") as out:
+            pickle.dump(torch.cuda.memory._snapshot(), out)
     said = {"moment": made, "situation": situation, "name": name, "devices": []}
     for device in range(torch.cuda.device_count()):
         figures = of_device(device, segments)
