@@ -3,6 +3,7 @@ import io
 import json
 import os
 import pickle
+import pickletools
 import pty
 import shutil
 import signal
@@ -173,6 +174,19 @@ def test_stacks(plain):
     frames = both["segments"][0]["frames"]
     assert any(f["filename"].endswith(".py") for f in frames)
     assert not any(f["filename"].endswith("script.py") for f in native["segments"][0]["frames"])
+
+
+# What memory_viz's own reader of pickles knows, of what Python writes with protocol 4.
+OPCODES = {"PROTO", "MARK", "STOP", "EMPTY_LIST", "APPENDS", "EMPTY_DICT", "SETITEMS", "TUPLE2", "NEWTRUE", "NEWFALSE", "LONG1",
+           "BININT", "BININT1", "BININT2", "SHORT_BINUNICODE", "BINUNICODE", "MEMOIZE", "BINGET", "LONG_BINGET"}
+
+
+def test_memory_viz_can_read_it(plain):
+    snapshot = export(plain, "--at", "end")
+    data = (plain.folder / "out.pickle").read_bytes()
+    assert {op.name for op, _, _ in pickletools.genops(data)} <= OPCODES and data[:2] == b"\x80\x04"
+    told = {e["category"] for t in snapshot["device_traces"] for e in t if "category" in e}
+    assert not told or "unknown" in told, "memory_viz stumbles where categories are told and this one is not"
 
 
 def test_to_a_pipe_and_by_the_usual_name(plain, tmp_path):

@@ -1,6 +1,8 @@
 #include "tests/fuzz/databases.h"
 
+#include "analyzer/command.h"
 #include "analyzer/estimate/estimate.h"
+#include "analyzer/export_choice.h"
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/view_text.h"
 #include "tests/unit/events.h"
@@ -248,4 +250,19 @@ void fuzz_report(const char *path, uint8_t how)
     if (report) gs_report_free(report);
     if (run) gs_run_close(run);
     symbolizer_free(symbols);
+}
+
+void fuzz_export(const char *path, uint8_t how)
+{
+    char error[1024] = "";
+    FILE *err = stderr, *nowhere = fopen("/dev/null", "we");
+    struct gs_export e = {.last = how & 1 ? 5 : 1000000, .python = true, .native = how & 4, .out = nowhere};
+    struct export_wish wish = {.at = how & 8 ? "end" : how & 16 ? "0.001" : NULL, .device = -1, .pid = -1, .rank = -1};
+    FUZZ_CHECK(nowhere, "/dev/null");
+    stderr = nowhere; /* what was chosen */
+    int code = export_choose(&wish, path, NULL, &e);
+    if (code == EXIT_YES && !gs_export_snapshot(&e, error, sizeof error)) FUZZ_CHECK(*error, "no reason");
+    stderr = err;
+    if (e.run) gs_run_close(e.run);
+    fclose(nowhere);
 }

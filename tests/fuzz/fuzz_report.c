@@ -49,6 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_edit(&b, path);
     }
     fuzz_report(path, how);
+    fuzz_export(path, how);
     return 0;
 }
 
