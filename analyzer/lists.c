@@ -52,8 +52,16 @@ static bool in_another_file(const struct gs_site *site)
 
 const char *gs_site_path(struct gs_builder *b, const struct gs_site *site)
 {
-    char here[512], caller[512] = "";
+    char here[512], caller[512] = "", inner[512] = "";
     gs_site_text(site, here, sizeof here);
+    if (site->inner) {
+        struct gs_site i = {.known = true,
+                            .file = site->inner->file,
+                            .line = site->inner->line,
+                            .function = site->inner->function};
+        gs_site_text(&i, inner, sizeof inner);
+        return gs_arena_printf(b->arena, "%s, by way of %s", here, inner);
+    }
     if (in_another_file(site)) {
         struct gs_site c = {.known = true, .file = site->caller->file, .line = site->caller->line};
         gs_site_text(&c, caller, sizeof caller);
@@ -68,6 +76,11 @@ const char *gs_site_line(struct gs_builder *b, const struct gs_site *site)
     own.function = site->line ? NULL : site->function;
     own.operation = NULL;
     gs_site_text(&own, here, sizeof here);
+    if (site->inner) {
+        struct gs_site i = {.known = true, .file = site->inner->file, .line = site->inner->line};
+        gs_site_text(&i, caller, sizeof caller);
+        return gs_arena_printf(b->arena, "%s (in %s)", here, caller);
+    }
     if (in_another_file(site)) {
         struct gs_site c = {.known = true, .file = site->caller->file, .line = site->caller->line};
         gs_site_text(&c, caller, sizeof caller);

@@ -35,9 +35,12 @@ struct gs_site {
                                       of backward(). "Engine" between operations; NULL none */
     const struct gs_frame *via;    /* the innermost Python frame of the library or helper below the
                                       site, NULL none */
+    const struct gs_frame *inner;  /* the innermost line of a library that was installed and is not
+                                      PyTorch or the like: of a model's, a trainer's, a metric's;
+                                      NULL none */
     const struct gs_frame *caller; /* the user's line that called the site's function, NULL none:
                                       tells the users of a function apart. Lists by site are by
-                                      (site, caller) or, of a helper, (site, via) */
+                                      (site, inner, caller) or, of a helper, (site, via) */
 };
 
 struct gs_trace {

@@ -14,6 +14,28 @@ static const char *const library_parts[] = {
     "/torch/_functorch/",
 };
 
+/* Libraries below other libraries: which of their lines it was tells nobody anything. */
+static const char *const plumbing[] = {
+    "/torch/", "/torchgen/", "/functorch/", "/triton/", "/numpy/", "/einops/", "/tqdm/", "/typing_extensions.py",
+};
+
+/* A model's, a trainer's or a metric's package: a line in it tells more than the user's line that
+ * started it all. */
+static bool third_party(const char *file)
+{
+    const char *package = file ? strstr(file, "-packages/") : NULL;
+    if (!package) {
+        return false;
+    }
+    package += strlen("-packages");
+    for (size_t i = 0; i < sizeof plumbing / sizeof *plumbing; i++) {
+        if (strncmp(package, plumbing[i], strlen(plumbing[i])) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* …/lib/python3.12/… is the standard library (or site-packages). */
 static bool standard_library(const char *file)
 {
@@ -84,9 +106,15 @@ static uint64_t function_key(const char *function, const char *file)
 }
 
 struct found {
-    uint32_t user, user_caller, helper, python, python_caller;
+    uint32_t user, user_caller, helper, inner, python, python_caller;
     uint32_t native[3]; /* by rank */
 };
+
+/* A data class' methods have no file, though they are not typed in by the user, either. */
+static bool is_generated(const struct gs_frame *frame)
+{
+    return frame->function && strncmp(frame->function, "__create_fn__", 13) == 0;
+}
 
 static bool is_helper(const struct gs_frame *frame, const struct gs_map *helpers)
 {
@@ -103,7 +131,7 @@ static void look(struct gs_run *run, uint32_t stack, const struct gs_map *helper
             int rank = gs_site_module_rank(frame->module);
             f->native[rank] = f->native[rank] == GS_NONE ? stack : f->native[rank];
         } else if (f->user != GS_NONE) {
-            if (!gs_site_library_file(frame->file)) {
+            if (!gs_site_library_file(frame->file) && !is_generated(frame)) {
                 f->user_caller = stack;
                 return;
             }
@@ -113,8 +141,8 @@ static void look(struct gs_run *run, uint32_t stack, const struct gs_map *helper
             } else if (f->python_caller == GS_NONE) {
                 f->python_caller = stack;
             }
-            if (gs_site_library_file(frame->file)) {
-                /* on to who uses it */
+            if (gs_site_library_file(frame->file) || is_generated(frame)) { /* on to who uses it */
+                f->inner = f->inner == GS_NONE && third_party(frame->file) ? stack : f->inner;
             } else if (is_helper(frame, helpers)) {
                 f->helper = f->helper == GS_NONE ? stack : f->helper;
             } else {
@@ -228,7 +256,7 @@ static bool finalised(struct gs_run *run, const struct found *f)
 
 struct gs_site gs_site_of(struct gs_run *run, uint32_t stack, const struct gs_map *helpers)
 {
-    struct found f = {GS_NONE, GS_NONE, GS_NONE, GS_NONE, GS_NONE, {GS_NONE, GS_NONE, GS_NONE}};
+    struct found f = {GS_NONE, GS_NONE, GS_NONE, GS_NONE, GS_NONE, GS_NONE, {GS_NONE, GS_NONE, GS_NONE}};
     struct gs_site site = {0};
     look(run, stack, helpers, &f);
     uint32_t at = f.user != GS_NONE ? f.user : f.python;
@@ -265,6 +293,7 @@ struct gs_site gs_site_of(struct gs_run *run, uint32_t stack, const struct gs_ma
                                                     : NULL;
     site.operation =
         at == f.user && calls_backward(run, f.python) ? operation_of(run, stack) : NULL;
+    site.inner = at == f.user && !site.operation ? gs_stack_frame(run, f.inner) : NULL;
     site.caller =
         frame->kind == GS_FRAME_PYTHON && !site.helper ? gs_stack_frame(run, caller) : NULL;
     return site;
@@ -307,6 +336,8 @@ uint64_t gs_site_key(const struct gs_site *site)
     uint64_t parts[] = {(uintptr_t)site->function,      (uintptr_t)site->file,
                         (uint64_t)site->line,           site->function ? 0 : site->offset,
                         (uintptr_t)site->operation,
+                        site->inner ? (uintptr_t)site->inner->file : 0,
+                        site->inner ? (uint64_t)site->inner->line : 0,
                         c ? (uintptr_t)c->function : 0, c ? (uintptr_t)c->file : 0,
                         c ? (uint64_t)c->line : 0};
     uint64_t key = site->known;

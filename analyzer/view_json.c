@@ -55,6 +55,7 @@ json_t *gs_json_site(const struct gs_site *s)
     set_bool(o, "helper", s->helper);
     set_text(o, "operation", s->operation);
     set(o, "via", s->via ? frame_json(s->via) : NULL);
+    set(o, "inner", s->inner ? frame_json(s->inner) : NULL);
     set(o, "caller", s->caller ? frame_json(s->caller) : NULL);
     return o;
 }

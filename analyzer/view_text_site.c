@@ -177,7 +177,13 @@ static int second_room(const struct gs_site *first, const struct gs_site *s, int
     return need > room / 2 && need + least_columns(first) <= room ? need : room / 2;
 }
 
-/* With who called it, or the helper that it called. Where not all fits, the functions go first, the
+/* The other place that tells a site from its likes. */
+static const struct gs_frame *other_of(const struct gs_site *s)
+{
+    return s->helper ? s->via : s->inner ? s->inner : s->caller;
+}
+
+/* With who called it, or the helper or library that it called. Where not all fits, the functions go first, the
  * caller's before its own: the lines say more; then the folders. False: there is no room for two
  * places at all. */
 static bool site_and_caller(const struct view_text *v, char *out, size_t size,
@@ -185,8 +191,8 @@ static bool site_and_caller(const struct view_text *v, char *out, size_t size,
 {
     static const bool with[][2] = {{true, true}, {true, false}, {false, false}};
     const char *arrow =
-        s->helper ? (v->term.utf8 ? "  → " : "  -> ") : (v->term.utf8 ? "  ← " : "  <- ");
-    struct gs_site other = site_of(s->helper ? s->via : s->caller);
+        s->helper || s->inner ? (v->term.utf8 ? "  → " : "  -> ") : (v->term.utf8 ? "  ← " : "  <- ");
+    struct gs_site other = site_of(other_of(s));
     char own[LINE_MAX_BYTES], caller[LINE_MAX_BYTES];
 
     for (size_t i = 0; i < sizeof with / sizeof *with; i++) {
@@ -211,7 +217,7 @@ char *view_site(const struct view_text *v, char *out, size_t size, const struct 
 {
     if (!s->known)
         text_put(out, size, "(no stack recorded)");
-    else if (!(s->helper ? s->via : s->caller) || !site_and_caller(v, out, size, s, columns))
+    else if (!other_of(s) || !site_and_caller(v, out, size, s, columns))
         place_and_function(v, out, size, s, columns);
     return out;
 }

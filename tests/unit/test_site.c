@@ -72,6 +72,47 @@ static void test_the_users_line(void **state)
     syn_end(&s);
 }
 
+/* A model from a package: the user's line is where everything began, the package's tells what it was. */
+static void test_a_packages_line(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct gs_report *r;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    int64_t at = syn_python(&s, 0, "<module>", "/home/u/train.py", 9);
+    at = syn_python(&s, at, "Trainer.train", "/x/site-packages/transformers/trainer.py", 100);
+    at = syn_python(&s, at, "Module._call_impl", "/x/site-packages/torch/nn/modules/module.py", 1);
+    at = syn_python(&s, at, "MLP.forward", "/x/site-packages/transformers/models/gpt2.py", 33);
+    at = syn_python(&s, at, "linear", "/x/site-packages/torch/nn/functional.py", 7);
+    struct gs_site site = site_of(&s, &r, at);
+    assert_int_equal(site.line, 9);
+    assert_int_equal(site.inner->line, 33);
+    struct gs_site other = site;
+    struct gs_frame line = *site.inner;
+    line.line = 34;
+    other.inner = &line;
+    assert_true(gs_site_key(&other) != gs_site_key(&site)); /* two places */
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_generated_methods(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct gs_report *r;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    int64_t at = syn_python(&s, 0, "<module>", "/home/u/train.py", 9);
+    at = syn_python(&s, at, "__create_fn__.<locals>.__init__", "<string>", 117);
+    struct gs_site site = site_of(&s, &r, at);
+    assert_int_equal(site.line, 9);
+    assert_null(site.inner);
+    syn_close(r);
+    syn_end(&s);
+}
+
 static void test_only_a_library(void **state)
 {
     (void)state;
@@ -285,6 +326,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_library_files),
         cmocka_unit_test(test_the_users_line),
+        cmocka_unit_test(test_a_packages_line), cmocka_unit_test(test_generated_methods),
         cmocka_unit_test(test_only_a_library),
         cmocka_unit_test(test_native_only),
         cmocka_unit_test(test_callers_of_a_helper_are_told_apart),
