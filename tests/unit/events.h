@@ -249,18 +249,18 @@ static inline void ev_tensor(struct gs_writer *w, uint64_t time, uint64_t addres
 static inline void ev_pending(struct gs_writer *w, uint64_t time, uint64_t address, uint64_t event,
                               uint32_t count, uint32_t event_stack, uint32_t free_stack)
 {
-    struct {
+    union {
         struct gs_rec_pending p;
-        uint64_t events[GS_PENDING_EVENTS];
+        uint64_t room[sizeof(struct gs_rec_pending) / sizeof(uint64_t) + GS_PENDING_EVENTS];
     } r;
     memset(&r, 0, sizeof r);
     r.p.rec = (struct gs_rec)EV_REC(GS_REC_PENDING, free_stack, time);
-    r.p.rec.size = (uint16_t)(sizeof r.p + count * sizeof *r.events);
+    r.p.rec.size = (uint16_t)(sizeof r.p + count * sizeof *r.p.events);
     r.p.address = address;
     r.p.event_stack = event_stack;
     r.p.count = count;
     for (uint32_t i = 0; i < count; i++)
-        r.events[i] = event + i;
+        r.p.events[i] = event + i;
     ev_put(w, &r, r.p.rec.size);
 }
 
