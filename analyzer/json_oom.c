@@ -1,4 +1,4 @@
-/* What an OOM's waterfall adds to the JSON report. */
+/* What holds the device at an OOM, and what each thing to do would free, in the JSON report. */
 #include "analyzer/json_parts.h"
 
 /* What a line's text is, in each part. */
@@ -45,8 +45,18 @@ static json_t *part_json(const struct gs_held_part *part)
     return o;
 }
 
+static json_t *measure_json(const struct gs_measure *m)
+{
+    json_t *o = json_object();
+    set_text(o, "text", m->text);
+    set_bytes(o, "frees_bytes", m->frees_bytes);
+    set(o, "enough", m->enough < 0 ? NULL : json_boolean(m->enough));
+    return o;
+}
+
 void gs_json_oom(json_t *o, const struct gs_oom_verdict *v)
 {
     set(o, "waterfall", LIST(v->waterfall, v->waterfall_n, part_json));
+    set(o, "measures", LIST(v->measures, v->measures_n, measure_json));
     set_bytes(o, "rounding_most_bytes", v->rounding_most);
 }

@@ -5,6 +5,7 @@
  * PyTorch's own report, which closes the group. A group that CUDA refused and that was then served
  * is a retry.
  */
+#include "analyzer/oom_words.h"
 #include "analyzer/waterfall.h"
 
 #include <stdlib.h>
@@ -552,5 +553,6 @@ void gs_ooms_explain(struct gs_builder *b)
     for (size_t i = 0; i < b->report->ooms_n; i++) {
         gs_waterfall_build(b, &b->report->ooms[i]);
         gs_oom_cause(b, b->report->ooms[i].facts, &b->report->ooms[i]);
+        gs_oom_advise(b, &b->report->ooms[i]);
     }
 }

@@ -1,5 +1,6 @@
 /* Sentences about an OOM's cause, with the numbers they rest on, and advice. */
 #include "analyzer/oom_words.h"
+#include "analyzer/settings.h"
 
 typedef struct gs_oom_facts facts;
 
@@ -17,22 +18,22 @@ const char *gs_oom_place(struct gs_oom_words *w, uint32_t stack)
     return gs_site_path(w->b, &w->b->sites[number]);
 }
 
-static void advise(struct gs_oom_words *w, const char *text)
+/* `frees`: GS_UNKNOWN where it has no amount. */
+static void advise(struct gs_oom_words *w, int effort, int64_t frees, const char *text)
 {
-    enum { MOST = 4 };
-    if (!w->v->advice) {
-        w->v->advice = gs_arena_alloc(w->b->arena, MOST * sizeof *w->v->advice);
-    }
-    if (w->v->advice_n < MOST) {
-        w->v->advice[w->v->advice_n++] = text;
-    }
+    gs_oom_measure(w->b, w->v,
+                   (struct gs_measure){.text = text,
+                                       .frees_bytes = frees,
+                                       .enough = -1,
+                                       .effort = (uint8_t)effort,
+                                       .first = true});
 }
 
 void gs_say_pinned(struct gs_oom_words *w)
 {
     w->v->verdict = TEXT(w, "page-locked host memory ran out, not the GPU's: %s are pinned",
                          SIZE(w, w->f->live));
-    advise(w,
+    advise(w, GS_EFFORT_ARGUMENT, GS_UNKNOWN,
            "pin fewer buffers (num_workers × prefetch_factor batches are pinned at once), or raise "
            "the limit (ulimit -l, the container's memory)");
 }
@@ -42,20 +43,22 @@ void gs_say_oversized(struct gs_oom_words *w)
     w->v->verdict = TEXT(
         w, "one request is larger than the GPU: it has %s in all, about %s for the CUDA context",
         SIZE(w, w->f->total), SIZE(w, gs_oom_context(w->f)));
-    advise(w,
+    advise(w, GS_EFFORT_LINE, GS_UNKNOWN,
            TEXT(w, "check the shape%s%s: an accidental broadcast or outer product makes such sizes",
                 w->f->stack != GS_NONE ? " at " : "",
                 w->f->stack != GS_NONE ? gs_oom_place(w, w->f->stack) : ""));
-    advise(w, "if the size is right: smaller batches, chunks, or several GPUs");
+    advise(w, GS_EFFORT_TRAINING, GS_UNKNOWN,
+           "if the size is right: smaller batches, chunks, or several GPUs");
 }
 
 void gs_say_driver_fragmentation(struct gs_oom_words *w)
 {
     w->v->verdict = TEXT(w, "fragmentation, or a limit: the driver refused although %s were free",
                          SIZE(w, w->f->free));
-    advise(w, "allocate the large, long-lived buffers first, or from a pool (cudaMallocAsync)");
+    advise(w, GS_EFFORT_LINE, GS_UNKNOWN,
+           "allocate the large, long-lived buffers first, or from a pool (cudaMallocAsync)");
     advise(
-        w,
+        w, GS_EFFORT_SETTING, GS_UNKNOWN,
         "look for a limit: MIG, MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), a container's GPU quota, "
         "GPUSPY_LIMIT");
 }
@@ -65,8 +68,13 @@ void gs_say_cap(struct gs_oom_words *w)
     w->v->verdict =
         TEXT(w, "a limit on PyTorch: it refused by itself although %s of the GPU were free",
              SIZE(w, w->f->free));
-    advise(w, "raise or drop torch.cuda.set_per_process_memory_fraction, or max_split_size_mb in "
-              "PYTORCH_CUDA_ALLOC_CONF");
+    struct gs_torch_settings set = gs_torch_settings(w->b->run, w->f->row->process);
+    advise(w, GS_EFFORT_SETTING, GS_UNKNOWN,
+           TEXT(w, "raise or drop torch.cuda.set_per_process_memory_fraction%s%s",
+                set.max_split_bytes ? ", or max_split_size_mb in " : "",
+                !set.max_split_bytes ? ""
+                : set.variable       ? set.variable
+                                     : "PYTORCH_CUDA_ALLOC_CONF"));
 }
 
 void gs_say_leak(struct gs_oom_words *w)
@@ -85,14 +93,14 @@ void gs_say_leak(struct gs_oom_words *w)
              gs_oom_place(w, f->growing_stack), SIZE(w, each), (unsigned long long)f->growing_count,
              SIZE(w, f->growing_heaviest), SIZE(w, f->live),
              100 * (double)f->growing_heaviest / (double)f->live, others);
-    advise(w,
+    advise(w, GS_EFFORT_LINE, f->growing,
            TEXT(w,
                 "%s: keep a number or a copy on the host (.item(), .detach().cpu()), or drop the "
                 "reference each step",
                 gs_site_line(w->b, &w->v->growing)));
     if (f->turnover < 0.05) {
         advise(
-            w,
+            w, GS_EFFORT_TRAINING, GS_UNKNOWN,
             "not sure: hardly anything was freed before, so no step was seen to end; if all of it "
             "is needed at once, use smaller batches");
     }
@@ -107,14 +115,17 @@ void gs_say_other_process(struct gs_oom_words *w)
             TEXT(w, "others hold %s of the GPU, foremost process %u%s%s%s; this one %s", theirs,
                  said->other_pid, said->other_name ? " (" : "",
                  said->other_name ? said->other_name : "", said->other_name ? ")" : "", ours);
-        advise(w, TEXT(w, "end process %u, or choose another GPU with CUDA_VISIBLE_DEVICES",
-                       said->other_pid));
+        advise(w, GS_EFFORT_SETTING, gs_oom_foreign(w->f),
+               TEXT(w, "end process %u%s%s%s, or choose another GPU with CUDA_VISIBLE_DEVICES",
+                    said->other_pid, said->other_name ? " (" : "",
+                    said->other_name ? said->other_name : "", said->other_name ? ")" : ""));
     } else {
         w->v->verdict = TEXT(w, "another process holds %s of the GPU; this one %s", theirs, ours);
-        advise(w, "find it with nvidia-smi and end it, or choose another GPU with "
-                  "CUDA_VISIBLE_DEVICES");
+        advise(w, GS_EFFORT_SETTING, gs_oom_foreign(w->f),
+               "find it with nvidia-smi and end it, or choose another GPU with "
+               "CUDA_VISIBLE_DEVICES");
     }
-    advise(w,
+    advise(w, GS_EFFORT_LINE, GS_UNKNOWN,
            "if it is a rank of this job: each must call torch.cuda.set_device(local_rank) first");
 }
 
@@ -124,9 +135,9 @@ void gs_say_cache_fragmentation(struct gs_oom_words *w)
     w->v->verdict = TEXT(w, "fragmentation: PyTorch holds %s that no tensor uses, in pieces%s%s",
                          SIZE(w, gs_oom_cached(f)), f->map.segments ? " of at most " : " too small",
                          f->map.segments ? SIZE(w, f->map.largest_free_bytes) : "");
-    advise(w, "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, unless it is set already");
-    advise(w, "varying sizes cause it: pad sequences to a few lengths, keep the last batch full "
-              "(drop_last=True)");
+    advise(w, GS_EFFORT_ARGUMENT, GS_UNKNOWN,
+           "varying sizes cause it: pad sequences to a few lengths, keep the last batch full "
+           "(drop_last=True)");
 }
 
 void gs_say_preallocation(struct gs_oom_words *w)
@@ -134,7 +145,7 @@ void gs_say_preallocation(struct gs_oom_words *w)
     w->v->verdict = TEXT(w, "one allocation holds %s of %s: a framework took the GPU in advance",
                          SIZE(w, w->f->largest), SIZE(w, w->f->total));
     advise(
-        w,
+        w, GS_EFFORT_SETTING, w->f->largest,
         "JAX: XLA_PYTHON_CLIENT_PREALLOCATE=false or XLA_PYTHON_CLIENT_MEM_FRACTION; TensorFlow: "
         "set_memory_growth");
 }
@@ -150,12 +161,15 @@ void gs_say_outside(struct gs_oom_words *w)
         TEXT(w, "most of the GPU is used past PyTorch's allocator, which holds %s of %s%s",
              SIZE(w, w->f->tensor_reserved), SIZE(w, w->f->total), who);
     if (direct) {
-        advise(w, TEXT(w, "%s: its cudaMalloc calls leave PyTorch that much less: a smaller pool or "
-                          "fewer buffers there, or a process or GPU of its own",
-                       gs_site_line(w->b, &direct->site)));
+        advise(w, GS_EFFORT_LINE, direct->bytes,
+               TEXT(w,
+                    "%s: its cudaMalloc calls leave PyTorch that much less: a smaller pool or "
+                    "fewer buffers there, or a process or GPU of its own",
+                    gs_site_line(w->b, &direct->site)));
     }
-    advise(w, "NCCL buffers, cuBLAS workspaces and contexts count here: fewer communicators, "
-              "CUBLAS_WORKSPACE_CONFIG, one process a GPU");
+    advise(w, GS_EFFORT_ARGUMENT, GS_UNKNOWN,
+           "NCCL buffers, cuBLAS workspaces and contexts count here: fewer communicators, "
+           "CUBLAS_WORKSPACE_CONFIG, one process a GPU");
 }
 
 void gs_say_capacity(struct gs_oom_words *w)
@@ -165,12 +179,9 @@ void gs_say_capacity(struct gs_oom_words *w)
         f->holder > 0 ? TEXT(w, "what is live does not fit: %s, the most of it (%s) from %s",
                              SIZE(w, f->live), SIZE(w, f->holder), gs_oom_place(w, f->holder_stack))
                       : TEXT(w, "what is live does not fit: %s", SIZE(w, f->live));
-    advise(
-        w,
-        "halve the batch and accumulate gradients over two, checkpoint activations, or use bf16; "
-        "'gpuspy estimate' says what weights and optimizer need at least");
-    if (known(f->outside) && f->outside > gs_oom_context(f) + f->requested) {
-        advise(w,
+    bool told = f->said && known(f->said->other_bytes); /* whose it is */
+    if (!told && known(f->outside) && f->outside > gs_oom_context(f) + f->requested) {
+        advise(w, GS_EFFORT_SETTING, GS_UNKNOWN,
                TEXT(w, "%s of the GPU are in use outside the recorded allocations: see nvidia-smi",
                     SIZE(w, f->outside)));
     }

@@ -25,6 +25,28 @@ struct gs_oom_words {
 /* A call path as people name it: file:line function. */
 const char *gs_oom_place(struct gs_oom_words *w, uint32_t stack);
 
+/* How much work a thing to do is. */
+enum gs_effort {
+    GS_EFFORT_SETTING = 1, /* outside of the program: an environment variable, a process to end */
+    GS_EFFORT_LINE,        /* a line, an argument that changes no result */
+    GS_EFFORT_ARGUMENT,    /* another batch, another length */
+    GS_EFFORT_TRAINING /* another way to train: what comes out is a little different, or slower */
+};
+
+/* For `enough`, beside what the amount against the need tells. */
+enum {
+    GS_MEASURE_HELD = 2,   /* it was looked into: it is */
+    GS_MEASURE_AT_MOST = 3 /* the amount is the most that it can be */
+};
+
+/* oom_measures.c. What must be freed for the request to succeed, at least 1. */
+int64_t gs_oom_need(const struct gs_oom_facts *f);
+/* Adds a thing to do; `frees` GS_UNKNOWN where it has no amount, else the text gets it. `first`:
+ * the cause itself asks for it, so it stands before the others. */
+void gs_oom_measure(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_measure measure);
+/* Adds what else would help, and keeps the best few in order: the verdict's measures and advice. */
+void gs_oom_advise(struct gs_builder *b, struct gs_oom_verdict *v);
+
 /* Each says its cause in a few words, then the numbers it rests on; what was asked and what was
  * free stands before it already. */
 void gs_say_pinned(struct gs_oom_words *w);

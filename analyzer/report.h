@@ -207,6 +207,16 @@ struct gs_held_part {
     size_t lines_n, lines_total;
 };
 
+/* One thing to do about an OOM. */
+struct gs_measure {
+    const char *text;    /* with the amount */
+    int64_t frees_bytes; /* GS_UNKNOWN: cannot be told */
+    int8_t enough;       /* 1 that alone would have been enough for the request, 0 not, -1 cannot be
+                            told */
+    uint8_t effort;      /* 1 a setting … 4 another way to train */
+    bool first;          /* what the cause itself asks for */
+};
+
 struct gs_oom_facts; /* question.h */
 struct gs_oom_verdict {
     uint32_t process;
@@ -229,7 +239,9 @@ struct gs_oom_verdict {
     struct gs_evidence *evidence;
     size_t evidence_n; /* in order of importance */
     const char **advice;
-    size_t advice_n;
+    size_t advice_n;             /* at most 4 */
+    struct gs_measure *measures; /* the same, with their amounts */
+    size_t measures_n;
     struct gs_trace stack;
     struct gs_by_site *live;
     size_t live_n, live_total; /* what was live then, of the tensor layer where there is one */

@@ -1,0 +1,512 @@
+/* What would have helped against an OOM, and how much each thing would have freed.
+ *
+ * Nothing is recommended that is on already, as far as the settings, the stacks and what was seen
+ * tell, and nothing that would not have mattered to the request. What an amount rests on:
+ *   activations and inputs grow with the batch, parameters, gradients and optimizer state do not;
+ *   checkpointing n activations in √n pieces keeps 2 √n of them (Chen et al. 2016, "Training deep
+ *     nets with sublinear memory cost");
+ *   an 8-bit optimizer keeps 1 byte and 1/256 of a 4-byte scale where fp32 keeps 4 (Dettmers et al.
+ *     2022, "8-bit optimizers via block-wise quantization");
+ *   ZeRO's first stage keeps 1/n of the optimizer's state on each of n ranks (Rajbhandari et al.
+ * 2020); segments that grow give back the pages of a hole (heap_map.c).
+ */
+#include "analyzer/oom_words.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/settings.h"
+
+enum { MIB = 1 << 20, MEASURES_MOST = 4, CANDIDATES = 32 };
+
+static bool known(int64_t value)
+{
+    return value != GS_UNKNOWN;
+}
+
+/* What PyTorch asks CUDA for: a segment. */
+static int64_t segment_of(int64_t bytes, bool grows)
+{
+    int64_t grain = grows || bytes < 10 * MIB ? 20 * MIB : 2 * MIB;
+    if (bytes <= MIB) {
+        grain = 2 * MIB;
+    }
+    return bytes > INT64_MAX - grain ? bytes : (bytes + grain - 1) / grain * grain;
+}
+
+int64_t gs_oom_need(const struct gs_oom_facts *f)
+{
+    bool tensor = f->row->layer == GS_LAYER_TENSOR;
+    /* PyTorch kept to a limit of its own: nobody knows how near it was */
+    int64_t free = known(f->free) && (f->device_failed || !tensor) ? f->free : 0;
+    int64_t need = (tensor ? segment_of(f->requested, false) : f->requested) - free;
+    return need > 0 ? need : f->requested > 0 ? f->requested : 1;
+}
+
+/* --- adding and choosing -------------------------------------------------------------------------
+ */
+
+void gs_oom_measure(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_measure m)
+{
+    if (!v->measures) {
+        v->measures = gs_arena_alloc(b->arena, CANDIDATES * sizeof *v->measures);
+    }
+    if (v->measures_n == CANDIDATES) {
+        return;
+    }
+    if (known(m.frees_bytes)) {
+        bool most = m.frees_bytes > 0 && m.enough == GS_MEASURE_AT_MOST;
+        int64_t need = gs_oom_need(v->facts);
+        m.enough = most                          ? (m.frees_bytes < need ? 0 : -1)
+                   : m.enough == GS_MEASURE_HELD ? 1
+                                                 : m.frees_bytes >= need;
+        m.text = gs_arena_printf(b->arena, "%s: frees %s %s%s", m.text, most ? "up to" : "about",
+                                 gs_bytes_text(b, (double)m.frees_bytes),
+                                 m.enough > 0    ? ", enough for this request"
+                                 : m.enough == 0 ? ", not enough alone"
+                                                 : "");
+    } else {
+        m.enough = -1;
+    }
+    v->measures[v->measures_n++] = m;
+}
+
+static int better(const void *a, const void *b)
+{
+    const struct gs_measure *x = a, *y = b;
+    if (x->first != y->first) {
+        return x->first ? -1 : 1;
+    }
+    if (known(x->frees_bytes) != known(y->frees_bytes)) {
+        return known(x->frees_bytes) ? -1 : 1;
+    }
+    if ((x->enough > 0) != (y->enough > 0)) {
+        return x->enough > 0 ? -1 : 1;
+    }
+    if (x->enough > 0 && x->effort != y->effort) {
+        return x->effort < y->effort ? -1 : 1;
+    }
+    return x->frees_bytes != y->frees_bytes ? (x->frees_bytes > y->frees_bytes ? -1 : 1)
+                                            : (int)x->effort - (int)y->effort;
+}
+
+/* Of what the cause asks for only the first must lead; the rest of it goes by its worth. */
+static void choose(struct gs_builder *b, struct gs_oom_verdict *v)
+{
+    bool first = false;
+    for (size_t i = 0; i < v->measures_n; i++) {
+        v->measures[i].first = v->measures[i].first && !first;
+        first = first || v->measures[i].first;
+    }
+    for (size_t i = 1; i < v->measures_n; i++) { /* few, and equal ones keep their order */
+        for (size_t j = i; j > 0 && better(&v->measures[j], &v->measures[j - 1]) < 0; j--) {
+            struct gs_measure m = v->measures[j];
+            v->measures[j] = v->measures[j - 1];
+            v->measures[j - 1] = m;
+        }
+    }
+    v->measures_n = v->measures_n < MEASURES_MOST ? v->measures_n : MEASURES_MOST;
+    v->advice = gs_arena_alloc(b->arena, v->measures_n * sizeof *v->advice);
+    v->advice_n = v->measures_n;
+    for (size_t i = 0; i < v->measures_n; i++) {
+        v->advice[i] = v->measures[i].text;
+    }
+}
+
+/* --- what was seen
+ * -------------------------------------------------------------------------------- */
+
+/* What lines of one category come to, and what their stacks say. */
+struct held {
+    int64_t bytes;
+    double blocks; /* how many alike blocks they amount to */
+    double squares;
+    uint32_t heaviest; /* stack */
+    int64_t most;
+};
+
+enum phase { ELSEWHERE, FORWARD, BACKWARD, STEP };
+
+struct sight {
+    struct gs_builder *b;
+    struct gs_oom_verdict *v;
+    const struct gs_oom_facts *f;
+    struct gs_torch_settings set;
+    int64_t need, least; /* least: what is below it does not matter */
+    enum phase phase;    /* of the request */
+    struct held of[GS_CATEGORIES_N];
+    struct held cache;   /* of keys and values: activations that stay on purpose */
+    struct held buckets; /* DistributedDataParallel's */
+    struct held foreach; /* temporaries of an optimizer that works on all parameters at once */
+    int64_t repeated;    /* activations of lines that have made several */
+    unsigned repeating;  /* such lines */
+    bool checkpointed, autocast, trains;
+};
+
+static bool part_of(const char *text, const char *part)
+{
+    return text && strstr(text, part);
+}
+
+/* Does a Python frame lie in a file, and a function, of which these are parts? NULL: any. */
+static bool passes(const struct gs_run *run, uint32_t stack, const char *file, const char *function)
+{
+    const struct gs_frame *f;
+    for (; (f = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+        if (f->kind == GS_FRAME_PYTHON && (!file || part_of(f->file, file)) &&
+            (!function || part_of(f->function, function))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool passes_symbol(struct gs_run *run, uint32_t stack, const char *symbol)
+{
+    for (; gs_stack_frame(run, stack) != NULL; stack = gs_stack_parent(run, stack)) {
+        if (gs_stack_frame(run, stack)->kind == GS_FRAME_NATIVE &&
+            part_of(gs_frame_named(run, stack)->function, symbol)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void hold(struct held *h, const struct gs_category_line *l)
+{
+    h->bytes = gs_add(h->bytes, l->bytes);
+    h->squares += l->count ? (double)l->bytes * (double)l->bytes / (double)l->count : 0;
+    h->blocks = h->squares > 0 ? (double)h->bytes * (double)h->bytes / h->squares : 0;
+    if (l->bytes > h->most) {
+        h->most = l->bytes;
+        h->heaviest = l->stack;
+    }
+}
+
+/* A cache of keys and values grows with each token and is no part of any backward pass. */
+static bool is_cache(const struct gs_run *run, uint32_t stack)
+{
+    return passes(run, stack, "cache_utils", NULL) || passes(run, stack, NULL, "Cache.");
+}
+
+static void look_at(struct sight *s, const struct gs_category_line *l)
+{
+    struct gs_run *run = s->b->run;
+    if (l->category == GS_CATEGORY_ACTIVATIONS) {
+        if (is_cache(run, l->stack)) {
+            hold(&s->cache, l);
+            return;
+        }
+        s->checkpointed =
+            s->checkpointed || passes(run, l->stack, "/torch/utils/checkpoint.py", NULL);
+        s->autocast = s->autocast || passes(run, l->stack, "/torch/amp/", NULL) ||
+                      passes_symbol(run, l->stack, "autocast");
+        if (l->count >= 3) {
+            s->repeated = gs_add(s->repeated, l->bytes);
+            s->repeating++;
+        }
+    } else if (l->category == GS_CATEGORY_GRADIENTS &&
+               passes(run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper")) {
+        hold(&s->buckets, l);
+        return;
+    } else if (l->category == GS_CATEGORY_TEMPORARIES &&
+               passes(run, l->stack, "/torch/optim/", "_multi_tensor_")) {
+        hold(&s->foreach, l);
+    }
+    hold(&s->of[l->category], l);
+}
+
+/* What the request was made for: as a block that had come to stay. */
+static enum phase phase_of(struct gs_run *run, uint32_t stack)
+{
+    static const enum phase phases[GS_CATEGORIES_N] = {[GS_CATEGORY_ACTIVATIONS] = FORWARD,
+                                                       [GS_CATEGORY_GRADIENTS] = BACKWARD,
+                                                       [GS_CATEGORY_OPTIMIZER_STATE] = STEP};
+    struct gs_categorizer *c = gs_categorizer_new(run);
+    struct gs_category_block block = {
+        .stack = stack, .free_stack = GS_NONE, .tensor = true, .python = true, .kept = true};
+    enum phase phase = phases[gs_category_of(gs_category_rule(c, &block))];
+    if (phase == ELSEWHERE && gs_category_backward(c, stack)) {
+        phase = BACKWARD;
+    }
+    gs_categorizer_free(c);
+    return phase;
+}
+
+/* Did any backward pass or optimizer ever allocate? */
+static bool trains(const struct gs_run *run)
+{
+    for (uint32_t i = 0; i < gs_run_stacks(run); i++) {
+        const struct gs_frame *f = gs_stack_frame(run, i);
+        if (f->kind == GS_FRAME_PYTHON &&
+            (part_of(f->file, "/torch/optim/") || part_of(f->file, "/torch/autograd/__init__.py") ||
+             part_of(f->file, "/torch/autograd/graph.py"))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct sight sight_of(struct gs_builder *b, struct gs_oom_verdict *v)
+{
+    const struct gs_oom_facts *f = v->facts;
+    struct sight s = {.b = b, .v = v, .f = f, .need = gs_oom_need(f)};
+    s.set = gs_torch_settings(b->run, v->process);
+    s.least = known(f->total) && f->total / 200 < s.need / 10 ? f->total / 200 : s.need / 10;
+    s.least = s.least < 1 ? 1 : s.least;
+    s.phase = f->stack == GS_NONE ? ELSEWHERE : phase_of(b->run, f->stack);
+    for (size_t i = 0; i < v->by_category.lines_n; i++) {
+        look_at(&s, &v->by_category.lines[i]);
+    }
+    s.checkpointed =
+        s.checkpointed ||
+        (f->stack != GS_NONE && passes(b->run, f->stack, "/torch/utils/checkpoint.py", NULL));
+    s.trains = trains(b->run);
+    return s;
+}
+
+/* --- the measures: each adds what applies
+ * --------------------------------------------------------- */
+
+#define TEXT(s, ...) gs_arena_printf((s)->b->arena, __VA_ARGS__)
+#define SIZE(s, n) gs_bytes_text((s)->b, (double)(n))
+
+static void add(struct sight *s, enum gs_effort effort, int64_t frees, int8_t enough,
+                const char *text)
+{
+    if (frees >= s->least) {
+        gs_oom_measure(
+            s->b, s->v,
+            (struct gs_measure){
+                .text = text, .frees_bytes = frees, .enough = enough, .effort = (uint8_t)effort});
+    }
+}
+
+static int64_t share(double of, int64_t bytes)
+{
+    return of > 0 ? (int64_t)(of * (double)bytes) : 0;
+}
+
+static int64_t activations(const struct sight *s)
+{
+    return s->of[GS_CATEGORY_ACTIVATIONS].bytes;
+}
+
+static void expandable(struct sight *s)
+{
+    const char *variable = s->set.variable ? s->set.variable : "PYTORCH_CUDA_ALLOC_CONF";
+    if (s->f->layer != GS_SERIES_TENSOR || s->set.expandable == GS_YES ||
+        s->set.backend == GS_BACKEND_ASYNC || s->set.backend == GS_BACKEND_NONE) {
+        return;
+    }
+    int64_t frees = s->f->map.page_bytes, cached = gs_oom_cached(s->f);
+    frees = s->f->map.strays ? 0 : frees < cached ? frees : cached;
+    bool fits = frees + (known(s->f->free) ? s->f->free : 0) >= segment_of(s->f->requested, true);
+    size_t before = s->v->measures_n;
+    add(s, GS_EFFORT_SETTING, frees, fits ? GS_MEASURE_HELD : 0,
+        TEXT(s,
+             s->set.text ? "add expandable_segments:True to %s%s"
+                         : "set %s=expandable_segments:True%s",
+             variable, s->set.expandable == GS_UNSURE ? ", unless it is on already" : ""));
+    if (s->v->cause == GS_CAUSE_FRAGMENTATION && fits && s->v->measures_n > before) {
+        struct gs_measure m = s->v->measures[before]; /* what this cause asks for before all else */
+        m.first = true;
+        memmove(s->v->measures + 1, s->v->measures, before * sizeof m);
+        s->v->measures[0] = m;
+    }
+}
+
+/* What is asked for in forward or backward halves with the batch. */
+static void batch(struct sight *s)
+{
+    int64_t grows = gs_add(activations(s), s->of[GS_CATEGORY_INPUTS].bytes);
+    if (!s->trains) { /* an inference keeps nothing: what it works on is temporary */
+        grows = gs_add(grows, s->of[GS_CATEGORY_TEMPORARIES].bytes);
+    }
+    bool halves = s->phase == FORWARD || s->phase == BACKWARD;
+    int64_t frees = grows / 2, left = s->need - (halves ? s->f->requested / 2 : 0);
+    add(s, GS_EFFORT_ARGUMENT, frees, frees >= left ? GS_MEASURE_HELD : 0,
+        TEXT(s, "halve the batch%s", s->trains ? " and accumulate gradients over two" : ""));
+}
+
+static void checkpoint(struct sight *s)
+{
+    const struct held *a = &s->of[GS_CATEGORY_ACTIVATIONS];
+    if (s->checkpointed || !s->trains) {
+        return;
+    }
+    double kept = a->blocks > 4 ? 2 / sqrt(a->blocks) : 1;
+    add(s, GS_EFFORT_TRAINING, share(1 - kept, a->bytes), 0,
+        TEXT(s,
+             "checkpoint activations (torch.utils.checkpoint, a third more computation), of which "
+             "%s are held",
+             SIZE(s, a->bytes)));
+}
+
+static void precision(struct sight *s)
+{
+    if (s->autocast || s->phase == STEP || !s->trains) {
+        return;
+    }
+    add(s, GS_EFFORT_TRAINING, activations(s) / 2, GS_MEASURE_AT_MOST,
+        "if the forward pass runs in fp32: torch.autocast to bf16 halves activations");
+}
+
+static void eight_bit(struct sight *s)
+{
+    static const double saved = 1 - (1 + 4.0 / 256) / 4;
+    const struct held *o = &s->of[GS_CATEGORY_OPTIMIZER_STATE];
+    const struct gs_run *run = s->b->run;
+    if (!o->bytes || passes(run, o->heaviest, "bitsandbytes", NULL) ||
+        passes(run, o->heaviest, "torchao", NULL) || passes(run, o->heaviest, "dafactor", NULL) ||
+        passes(run, o->heaviest, "deepspeed", NULL)) {
+        return;
+    }
+    add(s, GS_EFFORT_TRAINING, share(saved, o->bytes), GS_MEASURE_AT_MOST,
+        TEXT(s,
+             "an 8-bit optimizer (bitsandbytes) or Adafactor instead of %s of optimizer state, if "
+             "it is fp32",
+             SIZE(s, o->bytes)));
+}
+
+static int64_t ranks_of(const struct gs_run *run)
+{
+    size_t n, ranks = 0;
+    const struct gs_process *p = gs_run_processes(run, &n);
+    for (size_t i = 0; i < n; i++) {
+        ranks += known(p[i].rank);
+    }
+    return (int64_t)ranks;
+}
+
+static void zero(struct sight *s)
+{
+    const struct held *o = &s->of[GS_CATEGORY_OPTIMIZER_STATE];
+    const struct gs_run *run = s->b->run;
+    int64_t ranks = ranks_of(run);
+    if (ranks < 2 || !o->bytes || passes(run, o->heaviest, "zero_redundancy_optimizer", NULL) ||
+        passes(run, o->heaviest, "deepspeed", NULL) || passes(run, o->heaviest, "fsdp", NULL)) {
+        return;
+    }
+    add(s, GS_EFFORT_TRAINING, o->bytes - o->bytes / ranks, 0,
+        TEXT(s,
+             "ZeroRedundancyOptimizer or FSDP: each of %lld ranks keeps its part of %s of "
+             "optimizer state",
+             (long long)ranks, SIZE(s, o->bytes)));
+}
+
+static void gradients(struct sight *s)
+{
+    const struct held *g = &s->of[GS_CATEGORY_GRADIENTS];
+    if (s->phase == FORWARD) {
+        add(s, GS_EFFORT_LINE, g->bytes, 0,
+            TEXT(s,
+                 "optimizer.zero_grad(set_to_none=True) before the forward pass, which still holds "
+                 "%s of gradients, unless you accumulate them",
+                 SIZE(s, g->bytes)));
+    }
+    bool copies = s->buckets.bytes > 0 && g->bytes >= s->buckets.bytes / 10 * 9;
+    if (copies) {
+        add(s, GS_EFFORT_LINE, s->buckets.bytes, 0,
+            "DistributedDataParallel(…, gradient_as_bucket_view=True): gradients need no copy");
+    }
+}
+
+static void foreach (struct sight *s)
+{
+    if (s->phase == STEP || s->foreach.bytes) {
+        add(s, GS_EFFORT_LINE, s->foreach.bytes, 0,
+            "foreach=False (or fused=True) for the optimizer, which then works on one parameter at "
+            "a "
+            "time");
+    }
+}
+
+/* Where forward passes keep what only a backward pass would need: their lines have made several
+ * blocks each, and all are still there. */
+static void no_grad(struct sight *s)
+{
+    static const char *const names[] = {"eval", "valid", "infer", "predict", "generate"};
+    const struct gs_run *run = s->b->run;
+    const char *where = NULL;
+    for (size_t i = 0; s->f->stack != GS_NONE && i < sizeof names / sizeof *names; i++) {
+        where = passes(run, s->f->stack, NULL, names[i]) ? names[i] : where;
+    }
+    bool on =
+        s->f->stack == GS_NONE || passes(run, s->f->stack, "/torch/utils/_contextlib.py", NULL);
+    if (on || s->phase != FORWARD || (s->trains && !where) || s->repeating < 2 ||
+        s->repeated < activations(s) / 2) {
+        return;
+    }
+    add(s, GS_EFFORT_LINE, activations(s), GS_MEASURE_AT_MOST,
+        TEXT(
+            s,
+            "%sunder torch.inference_mode() or torch.no_grad() a forward pass keeps no activations",
+            where ? "" : "if no backward pass follows: "));
+}
+
+static void key_value_cache(struct sight *s)
+{
+    add(s, GS_EFFORT_ARGUMENT, s->cache.bytes / 2, 0,
+        TEXT(s,
+             "half as many sequences at once, or half as long ones: the cache of keys and values "
+             "holds %s",
+             SIZE(s, s->cache.bytes)));
+}
+
+/* Not where they are the cause: that says it. */
+static void others(struct sight *s)
+{
+    const struct gs_device_sample *said = s->f->said;
+    if (s->v->cause == GS_CAUSE_OTHER_PROCESS || !said || !known(said->other_bytes) ||
+        !said->other_pid) {
+        return;
+    }
+    add(s, GS_EFFORT_SETTING, said->other_bytes, 0,
+        TEXT(s, "end process %u%s%s%s, or choose another GPU", said->other_pid,
+             said->other_name ? " (" : "", said->other_name ? said->other_name : "",
+             said->other_name ? ")" : ""));
+}
+
+#define OF(cause) (1u << GS_CAUSE_##cause)
+/* Against a leak less of anything else only buys time; pinned memory is the host's; a request
+ * larger than the GPU fits beside nothing. */
+#define SPACE                                                                   \
+    (OF(CAPACITY) | OF(FRAGMENTATION) | OF(OTHER_PROCESS) | OF(ALLOCATOR_CAP) | \
+     OF(OUTSIDE_ALLOCATOR))
+
+static const struct {
+    uint32_t causes;
+    void (*add)(struct sight *s);
+} measures[] = {
+    {OF(CAPACITY) | OF(FRAGMENTATION) | OF(OTHER_PROCESS) | OF(OUTSIDE_ALLOCATOR), expandable},
+    {SPACE, batch},
+    {SPACE, checkpoint},
+    {SPACE, precision},
+    {SPACE, eight_bit},
+    {SPACE, zero},
+    {SPACE | OF(LEAK), gradients},
+    {SPACE, foreach},
+    {SPACE | OF(LEAK), no_grad},
+    {SPACE, key_value_cache},
+    {SPACE | OF(PREALLOCATION), others},
+};
+
+void gs_oom_advise(struct gs_builder *b, struct gs_oom_verdict *v)
+{
+    struct sight s = sight_of(b, v);
+    for (size_t i = 0; i < sizeof measures / sizeof *measures; i++) {
+        if (measures[i].causes & (1u << v->cause)) {
+            measures[i].add(&s);
+        }
+    }
+    if (!v->measures_n) {
+        gs_oom_measure(
+            b, v,
+            (struct gs_measure){.text = "smaller batches, or a larger GPU: 'gpuspy estimate' "
+                                        "says what weights and optimizer need at least",
+                                .frees_bytes = GS_UNKNOWN,
+                                .effort = GS_EFFORT_ARGUMENT});
+    }
+    choose(b, v);
+}
