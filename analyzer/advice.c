@@ -1,13 +1,13 @@
 /* One list of things to do, by impact: what an OOM needs first, then the share of the peak or of
  * the wall time that each is about. */
-#include "analyzer/question.h"
+#include "analyzer/cadence.h"
 #include "analyzer/units.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SYNCS = 16 }; /* looked at; the others wait less */
+enum { SYNCS = 32 }; /* looked at: what matters stands first, then what waited longest */
 
 struct advices {
     struct gs_builder *b;
@@ -106,6 +106,32 @@ static const char *places(struct advices *a, size_t from, bool *done)
     return more ? gs_arena_printf(a->b->arena, "%s and %zu more", text, more) : text;
 }
 
+/* "1.20 s (12 % of the run) in .item(), 1 a step"; where times mean nothing, without them. */
+static const char *cost(struct advices *a, const struct gs_sync_site *s, const char *what,
+                        double blocked, double share)
+{
+    char waited[UNITS_TEXT], of_run[UNITS_TEXT], pace[GS_PACE_TEXT];
+    const char *comma = *gs_pace_text(&s->pace, pace) ? ", " : "";
+    if (a->b->report->simulated && s->pace.phase) {
+        return gs_arena_printf(a->b->arena, "%s%s%s", what, *what ? comma : "", pace);
+    }
+    return gs_arena_printf(a->b->arena, "%s (%s)%s%s%s%s", format_seconds(waited, blocked),
+                           format_share(of_run, share), *what ? " in " : "", what, comma, pace);
+}
+
+/* The weight of what is known by count alone: below an OOM and above the smallest shares, the more
+ * often the more. */
+static double by_count(const struct advices *a, size_t from)
+{
+    double calls = 0;
+    const struct gs_report *r = a->b->report;
+    for (size_t i = from; i < r->syncs_n && i < SYNCS; i++) {
+        bool same = r->syncs[i].advice == r->syncs[from].advice;
+        calls += same ? r->syncs[i].pace.calls_per_step : 0;
+    }
+    return 0.02 + 0.1 * calls / (calls + 10);
+}
+
 static void of_syncs(struct advices *a)
 {
     const struct gs_report *r = a->b->report;
@@ -121,11 +147,9 @@ static void of_syncs(struct advices *a)
             share += r->syncs[j].advice == s->advice ? r->syncs[j].share : 0;
         }
         const char *where = places(a, i, done), *what = s->pattern ? s->pattern : s->api;
-        char waited[UNITS_TEXT], of_run[UNITS_TEXT];
-        add(a, "sync", share,
-            gs_arena_printf(a->b->arena, "%s: %s (%s)%s%s: %s", where,
-                            format_seconds(waited, blocked), format_share(of_run, share),
-                            *what ? " in " : "", what, s->advice));
+        add(a, "sync", r->simulated && s->pace.phase ? by_count(a, i) : share,
+            gs_arena_printf(a->b->arena, "%s: %s: %s", where,
+                            cost(a, s, what, blocked, share), s->advice));
     }
 }
 
@@ -158,8 +182,9 @@ static void of_time(struct advices *a)
     for (size_t i = 0; i < r->transfers_n && i < 10; i++) {
         const struct gs_transfer *t = &r->transfers[i];
         double share = t->blocked_s / wall;
-        if (t->advice && share >= 0.01 && !waits_there(r, &t->site)) {
-            add(a, "transfer", share, at(a, &t->site, t->advice));
+        bool counted = r->simulated && t->pace.phase;
+        if (t->advice && (counted || share >= 0.01) && !waits_there(r, &t->site)) {
+            add(a, "transfer", counted ? 0.02 : share, at(a, &t->site, t->advice));
         }
     }
     /* Where frees are what waits, that is the same thing to do. */

@@ -4,17 +4,24 @@
  * hand and PyTorch's tensors.
  *
  * A location churns when, after the first tenth of the run, it was freed at least 20 times and its
- * memory lived less than a twentieth of the run on average.
+ * memory lived less than a twentieth of the run on average; and where the program's steps are known,
+ * when most of the steady ones free there. The steps are known when all is over, so that each location
+ * keeps times of its frees: all of the first ones, then every second, every fourth, …
  */
-#include "analyzer/question.h"
+#include "analyzer/cadence.h"
+#include "analyzer/signature.h"
+#include "analyzer/step.h"
 
 #include <stdlib.h>
 
 enum { MIN_FREES = 20, MIN_PER_S = 10 }; /* slower ones are listed, without advice */
+enum { TIMES = 4096, ASKED = 8 };        /* kept of a location; locations that are asked who frees */
 
 struct place {
-    uint64_t frees;
+    uint64_t frees, skipped;
     int64_t bytes, life_ns, first_ns, last_ns;
+    int64_t *times; /* of every `stride`-th free */
+    size_t times_n, times_cap, stride;
 };
 
 struct gs_churns {
@@ -31,6 +38,23 @@ static void on_process_start(void *self, uint32_t process)
     c->warm_ns = gs_run_processes(c->b->run, &n)[process].end_ns / 10;
 }
 
+static void keep(struct place *p, int64_t ns)
+{
+    p->stride = p->stride ? p->stride : 1;
+    if (++p->skipped < p->stride) {
+        return;
+    }
+    p->skipped = 0;
+    if (p->times_n == TIMES) {
+        for (size_t i = 0; i < TIMES / 2; i++) {
+            p->times[i] = p->times[2 * i + 1];
+        }
+        p->times_n = TIMES / 2;
+        p->stride *= 2;
+    }
+    *GS_PUSH(p->times, p->times_n, p->times_cap) = ns;
+}
+
 static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
     struct gs_churns *c = self;
@@ -45,6 +69,7 @@ static void on_free(void *self, const struct gs_lifetime *life, const struct gs_
     p->frees++;
     p->bytes = gs_add(p->bytes, life->bytes);
     p->life_ns = gs_add(p->life_ns, life->free_ns - life->alloc_ns);
+    keep(p, life->free_ns);
 }
 
 struct gs_churns *gs_churns_start(struct gs_builder *b, struct gs_observer *observer)
@@ -64,11 +89,82 @@ static int busier(const void *a, const void *b)
     return x->stack.n < y->stack.n ? -1 : x->stack.n > y->stack.n;
 }
 
+static struct gs_pace pace_of(const struct gs_churns *c, const struct place *p, uint32_t process)
+{
+    struct gs_clock clock = {0};
+    struct gs_cadence cadence = {0};
+    for (size_t i = 0; i < p->times_n; i++) {
+        gs_cadence_add(c->b, &clock, &cadence, process, p->times[i], 0);
+    }
+    cadence.calls *= p->stride;
+    if (p->stride > 1 && cadence.calls >= cadence.steps) { /* steps between two kept times */
+        cadence.hits *= p->stride;
+    }
+    return gs_pace_of(&cadence, NULL);
+}
+
+/* What freed a location last, of PyTorch's segments: empty_cache is a line that can go, while what the
+ * allocator does by itself is told elsewhere. */
+struct freed {
+    struct gs_signer *signer;
+    const struct gs_run *run;
+    uint32_t location;
+    bool asked, empty_cache;
+};
+
+static void on_live(void *self, size_t moment, const struct gs_lifetime *life, uint32_t free_stack)
+{
+    struct freed *f = self;
+    (void)moment;
+    if (life->location == f->location && life->free_ns != GS_NEVER) {
+        f->asked = true;
+        f->empty_cache = gs_sign_frees_cache(f->signer, free_stack);
+    }
+}
+
+static const char of_allocator[] = "PyTorch's allocator", emptied[] = "empty_cache";
+
+static const char *pattern_of(struct gs_churns *c, struct gs_signer *signer, uint32_t location,
+                              const struct place *p, unsigned *asked)
+{
+    const struct gs_location *l = gs_run_location(c->b->run, location);
+    char error[256];
+    if (!gs_sign_allocator(signer, l->stack)) {
+        return NULL;
+    }
+    struct freed f = {.signer = signer, .run = c->b->run, .location = location};
+    if ((*asked)++ < ASKED) {
+        int64_t moment = p->last_ns - 1;
+        gs_run_live_at(c->b->run, gs_run_series(c->b->run, l->series)->process, &moment, 1, on_live, &f,
+                       error, sizeof error);
+    }
+    return f.empty_cache ? emptied : of_allocator;
+}
+
+static const char *advise(const struct gs_churns *c, const struct gs_churn *x, const struct place *p,
+                          enum gs_series_layer layer)
+{
+    double span = (double)(p->last_ns - p->first_ns) / 1e9;
+    bool often = (double)p->frees >= MIN_PER_S * span, known = x->pace.phase != GS_PHASE_UNKNOWN;
+    bool told = known ? x->pace.phase == GS_PHASE_STEP && x->pace.calls_per_step >= 0.9 &&
+                            (often || c->b->report->simulated)
+                      : often && !(c->b->report->simulated && gs_has_tensors(c->b));
+    if (!told || x->pattern == of_allocator) {
+        return NULL;
+    }
+    return x->pattern == emptied          ? gs_advice_empty_cache()
+           : layer == GS_SERIES_PINNED    ? "pin the buffer once and keep it"
+                                          : "allocate once and reuse, or use cudaMallocAsync: each "
+                                            "cudaFree waits";
+}
+
 void gs_churns_finish(struct gs_churns *c)
 {
     struct gs_report *report = c->b->report;
     struct gs_churn *work = NULL;
     size_t n = 0, cap = 0, processes_n;
+    unsigned asked = 0;
+    struct gs_signer *signer = gs_signer_new(c->b->run, c->b->arena);
     const struct gs_process *processes = gs_run_processes(c->b->run, &processes_n);
     for (size_t i = 0; i < c->cap && i < gs_run_locations(c->b->run); i++) {
         const struct place *p = &c->places[i];
@@ -79,26 +175,27 @@ void gs_churns_finish(struct gs_churns *c)
             continue;
         }
         double span = (double)(p->last_ns - p->first_ns) / 1e9;
-        bool often = (double)p->frees >= MIN_PER_S * span;
-        *GS_PUSH(work, n, cap) = (struct gs_churn){
-            .process = s->process,
-            .device = s->device,
-            .count = p->frees,
-            .bytes = p->bytes,
-            .per_s = span > 0 ? (double)p->frees / span : __builtin_nan(""),
-            .mean_life_s = mean / 1e9,
-            .stack = {.n = l->stack},
-            .advice = !often ? NULL
-                      : s->layer == GS_SERIES_PINNED
-                          ? "pin the buffer once and keep it"
-                          : "allocate once and reuse, or use cudaMallocAsync: each cudaFree waits",
-        };
+        struct gs_churn *x = GS_PUSH(work, n, cap);
+        *x = (struct gs_churn){.process = s->process,
+                               .device = s->device,
+                               .count = p->frees,
+                               .bytes = p->bytes,
+                               .per_s = span > 0 ? (double)p->frees / span : __builtin_nan(""),
+                               .mean_life_s = mean / 1e9,
+                               .pace = pace_of(c, p, s->process),
+                               .pattern = pattern_of(c, signer, (uint32_t)i, p, &asked),
+                               .stack = {.n = l->stack}};
+        x->advice = advise(c, x, p, s->layer);
     }
     report->churn =
         gs_list(c->b, work, n, sizeof *work, busier, &report->churn_n, &report->churn_total);
     for (size_t i = 0; i < report->churn_n; i++) {
         report->churn[i].stack = gs_trace_of(c->b, (uint32_t)report->churn[i].stack.n);
     }
+    for (size_t i = 0; i < c->cap; i++) {
+        free(c->places[i].times);
+    }
+    gs_signer_free(signer);
     free(work);
     free(c->places);
     free(c);

@@ -1,5 +1,6 @@
 /* The whole answer: one replay of the allocations, one pass over copies and waits, then the
  * conclusions. */
+#include "analyzer/cadence.h"
 #include "analyzer/question.h"
 
 #include <math.h>
@@ -235,6 +236,7 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
     b.options = options ? options : &defaults;
     b.top = b.options->all ? SIZE_MAX : b.options->top ? b.options->top : TOP;
     gs_site_helpers(run, &b.helpers);
+    o->report.simulated = gs_simulated(&b);
     bool ok = watch_memory(&b, error, error_size) && watch_calls(&b, error, error_size) &&
               gs_categories_build(&b, error, error_size);
     if (ok) {

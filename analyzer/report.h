@@ -279,12 +279,30 @@ struct gs_growth {
     struct gs_trace stack;
 };
 
+/* Where in the program a place calls, see cadence.h. */
+#define GS_PHASES(X)                                                                               \
+    X(UNKNOWN, NULL) X(STARTUP, "startup") X(STEP, "step") X(LOGGING, "logging")                   \
+        X(EVALUATION, "evaluation") X(END, "end")
+#define GS_ENUM_PHASE(s, w) GS_PHASE_##s,
+enum gs_phase { GS_PHASES(GS_ENUM_PHASE) GS_PHASES_N };
+
+/* How often it calls over the program's steps. */
+struct gs_pace {
+    enum gs_phase phase;
+    double calls_per_step;   /* calls in steady steps, by those; NAN: no steps are known */
+    unsigned every;          /* of phase logging: once in so many steps, 0 irregularly */
+    double steady_share;     /* blocked in steady steps, of the time that they took; NAN */
+    double steady_blocked_s; /* NAN */
+};
+
 struct gs_churn { /* device memory allocated and freed again and again by direct CUDA calls */
     uint32_t process;
     int device;
     uint64_t count; /* allocations */
     int64_t bytes;  /* of them all */
     double per_s, mean_life_s;
+    struct gs_pace pace;
+    const char *pattern; /* "empty_cache", NULL none recognised */
     struct gs_trace stack;
     const char *advice;
 };
@@ -303,8 +321,9 @@ struct gs_sync_site {
     uint64_t count;
     double blocked_s;
     double share;        /* of the wall time, 0..; above 1 where threads waited at once */
-    bool matters;        /* past the thresholds: 2 % of the wall and 1 ms */
-    const char *pattern; /* ".item()", "blocking copy", …, NULL none recognised */
+    bool matters;        /* past the thresholds: see gs_pace_costs */
+    struct gs_pace pace;
+    const char *pattern; /* ".item()", "boolean mask", …, see signature.def; NULL none recognised */
     const char *api;     /* the commonest entry point, "" unknown */
     struct gs_site site;
     const char *advice; /* NULL: nothing to do */
@@ -320,6 +339,7 @@ struct gs_transfer {
     double blocked_s;
     double bytes_per_s; /* NAN: cannot be told from the host's time */
     double first_s, last_s;
+    struct gs_pace pace;
     struct gs_site site;
     const char *advice; /* NULL none */
 };
@@ -399,6 +419,7 @@ struct gs_report {
     struct gs_sync_site *syncs;
     size_t syncs_n, syncs_total;
     double sync_blocked_s, sync_share; /* all of them */
+    bool simulated;                    /* a GPU is: times on it mean nothing */
     struct gs_transfer *transfers;
     size_t transfers_n, transfers_total;
     struct gs_call *calls;
@@ -429,6 +450,7 @@ void gs_report_free(struct gs_report *report);
 const char *gs_series_word(enum gs_series_layer layer); /* device tensor pinned host shared */
 const char *gs_cause_word(enum gs_cause cause);
 const char *gs_held_word(enum gs_held what);
+const char *gs_phase_word(enum gs_phase phase); /* startup step logging evaluation end, NULL unknown */
 /* The JSON of the contract, newline at the end. -1 on a write error. */
 struct json_t;
 struct json_t *gs_view_json_build(const struct gs_report *report);

@@ -1,57 +1,36 @@
 /* Where the host waited for the GPU, by line, and what the wait looks like.
  *
  * Waits are rows of the sync table, and copies that held the host: blocking ones, and asynchronous
- * ones whose host side is pageable. A copy back to the host that the same thread's next call waits
- * for, on the same stream, is one wait: what .item(), .cpu() and .tolist() look like from below.
+ * ones whose host side is pageable. A copy from the GPU that the same thread's next call waits for, on
+ * the same stream, is one wait: what .item(), .cpu() and .tolist() look like from below. So is a copy
+ * to the GPU where one line of Python did both: .to(device) without non_blocking.
+ *
+ * What a wait is called comes from signature.def, how often it comes from cadence.h: only what is in
+ * the program's steps is accused.
  */
-#include "analyzer/question.h"
+#include "analyzer/cadence.h"
+#include "analyzer/signature.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const double matters_share = 0.02, matters_s = 0.001;
-enum { ITEM_BYTES = 8, STAGED_BYTES = 64 << 10 };
-
-enum pattern { PLAIN, ITEM, READBACK, COPY_IN, COPY_OUT, COPY_PAGEABLE, PATTERNS };
-
-static const struct {
-    const char *name, *advice;
-} patterns[PATTERNS] = {
-    [PLAIN] = {NULL, NULL},
-    [ITEM] = {".item()", "keep sums on the GPU and read them back every N steps"},
-    [READBACK] = {".cpu()",
-                  "collect results on the GPU and copy once (.cpu(), .tolist(), .numpy(), "
-                  "nonzero, boolean masks and print all wait)"},
-    [COPY_IN] = {"blocking copy to the GPU",
-                 "DataLoader(pin_memory=True) and .to(device, non_blocking=True)"},
-    [COPY_OUT] = {"blocking copy from the GPU",
-                  "copy less often, or into a pinned buffer and wait just before reading it"},
-    [COPY_PAGEABLE] = {"asynchronous copy of pageable memory",
-                       "pageable memory makes it wait: keep one pinned buffer for it"},
-};
-
-static const char *const kind_advice[] = {
-    [GS_SYNC_STREAM] = "wait for a stream only where the host needs its result",
-    [GS_SYNC_DEVICE] = "waiting for the whole GPU is for timing: wait for one stream or event",
-    [GS_SYNC_CONTEXT] = "wait for one stream or event instead of the context",
-    [GS_SYNC_EVENT] = "let a stream wait (cudaStreamWaitEvent) where the host needs no result",
-    [GS_SYNC_IMPLICIT] = "allocate once and reuse, or cudaMallocAsync: each such call waits",
+enum {
+    ITEM_BYTES = 16,
+    STAGED_BYTES = 64 << 10, /* the driver takes a copy of so much and returns */
+    MANY = 4,                /* small reads, and small copies, at one line in a step */
+    LOOP = 10                /* calls that are a loop where no steps are known */
 };
 
 struct wait {
-    uint32_t stack; /* after folding: the site */
-    uint8_t kind, pattern;
+    uint32_t site, signature;
+    uint8_t kind;
     uint64_t count;
-    int64_t blocked_ns;
-    int64_t api_ns; /* blocked in `api` at most by one entry, for the choice when folding */
+    int64_t blocked_ns, bytes;
+    uint64_t api_votes; /* for the commonest entry point, in one pass */
     const char *api;
-};
-
-struct waits {
-    struct wait *list;
-    size_t n, cap;
-    struct gs_map index;
+    struct gs_cadence cadence;
 };
 
 struct readback { /* by thread: the copy that its next call may wait for */
@@ -61,46 +40,72 @@ struct readback { /* by thread: the copy that its next call may wait for */
 
 struct gs_syncs {
     struct gs_builder *b;
-    struct waits by_stack;
+    struct gs_signer *signer;
+    struct gs_clock clock;
+    struct wait *waits;
+    size_t waits_n, waits_cap;
+    struct gs_map index;
     struct gs_map threads;
     struct readback *readbacks;
     size_t readbacks_n, readbacks_cap;
 };
 
-static struct wait *wait_at(struct waits *w, uint32_t stack, unsigned kind, enum pattern pattern)
+static struct wait *wait_at(struct gs_syncs *s, uint32_t stack, unsigned kind, enum gs_shape shape)
 {
-    uint32_t *at = gs_map_at(&w->index, (uint64_t)stack << 16 | kind << 8 | pattern);
+    uint32_t site = gs_site_number(s->b, stack), signature = gs_sign(s->signer, stack, shape);
+    uint32_t *at = gs_map_at(&s->index, (uint64_t)site << 32 | signature << 3 | kind);
     if (*at == GS_MAP_NEW) {
-        *at = (uint32_t)w->n;
-        *GS_PUSH(w->list, w->n, w->cap) = (struct wait){
-            .stack = stack, .kind = (uint8_t)kind, .pattern = (uint8_t)pattern, .api_ns = -1};
+        *at = (uint32_t)s->waits_n;
+        *GS_PUSH(s->waits, s->waits_n, s->waits_cap) =
+            (struct wait){.site = site, .signature = signature, .kind = (uint8_t)kind};
     }
-    return &w->list[*at];
+    return &s->waits[*at];
 }
 
-static void add(struct gs_syncs *s, uint32_t process, uint32_t stack, unsigned kind,
-                enum pattern pattern, uint32_t api, int64_t blocked_ns)
+struct call { /* what one wait is made of */
+    uint32_t process, stack, api;
+    unsigned kind;
+    enum gs_shape shape;
+    int64_t start_ns, blocked_ns, bytes;
+};
+
+static void add(struct gs_syncs *s, const struct call *c)
 {
-    struct wait *w = wait_at(&s->by_stack, stack, kind, pattern);
+    struct wait *w = wait_at(s, c->stack, c->kind, c->shape);
+    const char *api = gs_run_api(s->b->run, c->process, c->api);
     w->count++;
-    w->blocked_ns = gs_add(w->blocked_ns, blocked_ns);
-    if (!w->api) {
-        w->api = gs_run_api(s->b->run, process, api);
+    w->blocked_ns = gs_add(w->blocked_ns, c->blocked_ns);
+    w->bytes = gs_add(w->bytes, c->bytes);
+    if (w->api_votes == 0) {
+        w->api = api;
     }
+    w->api_votes += w->api == api ? 1 : -1;
+    gs_cadence_add(s->b, &s->clock, &w->cadence, c->process, c->start_ns, c->blocked_ns);
+}
+
+/* Does the copy itself keep the host? */
+static bool holds(const struct gs_copy *c)
+{
+    bool in = c->direction == GS_DIR_H2D, out = c->direction == GS_DIR_D2H;
+    bool staged = in && c->bytes <= STAGED_BYTES;
+    return (in || out) && !staged && (!c->async || c->host_memory == GS_HOSTMEM_PAGEABLE);
 }
 
 static void add_copy(struct gs_syncs *s, const struct gs_copy *c)
 {
-    bool in = c->direction == GS_DIR_H2D, out = c->direction == GS_DIR_D2H;
-    bool staged = in && c->bytes <= STAGED_BYTES; /* the driver takes a copy and returns */
-    if ((!in && !out) || staged || (c->async && c->host_memory != GS_HOSTMEM_PAGEABLE)) {
-        return;
+    bool in = c->direction == GS_DIR_H2D;
+    if (holds(c)) {
+        add(s, &(struct call){.process = c->process,
+                              .stack = c->stack,
+                              .api = c->api,
+                              .kind = GS_SYNC_IMPLICIT,
+                              .shape = c->async ? (in ? GS_SHAPE_LATE_IN : GS_SHAPE_LATE_OUT)
+                                       : in     ? GS_SHAPE_BLOCKING_IN
+                                                : GS_SHAPE_BLOCKING_OUT,
+                              .start_ns = c->start_ns,
+                              .blocked_ns = c->blocked_ns,
+                              .bytes = c->bytes});
     }
-    add(s, c->process, c->stack, GS_SYNC_IMPLICIT,
-        c->async ? COPY_PAGEABLE
-        : in     ? COPY_IN
-                 : COPY_OUT,
-        c->api, c->blocked_ns);
 }
 
 static struct readback *readback_of(struct gs_syncs *s, uint32_t process, uint32_t thread)
@@ -121,18 +126,44 @@ static void settle(struct gs_syncs *s, struct readback *r)
     }
 }
 
+/* One operation: both calls come from one line of Python, or neither from any. */
+static bool one_operation(struct gs_syncs *s, const struct gs_copy *c, const struct gs_sync *w)
+{
+    uint32_t line = gs_sign_line(s->signer, c->stack);
+    return w->kind == GS_SYNC_STREAM && w->handle == c->stream &&
+           line == gs_sign_line(s->signer, w->stack) &&
+           (c->direction == GS_DIR_D2H || line != GS_NONE);
+}
+
+static enum gs_shape shape_of(const struct gs_copy *c)
+{
+    if (c->direction == GS_DIR_D2H) {
+        return c->bytes <= ITEM_BYTES ? GS_SHAPE_SCALAR : GS_SHAPE_READ;
+    }
+    return c->host_memory == GS_HOSTMEM_PINNED ? GS_SHAPE_UP_PINNED : GS_SHAPE_UP_PAGEABLE;
+}
+
 static void on_sync(struct gs_syncs *s, const struct gs_sync *sync)
 {
     struct readback *r = readback_of(s, sync->process, sync->thread);
     unsigned kind = sync->kind <= GS_SYNC_IMPLICIT ? sync->kind : GS_SYNC_IMPLICIT;
-    if (r->open && kind == GS_SYNC_STREAM && sync->handle == r->copy.stream) {
+    struct call call = {.process = sync->process,
+                        .stack = sync->stack,
+                        .api = sync->api,
+                        .kind = kind,
+                        .shape = (enum gs_shape)kind,
+                        .start_ns = sync->start_ns,
+                        .blocked_ns = sync->blocked_ns};
+    if (r->open && one_operation(s, &r->copy, sync)) {
+        bool held = r->copy.direction == GS_DIR_D2H || holds(&r->copy);
         r->open = false;
-        add(s, sync->process, sync->stack, kind, r->copy.bytes <= ITEM_BYTES ? ITEM : READBACK,
-            sync->api, gs_add(sync->blocked_ns, r->copy.blocked_ns));
-        return;
+        call.shape = shape_of(&r->copy);
+        call.bytes = r->copy.bytes;
+        call.blocked_ns = gs_add(call.blocked_ns, held ? r->copy.blocked_ns : 0);
+    } else {
+        settle(s, r);
     }
-    settle(s, r);
-    add(s, sync->process, sync->stack, kind, PLAIN, sync->api, sync->blocked_ns);
+    add(s, &call);
 }
 
 void gs_syncs_call(struct gs_syncs *s, const struct gs_copy *copy, const struct gs_sync *sync)
@@ -143,7 +174,7 @@ void gs_syncs_call(struct gs_syncs *s, const struct gs_copy *copy, const struct 
     }
     struct readback *r = readback_of(s, copy->process, copy->thread);
     settle(s, r);
-    if (copy->async && copy->direction == GS_DIR_D2H) {
+    if (copy->async && (copy->direction == GS_DIR_D2H || copy->direction == GS_DIR_H2D)) {
         r->copy = *copy;
         r->open = true;
     } else {
@@ -154,13 +185,17 @@ void gs_syncs_call(struct gs_syncs *s, const struct gs_copy *copy, const struct 
 struct gs_syncs *gs_syncs_start(struct gs_builder *b)
 {
     struct gs_syncs *s = gs_realloc(NULL, 1, sizeof *s);
-    *s = (struct gs_syncs){.b = b};
+    *s = (struct gs_syncs){.b = b, .signer = gs_signer_new(b->run, b->arena)};
     return s;
 }
 
+/* What matters first: of all others, how long they took says little. */
 static int longer(const void *a, const void *b)
 {
     const struct gs_sync_site *x = a, *y = b;
+    if (x->matters != y->matters) {
+        return x->matters ? -1 : 1;
+    }
     if (x->blocked_s != y->blocked_s) {
         return x->blocked_s > y->blocked_s ? -1 : 1;
     }
@@ -170,35 +205,45 @@ static int longer(const void *a, const void *b)
     return x->site.line - y->site.line;
 }
 
-static struct waits fold(struct gs_syncs *s)
+/* Where no steps are known. PyTorch sets up and loads with waits of its own, so that there one that
+ * came by a few times, or only at the beginning, says nothing; on a simulated GPU time says nothing. */
+static bool long_enough(const struct gs_builder *b, const struct wait *w, double share)
 {
-    struct waits by_site = {0};
-    for (size_t i = 0; i < s->by_stack.n; i++) {
-        const struct wait *from = &s->by_stack.list[i];
-        uint32_t site = gs_site_number(s->b, from->stack);
-        struct wait *to = wait_at(&by_site, site, from->kind, from->pattern);
-        to->count += from->count;
-        to->blocked_ns = gs_add(to->blocked_ns, from->blocked_ns);
-        if (from->blocked_ns > to->api_ns) {
-            to->api_ns = from->blocked_ns;
-            to->api = from->api;
-        }
-    }
-    return by_site;
+    double blocked = (double)w->blocked_ns / 1e9, run = (double)gs_run_duration(b->run);
+    bool loop = w->count >= LOOP &&
+                (double)(w->cadence.last_ns - w->cadence.first_ns) >= 0.25 * run;
+    return share >= matters_share && blocked >= matters_s &&
+           (!gs_has_tensors(b) || (loop && !b->report->simulated));
 }
 
-static struct gs_sync_site describe(const struct gs_builder *b, const struct wait *w, double wall)
+/* The same thing to do for each call may be one thing to do for all of a step. */
+static const char *advise(const struct wait *w, const struct gs_sync_site *site,
+                          struct gs_signature signature)
 {
+    bool many = site->pace.calls_per_step >= MANY;
+    if (many && signature.advice == gs_advice_one_item()) {
+        return gs_advice_many_items();
+    }
+    bool up = signature.up && w->bytes <= (int64_t)w->count * STAGED_BYTES;
+    return many && up ? gs_advice_small_copies() : signature.advice;
+}
+
+static struct gs_sync_site describe(struct gs_syncs *s, const struct wait *w, double wall)
+{
+    const struct gs_builder *b = s->b;
+    struct gs_signature signature = gs_signed(s->signer, w->signature);
     struct gs_sync_site site = {.kind = w->kind,
                                 .count = w->count,
                                 .blocked_s = (double)w->blocked_ns / 1e9,
-                                .pattern = patterns[w->pattern].name,
+                                .pattern = signature.name,
                                 .api = w->api ? w->api : "",
-                                .site = b->sites[w->stack]};
+                                .site = b->sites[w->site]};
+    site.pace = gs_pace_of(&w->cadence, site.site.function);
     site.share = site.blocked_s / wall;
-    site.matters = site.share >= matters_share && site.blocked_s >= matters_s;
+    site.matters = gs_pace_costs(&site.pace, b->report->simulated, signature.by_count,
+                                 long_enough(b, w, site.share));
     if (site.matters && !site.site.exit) { /* of a program that ends nothing is to be mended */
-        site.advice = w->pattern == PLAIN ? kind_advice[w->kind] : patterns[w->pattern].advice;
+        site.advice = advise(w, &site, signature);
     }
     return site;
 }
@@ -209,22 +254,20 @@ void gs_syncs_finish(struct gs_syncs *s)
     for (size_t i = 0; i < s->readbacks_n; i++) {
         settle(s, &s->readbacks[i]);
     }
-    struct waits sites = fold(s);
-    struct gs_sync_site *work = gs_realloc(NULL, sites.n, sizeof *work);
+    struct gs_sync_site *work = gs_realloc(NULL, s->waits_n, sizeof *work);
     double wall = gs_wall(s->b);
-    for (size_t i = 0; i < sites.n; i++) {
-        work[i] = describe(s->b, &sites.list[i], wall);
+    for (size_t i = 0; i < s->waits_n; i++) {
+        work[i] = describe(s, &s->waits[i], wall);
         report->sync_blocked_s += work[i].blocked_s;
     }
     report->sync_share = report->sync_blocked_s / wall;
-    report->syncs =
-        gs_list(s->b, work, sites.n, sizeof *work, longer, &report->syncs_n, &report->syncs_total);
+    report->syncs = gs_list(s->b, work, s->waits_n, sizeof *work, longer, &report->syncs_n,
+                            &report->syncs_total);
     free(work);
-    free(sites.list);
-    gs_map_free(&sites.index);
-    free(s->by_stack.list);
-    gs_map_free(&s->by_stack.index);
+    free(s->waits);
+    gs_map_free(&s->index);
     gs_map_free(&s->threads);
     free(s->readbacks);
+    gs_signer_free(s->signer);
     free(s);
 }

@@ -1,6 +1,7 @@
 /* The report as JSON: the contract of `gpuspy report --json`. Fields are only ever added. Unknown
  * is null. */
 #include "analyzer/arena.h"
+#include "analyzer/cadence.h"
 #include "analyzer/simulate.h"
 #include "analyzer/report.h"
 
@@ -356,6 +357,7 @@ static json_t *sync_json(const struct gs_sync_site *s)
     set_real(o, "blocked_s", s->blocked_s);
     set_real(o, "share", s->share);
     set_bool(o, "matters", s->matters);
+    gs_json_pace(o, &s->pace);
     set_text(o, "pattern", s->pattern);
     set_text(o, "api", s->api);
     set(o, "site", gs_json_site(&s->site));
@@ -376,6 +378,7 @@ static json_t *transfer_json(const struct gs_transfer *t)
     set_real(o, "bytes_per_s", t->bytes_per_s);
     set_real(o, "first_s", t->first_s);
     set_real(o, "last_s", t->last_s);
+    gs_json_pace(o, &t->pace);
     set(o, "site", gs_json_site(&t->site));
     set_text(o, "advice", t->advice);
     return o;
@@ -415,6 +418,8 @@ static json_t *churn_json(const struct gs_churn *c)
     set_bytes(o, "bytes", c->bytes);
     set_real(o, "per_s", c->per_s);
     set_real(o, "mean_life_s", c->mean_life_s);
+    gs_json_pace(o, &c->pace);
+    set_text(o, "pattern", c->pattern);
     set(o, "site", gs_json_site(&c->stack.site));
     set(o, "stack", gs_json_trace(&c->stack));
     set_text(o, "advice", c->advice);

@@ -37,11 +37,36 @@ static void shorten(const struct view_text *v, char *out, size_t size, const cha
              fits ? "" : mark);
 }
 
+/* How often: in each step where the program's steps are known, else how many times. */
+static const char *often(char *out, const struct gs_pace *pace, uint64_t count)
+{
+    if (pace->phase == GS_PHASE_UNKNOWN)
+        return format_count(out, count);
+    if (pace->phase == GS_PHASE_STEP)
+        text_put(out, UNITS_TEXT, "%.3g", pace->calls_per_step);
+    else if (pace->phase == GS_PHASE_LOGGING && pace->every)
+        text_put(out, UNITS_TEXT, "1 in %u", pace->every);
+    else
+        text_put(out, UNITS_TEXT, "%s", gs_phase_word(pace->phase));
+    return out;
+}
+
+static bool steps_known(const struct gs_report *r)
+{
+    for (size_t i = 0; i < r->syncs_n; i++)
+        if (r->syncs[i].pace.phase != GS_PHASE_UNKNOWN)
+            return true;
+    for (size_t i = 0; i < r->transfers_n; i++)
+        if (r->transfers[i].pace.phase != GS_PHASE_UNKNOWN)
+            return true;
+    return false;
+}
+
 static void wait_rows(const struct view_text *v, size_t shown)
 {
     bool narrow = v->term.width < NARROW;
     struct table t = {SITES(v),
-                      .head = {"waited", "share", "times", narrow ? "for" : "each",
+                      .head = {"waited", "share", steps_known(v->report) ? "a step" : "times", narrow ? "for" : "each",
                                narrow ? "line" : "for", narrow ? NULL : "line"},
                       .left = {false, false, false, narrow, true, true}};
 
@@ -53,7 +78,7 @@ static void wait_rows(const struct view_text *v, size_t shown)
         shorten(v, kind, sizeof kind, clean, narrow ? KIND_COLUMNS : 2 * KIND_COLUMNS);
         format_seconds(each, s->count ? s->blocked_s / (double)s->count : NAN);
         const char *cells[] = {format_seconds(waited, s->blocked_s), format_share(share, s->share),
-                               format_count(count, s->count), narrow ? kind : each, kind};
+                               often(count, &s->pace, s->count), narrow ? kind : each, kind};
         table_add(&t, cells, &s->site);
     }
     table_print(&t, &v->term, INDENT, v->out);
@@ -104,8 +129,9 @@ void view_text_waits(const struct view_text *v)
         view_heading(v, TERM_BOLD, "Waiting for the GPU", ": no call waited");
         return;
     }
-    view_heading(v, TERM_BOLD, "Waiting for the GPU", ": %s, %s of the run%s",
+    view_heading(v, TERM_BOLD, "Waiting for the GPU", ": %s, %s of the run%s%s",
                  format_seconds(all, r->sync_blocked_s), format_share(share, r->sync_share),
+                 r->simulated ? ", in simulated time" : "",
                  r->sync_share > 1 ? " (threads waited at the same time)" : "");
     wait_rows(v, shown);
     view_more(v, r->syncs_total, shown);
@@ -138,7 +164,7 @@ void view_text_transfers(const struct view_text *v)
     const struct gs_report *r = v->report;
     bool narrow = v->term.width < NARROW;
     struct table t = {SITES(v),
-                      .head = {"bytes", "times", narrow ? "copied" : "rate",
+                      .head = {"bytes", steps_known(r) ? "a step" : "times", narrow ? "copied" : "rate",
                                narrow ? "memory" : "copied", narrow ? "line" : "memory",
                                narrow ? NULL : "line"},
                       .left = {false, false, narrow, true, true, true}};
@@ -153,7 +179,7 @@ void view_text_transfers(const struct view_text *v)
         if (!isnan(x->bytes_per_s))
             format_rate(rate, x->bytes_per_s);
         const char *way = direction_word(x->direction), *memory = memory_word(x->host_memory);
-        const char *cells[] = {view_bytes(bytes, x->bytes), format_count(count, x->count),
+        const char *cells[] = {view_bytes(bytes, x->bytes), often(count, &x->pace, x->count),
                                narrow ? way : rate, narrow ? memory : way, memory};
         table_add(&t, cells, &x->site);
     }

@@ -1,0 +1,198 @@
+#include "analyzer/cadence.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/simulate.h"
+#include "analyzer/step.h"
+
+static const double matters_share = 0.02, matters_s = 0.001;
+static const double most = 0.5;    /* of the steady steps: it belongs to the step */
+static const double once = 0.9;    /* calls a step that count as one in each */
+enum { SELDOM = 10, BURST = 4 };   /* steps between calls that advice itself would leave; calls at once */
+
+/* The step of a time, SIZE_MAX in none. Times come nearly in order: mostly it is that of the last. */
+static size_t step_at(struct gs_clock *k, int64_t ns)
+{
+    if (ns < k->from || ns >= k->until) {
+        k->step = gs_step_at(k->steps, ns);
+        k->from = k->until = ns;
+        if (k->step != SIZE_MAX) {
+            k->from = gs_step_start(k->steps, k->step);
+            k->until = k->steps->end_ns ? ns : gs_step_start(k->steps, k->step + 1);
+        }
+    }
+    return k->step;
+}
+
+static void enter(const struct gs_builder *b, struct gs_clock *k, uint32_t process)
+{
+    if (k->process != process + 1) {
+        *k = (struct gs_clock){.process = process + 1, .steps = gs_steps_of(b, process)};
+    }
+}
+
+static void enter_place(struct gs_cadence *c, const struct gs_clock *k)
+{
+    if (c->process == k->process) {
+        return;
+    }
+    c->process = k->process;
+    c->last = SIZE_MAX;
+    if (k->steps) {
+        const struct gs_steps *s = k->steps;
+        c->steps += s->n - s->steady;
+        c->steady_ns = gs_add(c->steady_ns, gs_step_start(s, s->n) - gs_step_start(s, s->steady));
+    }
+}
+
+static void hit(struct gs_cadence *c, size_t step)
+{
+    if (c->last != SIZE_MAX && step > c->last) {
+        size_t gap = step - c->last;
+        c->gap_least = !c->gaps || gap < c->gap_least ? gap : c->gap_least;
+        c->gap_most = gap > c->gap_most ? gap : c->gap_most;
+        c->gaps++;
+        c->gap_sum += gap;
+    }
+    c->hits += c->last == SIZE_MAX || step > c->last;
+    c->last = step;
+}
+
+void gs_cadence_add(const struct gs_builder *b, struct gs_clock *k, struct gs_cadence *c,
+                    uint32_t process, int64_t time_ns, int64_t blocked_ns)
+{
+    enter(b, k, process);
+    c->first_ns = c->process == 0 || time_ns < c->first_ns ? time_ns : c->first_ns;
+    c->last_ns = time_ns > c->last_ns ? time_ns : c->last_ns;
+    enter_place(c, k);
+    if (!k->steps) {
+        return;
+    }
+    size_t step = step_at(k, time_ns);
+    if (step == SIZE_MAX) {
+        size_t done = gs_steps_done(k->steps, time_ns);
+        *(done == 0 ? &c->before : done >= k->steps->n ? &c->after : &c->between) += 1;
+    } else if (step < k->steps->steady) {
+        c->before++;
+    } else {
+        c->calls++;
+        c->blocked_ns = gs_add(c->blocked_ns, blocked_ns);
+        hit(c, step);
+    }
+}
+
+static bool named_evaluation(const char *name)
+{
+    static const char *const words[] = {"eval", "valid", "infer", "predict"};
+    const char *dot = name ? strrchr(name, '.') : NULL;
+    name = dot ? dot + 1 : name;
+    for (size_t i = 0; name && i < sizeof words / sizeof *words; i++) {
+        if (strstr(name, words[i])) {
+            return true;
+        }
+    }
+    return name && strncmp(name, "test", 4) == 0;
+}
+
+static enum gs_phase seldom(const struct gs_cadence *c, const char *name, unsigned *every)
+{
+    bool regular = c->gaps >= 1 && c->gap_most - c->gap_least <= 1 + c->gap_least / 10;
+    if (named_evaluation(name) || c->calls >= BURST * c->hits) {
+        return GS_PHASE_EVALUATION;
+    }
+    *every = regular ? (unsigned)(c->gap_sum / c->gaps) : 0;
+    return GS_PHASE_LOGGING;
+}
+
+static enum gs_phase phase_of(const struct gs_cadence *c, const char *name, unsigned *every)
+{
+    uint64_t outside = c->before + c->between + c->after;
+    *every = 0;
+    if (c->steps == 0) {
+        return GS_PHASE_UNKNOWN;
+    }
+    if (c->calls && (double)c->hits >= most * (double)c->steps) {
+        return GS_PHASE_STEP;
+    }
+    if (c->between && c->between >= c->calls) { /* what it did in the step before the gap is its tail */
+        return GS_PHASE_EVALUATION;
+    }
+    if (c->calls * 2 > outside) {
+        return seldom(c, name, every);
+    }
+    return c->before >= c->after ? GS_PHASE_STARTUP : GS_PHASE_END;
+}
+
+struct gs_pace gs_pace_of(const struct gs_cadence *c, const char *name)
+{
+    struct gs_pace p = {.calls_per_step = NAN, .steady_share = NAN, .steady_blocked_s = NAN};
+    p.phase = phase_of(c, name, &p.every);
+    if (c->steps) {
+        p.calls_per_step = (double)c->calls / (double)c->steps;
+        p.steady_blocked_s = (double)c->blocked_ns / 1e9;
+        p.steady_share = c->steady_ns > 0 ? (double)c->blocked_ns / (double)c->steady_ns : NAN;
+    }
+    return p;
+}
+
+bool gs_pace_costs(const struct gs_pace *p, bool simulated, bool by_count, bool otherwise)
+{
+    if (p->phase == GS_PHASE_UNKNOWN) {
+        return otherwise;
+    }
+    bool often = p->phase == GS_PHASE_STEP ||
+                 (p->phase == GS_PHASE_LOGGING && p->every && p->every < SELDOM && !simulated);
+    if (simulated) {
+        return often && by_count && p->calls_per_step >= once;
+    }
+    return often && p->steady_share >= matters_share && p->steady_blocked_s >= matters_s;
+}
+
+char *gs_pace_text(const struct gs_pace *p, char out[GS_PACE_TEXT])
+{
+    double n = round(p->calls_per_step * 10) / 10;
+    *out = 0;
+    if (p->phase == GS_PHASE_STEP) {
+        snprintf(out, GS_PACE_TEXT, "%.*f a step", n == floor(n) ? 0 : 1, n);
+    } else if (p->phase == GS_PHASE_LOGGING && p->every) {
+        snprintf(out, GS_PACE_TEXT, "every %u steps", p->every);
+    } else if (p->phase != GS_PHASE_UNKNOWN) {
+        static const char *const words[] = {[GS_PHASE_STARTUP] = "before the steps",
+                                            [GS_PHASE_LOGGING] = "now and then",
+                                            [GS_PHASE_EVALUATION] = "in evaluation",
+                                            [GS_PHASE_END] = "after the steps"};
+        snprintf(out, GS_PACE_TEXT, "%s", words[p->phase]);
+    }
+    return out;
+}
+
+const char *gs_phase_word(enum gs_phase phase)
+{
+#define WORD(s, w) w,
+    static const char *const words[] = {GS_PHASES(WORD)};
+    return (unsigned)phase < GS_PHASES_N ? words[phase] : NULL;
+}
+
+bool gs_simulated(const struct gs_builder *b)
+{
+    size_t n;
+    const struct gs_device *d = gs_run_devices(b->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (simulate_is(d[i].name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool gs_has_tensors(const struct gs_builder *b)
+{
+    for (size_t i = 0; i < gs_run_serieses(b->run); i++) {
+        const struct gs_series *s = gs_run_series(b->run, (uint32_t)i);
+        if (s->layer == GS_SERIES_TENSOR && s->allocations) {
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,52 @@
+/* How often a place is called over the program's steps: in each, in every 50th, between them, before or
+ * after them. A place has one cadence per process that it was called in, added up at the end. */
+#ifndef GPUSPY_CADENCE_H
+#define GPUSPY_CADENCE_H
+
+#include "analyzer/question.h"
+
+struct gs_cadence {
+    uint32_t process;      /* of the last call, + 1; 0: none yet */
+    size_t last;           /* the steady step of the last call, SIZE_MAX none yet in this process */
+    uint64_t before, between, after; /* calls: with the warm-up; in no step; past the last one */
+    uint64_t calls, hits;  /* in steady steps: calls, and steps with any */
+    uint64_t steps;        /* steady steps of the processes that called */
+    uint64_t gaps, gap_sum; /* from one step with a call to the next such one */
+    size_t gap_least, gap_most;
+    int64_t first_ns, last_ns; /* of all its calls */
+    int64_t blocked_ns;        /* in steady steps */
+    int64_t steady_ns;         /* how long those took, all of them */
+};
+
+/* The steps of the process whose calls are being read. Zero-initialise. */
+struct gs_clock {
+    const struct gs_steps *steps;
+    uint32_t process; /* + 1; 0: none yet */
+    size_t step;      /* the one at [from, until) */
+    int64_t from, until;
+};
+
+void gs_cadence_add(const struct gs_builder *b, struct gs_clock *clock, struct gs_cadence *c,
+                    uint32_t process, int64_t time_ns, int64_t blocked_ns);
+
+/* What follows from it. `name` is the function that the place is in, NULL unknown: one called evaluate
+ * or validate is evaluation. */
+struct gs_pace gs_pace_of(const struct gs_cadence *c, const char *name);
+
+/* Does it cost enough to be said? By time (2 % of the steady steps and 1 ms), and where times mean
+ * nothing (a simulated GPU) by count: once a step. Without steps: by no more than `otherwise`. */
+bool gs_pace_costs(const struct gs_pace *p, bool simulated, bool by_count, bool otherwise);
+
+/* "1 a step", "every 50 steps", "in evaluation"; "" where no steps are known. */
+#define GS_PACE_TEXT 48
+char *gs_pace_text(const struct gs_pace *p, char out[GS_PACE_TEXT]);
+/* calls_per_step, phase and every_steps into an object. */
+struct json_t;
+void gs_json_pace(struct json_t *object, const struct gs_pace *pace);
+
+/* Any device of the run is a simulated one: its times mean nothing. */
+bool gs_simulated(const struct gs_builder *b);
+/* Any process of the run reported tensors. */
+bool gs_has_tensors(const struct gs_builder *b);
+
+#endif
