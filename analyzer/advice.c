@@ -174,6 +174,16 @@ static bool frees_wait(const struct gs_report *r)
     return false;
 }
 
+static bool advised(const struct gs_report *r, const char *text)
+{
+    for (size_t i = 0; i < r->syncs_n && i < SYNCS; i++) {
+        if (r->syncs[i].advice == text) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void of_time(struct advices *a)
 {
     const struct gs_report *r = a->b->report;
@@ -189,8 +199,9 @@ static void of_time(struct advices *a)
     }
     /* Where frees are what waits, that is the same thing to do. */
     for (size_t i = 0; i < r->churn_n && i < 3 && !frees_wait(r); i++) {
-        if (r->churn[i].advice) {
-            add(a, "churn", 0.02, at(a, &r->churn[i].stack.site, r->churn[i].advice));
+        const struct gs_churn *c = &r->churn[i];
+        if (c->advice && !advised(r, c->advice)) {
+            add(a, "churn", 0.02, at(a, c->freed.known ? &c->freed : &c->stack.site, c->advice));
         }
     }
 }

@@ -32,17 +32,25 @@ static void enter(const struct gs_builder *b, struct gs_clock *k, uint32_t proce
     }
 }
 
+/* Steady steps end here: the last step goes on to the end of the loop, and maybe past it. */
+static size_t steady_end(const struct gs_steps *s)
+{
+    return s->n - s->steady >= 3 ? s->n - 1 : s->n;
+}
+
 static void enter_place(struct gs_cadence *c, const struct gs_clock *k)
 {
     if (c->process == k->process) {
         return;
     }
     c->process = k->process;
-    c->last = SIZE_MAX;
+    c->now = c->last = SIZE_MAX;
+    c->now_calls = 0;
     if (k->steps) {
         const struct gs_steps *s = k->steps;
-        c->steps += s->n - s->steady;
-        c->steady_ns = gs_add(c->steady_ns, gs_step_start(s, s->n) - gs_step_start(s, s->steady));
+        size_t end = steady_end(s);
+        c->steps += end - s->steady;
+        c->steady_ns = gs_add(c->steady_ns, gs_step_start(s, end) - gs_step_start(s, s->steady));
     }
 }
 
@@ -59,6 +67,23 @@ static void hit(struct gs_cadence *c, size_t step)
     c->last = step;
 }
 
+/* A step that took long ends where its tail usually does: what comes later is between the steps, but
+ * not the calls that this place makes in each step and that this one still lacks. */
+static bool belongs(const struct gs_cadence *c, size_t step)
+{
+    return (step == c->now ? c->now_calls : 0) < c->usual;
+}
+
+static void in_step(struct gs_cadence *c, size_t step)
+{
+    if (step != c->now && c->now_calls) {
+        c->usual = c->votes ? c->usual : c->now_calls;
+        c->votes += c->usual == c->now_calls ? 1 : -1;
+    }
+    c->now_calls = step == c->now ? c->now_calls + 1 : 1;
+    c->now = step;
+}
+
 void gs_cadence_add(const struct gs_builder *b, struct gs_clock *k, struct gs_cadence *c,
                     uint32_t process, int64_t time_ns, int64_t blocked_ns)
 {
@@ -72,9 +97,18 @@ void gs_cadence_add(const struct gs_builder *b, struct gs_clock *k, struct gs_ca
     size_t step = step_at(k, time_ns);
     if (step == SIZE_MAX) {
         size_t done = gs_steps_done(k->steps, time_ns);
-        *(done == 0 ? &c->before : done >= k->steps->n ? &c->after : &c->between) += 1;
-    } else if (step < k->steps->steady) {
+        bool outside = done >= k->steps->n || time_ns < gs_step_start(k->steps, 0);
+        step = !outside && belongs(c, done) ? done : SIZE_MAX;
+        if (step == SIZE_MAX) {
+            *(!outside ? &c->between : done ? &c->after : &c->before) += 1;
+            return;
+        }
+    }
+    in_step(c, step);
+    if (step < k->steps->steady) {
         c->before++;
+    } else if (step >= steady_end(k->steps)) {
+        c->after++;
     } else {
         c->calls++;
         c->blocked_ns = gs_add(c->blocked_ns, blocked_ns);

@@ -7,8 +7,11 @@
 
 struct gs_cadence {
     uint32_t process;      /* of the last call, + 1; 0: none yet */
-    size_t last;           /* the steady step of the last call, SIZE_MAX none yet in this process */
-    uint64_t before, between, after; /* calls: with the warm-up; in no step; past the last one */
+    size_t now, last;      /* the step of the last call, and the steady one of it or before it;
+                              SIZE_MAX none yet in this process */
+    uint64_t now_calls;    /* in that step so far */
+    uint64_t usual, votes; /* calls in most of the steps that call, found in one pass */
+    uint64_t before, between, after; /* calls: with the warm-up; in no step; from the last one on */
     uint64_t calls, hits;  /* in steady steps: calls, and steps with any */
     uint64_t steps;        /* steady steps of the processes that called */
     uint64_t gaps, gap_sum; /* from one step with a call to the next such one */

@@ -29,6 +29,7 @@ struct gs_churns {
     struct place *places;
     size_t cap;
     int64_t warm_ns;
+    unsigned asked;
 };
 
 static void on_process_start(void *self, uint32_t process)
@@ -106,10 +107,7 @@ static struct gs_pace pace_of(const struct gs_churns *c, const struct place *p, 
 /* What freed a location last, of PyTorch's segments: empty_cache is a line that can go, while what the
  * allocator does by itself is told elsewhere. */
 struct freed {
-    struct gs_signer *signer;
-    const struct gs_run *run;
-    uint32_t location;
-    bool asked, empty_cache;
+    uint32_t location, stack; /* stack: of the free, GS_NONE */
 };
 
 static void on_live(void *self, size_t moment, const struct gs_lifetime *life, uint32_t free_stack)
@@ -117,28 +115,28 @@ static void on_live(void *self, size_t moment, const struct gs_lifetime *life, u
     struct freed *f = self;
     (void)moment;
     if (life->location == f->location && life->free_ns != GS_NEVER) {
-        f->asked = true;
-        f->empty_cache = gs_sign_frees_cache(f->signer, free_stack);
+        f->stack = free_stack;
     }
 }
 
 static const char of_allocator[] = "PyTorch's allocator", emptied[] = "empty_cache";
 
-static const char *pattern_of(struct gs_churns *c, struct gs_signer *signer, uint32_t location,
-                              const struct place *p, unsigned *asked)
+static void recognise(struct gs_churns *c, struct gs_signer *signer, uint32_t location,
+                      const struct place *p, struct gs_churn *x)
 {
-    const struct gs_location *l = gs_run_location(c->b->run, location);
+    struct freed f = {.location = location, .stack = GS_NONE};
+    int64_t moment = p->last_ns - 1;
     char error[256];
-    if (!gs_sign_allocator(signer, l->stack)) {
-        return NULL;
+    if (!gs_sign_allocator(signer, (uint32_t)x->stack.n)) {
+        return;
     }
-    struct freed f = {.signer = signer, .run = c->b->run, .location = location};
-    if ((*asked)++ < ASKED) {
-        int64_t moment = p->last_ns - 1;
-        gs_run_live_at(c->b->run, gs_run_series(c->b->run, l->series)->process, &moment, 1, on_live, &f,
-                       error, sizeof error);
+    x->pattern = of_allocator;
+    if (c->asked++ < ASKED &&
+        gs_run_live_at(c->b->run, x->process, &moment, 1, on_live, &f, error, sizeof error) &&
+        gs_sign_frees_cache(signer, f.stack)) {
+        x->pattern = emptied;
+        x->freed = c->b->sites[gs_site_number(c->b, f.stack)];
     }
-    return f.empty_cache ? emptied : of_allocator;
 }
 
 static const char *advise(const struct gs_churns *c, const struct gs_churn *x, const struct place *p,
@@ -163,7 +161,6 @@ void gs_churns_finish(struct gs_churns *c)
     struct gs_report *report = c->b->report;
     struct gs_churn *work = NULL;
     size_t n = 0, cap = 0, processes_n;
-    unsigned asked = 0;
     struct gs_signer *signer = gs_signer_new(c->b->run, c->b->arena);
     const struct gs_process *processes = gs_run_processes(c->b->run, &processes_n);
     for (size_t i = 0; i < c->cap && i < gs_run_locations(c->b->run); i++) {
@@ -183,8 +180,8 @@ void gs_churns_finish(struct gs_churns *c)
                                .per_s = span > 0 ? (double)p->frees / span : __builtin_nan(""),
                                .mean_life_s = mean / 1e9,
                                .pace = pace_of(c, p, s->process),
-                               .pattern = pattern_of(c, signer, (uint32_t)i, p, &asked),
                                .stack = {.n = l->stack}};
+        recognise(c, signer, (uint32_t)i, p, x);
         x->advice = advise(c, x, p, s->layer);
     }
     report->churn =

@@ -302,7 +302,8 @@ struct gs_churn { /* device memory allocated and freed again and again by direct
     int64_t bytes;  /* of them all */
     double per_s, mean_life_s;
     struct gs_pace pace;
-    const char *pattern; /* "empty_cache", NULL none recognised */
+    const char *pattern;  /* "empty_cache", NULL none recognised */
+    struct gs_site freed; /* of empty_cache: where; else not known */
     struct gs_trace stack;
     const char *advice;
 };

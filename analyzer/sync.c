@@ -19,7 +19,8 @@ static const double matters_share = 0.02, matters_s = 0.001;
 enum {
     ITEM_BYTES = 16,
     STAGED_BYTES = 64 << 10, /* the driver takes a copy of so much and returns */
-    MANY = 4,                /* small reads, and small copies, at one line in a step */
+    MANY_READS = 5,          /* of one number each, at one line in a step */
+    MANY_COPIES = 10,        /* small ones; several batches a step are fewer */
     LOOP = 10                /* calls that are a loop where no steps are known */
 };
 
@@ -220,12 +221,12 @@ static bool long_enough(const struct gs_builder *b, const struct wait *w, double
 static const char *advise(const struct wait *w, const struct gs_sync_site *site,
                           struct gs_signature signature)
 {
-    bool many = site->pace.calls_per_step >= MANY;
-    if (many && signature.advice == gs_advice_one_item()) {
+    bool up = signature.up && w->bytes <= (int64_t)w->count * STAGED_BYTES;
+    if (site->pace.calls_per_step >= MANY_READS && signature.advice == gs_advice_one_item()) {
         return gs_advice_many_items();
     }
-    bool up = signature.up && w->bytes <= (int64_t)w->count * STAGED_BYTES;
-    return many && up ? gs_advice_small_copies() : signature.advice;
+    return up && site->pace.calls_per_step >= MANY_COPIES ? gs_advice_small_copies()
+                                                          : signature.advice;
 }
 
 static struct gs_sync_site describe(struct gs_syncs *s, const struct wait *w, double wall)

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { ITEM_BYTES = 8, TINY_BYTES = 64 << 10, BULK_BYTES = 1 << 20, TINY_PER_S = 100, TINY_PER_STEP = 8 };
+enum { ITEM_BYTES = 8, TINY_BYTES = 64 << 10, BULK_BYTES = 1 << 20, TINY_PER_S = 100, TINY_PER_STEP = 10 };
 static const double loading_share = 0.8, slow_share = 0.5;
 static const double modest_link = 12e9; /* bytes/s of PCIe 3 ×16 in practice: what any server has */
 
@@ -77,7 +77,8 @@ static bool many_tiny(const struct flow *f, const struct gs_pace *pace, bool sim
 {
     double span = (double)(f->cadence.last_ns - f->cadence.first_ns) / 1e9;
     bool often = f->count >= TINY_PER_S && (double)f->count >= TINY_PER_S * span;
-    bool in_steps = pace->calls_per_step >= TINY_PER_STEP;
+    bool late = f->async && f->host_memory == GS_HOSTMEM_PINNED; /* costs the call alone */
+    bool in_steps = pace->calls_per_step >= (late ? 5 : 1) * TINY_PER_STEP;
     if (f->tiny * 2 <= f->count) {
         return false;
     }

@@ -420,6 +420,7 @@ static json_t *churn_json(const struct gs_churn *c)
     set_real(o, "mean_life_s", c->mean_life_s);
     gs_json_pace(o, &c->pace);
     set_text(o, "pattern", c->pattern);
+    set(o, "freed_at", c->freed.known ? gs_json_site(&c->freed) : NULL);
     set(o, "site", gs_json_site(&c->stack.site));
     set(o, "stack", gs_json_trace(&c->stack));
     set_text(o, "advice", c->advice);

@@ -1,0 +1,119 @@
+"""Training as it should be: batches pinned by the loader and copied without waiting, the loss read now and then, an
+evaluation after each epoch, checkpoints, a warm-up, a summary at the end. Nothing in here is to be accused."""
+import sys
+import tempfile
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+dev = torch.device("cuda")
+LOG = 10
+
+
+def loader(rows, batch):
+    data = TensorDataset(torch.zeros(rows, 32), torch.zeros(rows, dtype=torch.long))
+    return DataLoader(data, batch_size=batch, pin_memory=True)
+
+
+def network():
+    return nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 4)).to(dev)
+
+
+@torch.no_grad()
+def accuracy(net, batches):
+    right = total = 0
+    for x, y in batches:
+        x, y = x.to(dev), y.to(dev)
+        right += (net(x).argmax(1) == y).sum().item()
+        total += y.numel()
+    return right / total
+
+
+def train(net, opt, batches, epochs, log):
+    lossf, seen = nn.CrossEntropyLoss(), 0
+    for _ in range(epochs):
+        running = torch.zeros((), device=dev)
+        for x, y in batches:
+            x, y = x.to(dev, non_blocking=True), y.to(dev, non_blocking=True)
+            opt.zero_grad(set_to_none=True)
+            loss = lossf(net(x), y)
+            loss.backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            opt.step()
+            running += loss.detach()
+            seen += 1
+            if seen % log == 0:
+                print(f"step {seen} loss {running.item() / log:.3f}", file=sys.stderr)
+                running.zero_()
+        yield net
+
+
+def save(net, opt, folder):
+    torch.save({"net": net.state_dict(), "opt": opt.state_dict()}, folder + "/last.pt")
+    return {k: v.cpu() for k, v in net.state_dict().items()}
+
+
+def epochs():
+    """Evaluation and a checkpoint after each epoch."""
+    net = network()
+    opt = torch.optim.AdamW(net.parameters())
+    best = 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        for net in train(net, opt, loader(800, 16), 3, LOG):
+            best = max(best, accuracy(net, loader(320, 16)))
+            save(net, opt, folder)
+        state = torch.load(folder + "/last.pt", map_location=dev)
+    net.load_state_dict(state["net"])
+    print(accuracy(net, loader(320, 16)), [p.norm().item() for p in net.parameters()], file=sys.stderr)
+
+
+def warmup():
+    """Waits before the loop: the data's statistics, a few steps to warm up that are looked at, a benchmark."""
+    net = network()
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    weights = [torch.randn(32).to(dev).sum().item() for _ in range(50)]
+    for _ in range(3):
+        loss = net(torch.zeros(16, 32).to(dev)).sum()
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        print(loss.item(), file=sys.stderr)
+    torch.cuda.synchronize()
+    for net in train(net, opt, loader(960, 16), 1, LOG):
+        pass
+    torch.cuda.synchronize()
+    print(len(weights), torch.cuda.max_memory_allocated(), file=sys.stderr)
+
+
+def amp():
+    """Mixed precision, gradients of several batches a step, and a scheduler."""
+    net = network()
+    opt = torch.optim.Adam(net.parameters(), fused=True)
+    plan = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 40)
+    scaler, lossf = torch.amp.GradScaler("cuda"), nn.CrossEntropyLoss()
+    for i, (x, y) in enumerate(loader(1280, 8)):
+        x, y = x.to(dev, non_blocking=True), y.to(dev, non_blocking=True)
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = lossf(net(x), y) / 4
+        scaler.scale(loss).backward()
+        if i % 4 == 3:
+            scaler.step(opt)
+            scaler.update()
+            opt.zero_grad()
+            plan.step()
+        if i % 80 == 79:
+            print(loss.item(), file=sys.stderr)
+
+
+def once():
+    """No loop at all: what is made, looked at and thrown away."""
+    net = network()
+    x = torch.randn(1000, 32).to(dev)
+    y = net(x)
+    print(y.sum().item(), y.detach().cpu().numpy().shape, y[y > 0].shape, file=sys.stderr)
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+
+
+{"epochs": epochs, "warmup": warmup, "amp": amp, "once": once}[sys.argv[1]]()

@@ -1,0 +1,137 @@
+"""Each line of signatures.py is called what its comment says, as many times a step; nothing in innocent.py is accused."""
+import re
+
+import pytest
+from conftest import HERE
+
+SCRIPT, INNOCENT = HERE / "signatures.py", HERE / "innocent.py"
+LINES = dict(enumerate(SCRIPT.read_text().splitlines(), 1))
+SAID = {n: found[0] for n, line in LINES.items() if line.startswith("    ") and (found := re.findall(r"# (?:says|names) (.*)$", line))}
+TIME = ("sync", "transfer", "churn")
+
+
+def said(comment):
+    return sorted(re.findall(r"(.+?) × (\d+)(?:, |$)", comment))
+
+
+@pytest.fixture(scope="module", params=["both", "python"])
+def seen(once, request):
+    done = once(f"signatures {request.param}", SCRIPT, GPUSPY_STACKS=request.param)
+    assert done.code == 0, done.stderr
+    return request.param, done.report()
+
+
+def by_line(report, script):
+    lines = {}
+    for s in report["sync"]:
+        if s["site"]["file"] == str(script):
+            lines.setdefault(s["site"]["line"], []).append(s)
+    return lines
+
+
+def test_patterns_and_calls(seen):
+    stacks, report = seen
+    lines = by_line(report, SCRIPT)
+    found = {n: sorted((s["pattern"], f"{s['calls_per_step']:g}") for s in here) for n, here in lines.items()
+             if any(s["phase"] == "step" for s in here)}
+    if stacks == "both":
+        assert found == {n: said(comment) for n, comment in SAID.items()}
+    else: # by the calls alone: how often is known, and what Python's own frames say
+        times = {n: sum(int(c) for _, c in here) for n, here in found.items()}
+        assert times == {n: sum(int(c) for _, c in said(comment)) for n, comment in SAID.items()}
+        frames = ("print", "torch.cuda.synchronize()", "stream.synchronize()", "clip_grad", "GradScaler")
+        for n, comment in SAID.items():
+            if comment.startswith(frames):
+                assert found[n] == said(comment)
+
+
+def test_what_is_accused(seen):
+    stacks, report = seen
+    accused = {n for n, here in by_line(report, SCRIPT).items() if any(s["matters"] for s in here)}
+    wanted = {n for n in SAID if "# says" in LINES[n]}
+    assert accused == wanted if stacks == "both" else accused <= wanted
+    for s in report["sync"]:
+        assert (s["advice"] is not None) == s["matters"] and (s["phase"] == "step" or not s["matters"]), s
+
+
+def test_one_thing_to_do_each(seen):
+    stacks, report = seen
+    if stacks == "both":
+        todo = {s["site"]["line"]: s["advice"] for s in report["sync"] if s["advice"]}
+        line = {text: next(n for n in SAID if text in LINES[n]) for text in ("value.to(dev)", "for v in losses", "if flag", "x[mask]  #", "pinned.to(dev)  #")}
+        assert "one buffer" in todo[line["value.to(dev)"]] and "torch.stack" in todo[line["for v in losses"]]
+        assert "torch.where" in todo[line["if flag"]] and "torch.where(mask" in todo[line["x[mask]  #"]]
+        assert todo[line["pinned.to(dev)  #"]].startswith("the memory is pinned already")
+    for a in report["advice"]:
+        assert a["topic"] not in TIME or re.match(r"signatures\.py:\d+.*a step", a["text"]), a["text"]
+
+
+@pytest.mark.parametrize("what", ["epochs", "warmup", "amp", "once"])
+def test_nothing_is_accused(once, what):
+    done = once(f"innocent {what}", INNOCENT, what)
+    assert done.code == 0, done.stderr
+    report = done.report()
+    assert not [s for s in report["sync"] if s["matters"] or s["advice"]]
+    assert not [x for x in report["transfers"] + report["churn"] if x["advice"]]
+    assert not [a for a in report["advice"] if a["topic"] in TIME]
+
+
+def test_where_what_is_innocent_stands(once):
+    report = once("innocent epochs", INNOCENT, "epochs").report()
+    source = INNOCENT.read_text().splitlines()
+    phases = {source[s["site"]["line"] - 1].strip(): s for s in report["sync"] if s["phase"] != "end"}
+    assert phases["right += (net(x).argmax(1) == y).sum().item()"]["phase"] == "evaluation"
+    assert phases[source[19].strip()]["phase"] == "startup"
+    (log,) = [s for line, s in phases.items() if "running.item()" in line]
+    assert (log["phase"], log["every_steps"]) == ("logging", 10)
+    assert [s for s in report["sync"] if s["phase"] == "end"]
+
+
+CHURN = """
+import torch
+from torch import nn
+net = nn.Linear(64, 64).cuda()
+opt = torch.optim.Adam(net.parameters())
+for _ in range(40):
+    big = torch.zeros(8 << 20, device="cuda")
+    net(torch.zeros(8, 64, device="cuda")).sum().backward()
+    opt.step()
+    del big
+    torch.cuda.empty_cache()
+"""
+
+
+def test_empty_cache_in_the_loop(record):
+    done = record("-c", CHURN)
+    report = done.report()
+    (churn,) = [c for c in report["churn"] if c["pattern"] == "empty_cache"]
+    assert churn["calls_per_step"] == 1 and churn["phase"] == "step" and churn["freed_at"]["line"] == 11
+    assert [a for a in report["advice"] if a["text"].startswith("<string>:11: ") and "empty_cache()" in a["text"]]
+
+
+TQDM = """
+import sys, torch
+from torch import nn
+sys.path.insert(0, "site-packages")
+from tqdm import tqdm
+net = nn.Linear(64, 64).cuda()
+opt = torch.optim.Adam(net.parameters())
+bar = tqdm(range(30))
+for _ in bar:
+    loss = net(torch.zeros(8, 64, device="cuda")).sum()
+    loss.backward()
+    opt.step()
+    opt.zero_grad()
+    bar.set_postfix(loss=loss)
+"""
+
+
+def test_a_tensor_in_a_progress_bar(record, tmp_path):
+    package = tmp_path / "site-packages" / "tqdm"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("class tqdm:\n    def __init__(self, items): self.items = items\n"
+                                         "    def __iter__(self): return iter(self.items)\n"
+                                         "    def set_postfix(self, **k): return {a: f'{b:.3g}' for a, b in k.items()}\n")
+    report = record("-c", TQDM.replace('"site-packages"', repr(str(tmp_path / "site-packages")))).report()
+    (bar,) = [s for s in report["sync"] if s["matters"]]
+    assert (bar["pattern"], bar["site"]["line"], bar["calls_per_step"]) == ("tensor in a tqdm bar", 14, 1)
