@@ -18,7 +18,7 @@ struct group {
     size_t first, last; /* rows; other threads' rows may lie between */
     size_t shown;       /* the row to report: PyTorch's, else the last */
     unsigned failures;
-    bool fatal, device_failed, tensor_failed, captured;
+    bool fatal, handled, device_failed, tensor_failed, captured;
     int64_t free, total, device_requested; /* the last: the most that CUDA was asked for */
     size_t placed; /* the row whose stack counts: the replay may still change it, see backward.h */
 };
@@ -30,7 +30,8 @@ struct capture {
     enum gs_series_layer layer;
     uint32_t series; /* GS_NONE: nothing was ever live there */
     double turnover;
-    int64_t live_bytes;
+    int64_t live_bytes, allocated_bytes; /* the latter: over the whole run until then */
+    uint64_t allocations;                /* likewise */
     struct gs_oom_live *live;
     size_t live_n, live_cap;
     struct gs_heap_map map;
@@ -114,8 +115,8 @@ static void make_groups(struct gs_ooms *o)
         uint32_t *at = gs_map_at(&open, (uint64_t)row->process << 32 | row->thread);
         if (*at == GS_MAP_NEW || !belongs(o, &o->groups[*at], row)) {
             *at = (uint32_t)o->groups_n;
-            *GS_PUSH(o->groups, o->groups_n, o->groups_cap) = (struct group){
-                .first = i, .free = GS_UNKNOWN, .total = GS_UNKNOWN};
+            *GS_PUSH(o->groups, o->groups_n, o->groups_cap) =
+                (struct group){.first = i, .free = GS_UNKNOWN, .total = GS_UNKNOWN};
         }
         join(&o->groups[*at], row, i);
     }
@@ -172,8 +173,8 @@ static void take(struct ranges *r, const struct gs_lifetime *life)
     uint32_t *at = gs_map_at(&r->index, (uint64_t)life->location << 8 | life->space);
     if (*at == GS_MAP_NEW) {
         *at = (uint32_t)r->taken_n;
-        *GS_PUSH(r->taken, r->taken_n, r->taken_cap) =
-            (struct gs_taken){.location = life->location, .stack = life->stack, .space = life->space};
+        *GS_PUSH(r->taken, r->taken_n, r->taken_cap) = (struct gs_taken){
+            .location = life->location, .stack = life->stack, .space = life->space};
     }
     struct gs_taken *t = &r->taken[*at];
     t->bytes = gs_add(t->bytes, life->bytes);
@@ -303,6 +304,8 @@ static void on_oom(void *self, const struct gs_oom *oom, size_t index)
     if (c->series != GS_NONE) {
         const struct gs_series *s = gs_run_series(run, c->series);
         c->live_bytes = s->live_bytes;
+        c->allocated_bytes = s->allocated_bytes;
+        c->allocations = s->allocations;
         c->turnover =
             s->allocated_bytes > 0 ? (double)s->freed_bytes / (double)s->allocated_bytes : 0;
         capture_live(o, c);
@@ -475,6 +478,7 @@ static void answer(struct gs_ooms *o, size_t group, const struct capture *c,
                                  .outside = f.outside,
                                  .graphs = f.graphs,
                                  .fatal = f.fatal,
+                                 .handled = o->groups[group].handled,
                                  .failures = f.failures,
                                  .live_layer = f.layer,
                                  .stack = gs_trace_of(o->b, f.stack)};
@@ -492,18 +496,23 @@ static void answer(struct gs_ooms *o, size_t group, const struct capture *c,
     }
 }
 
+static bool is_retry(const struct group *g)
+{
+    return !g->fatal && !g->handled && !g->tensor_failed;
+}
+
 static void list_retries(struct gs_ooms *o)
 {
     struct gs_report *report = o->b->report;
     for (size_t i = 0; i < o->groups_n; i++) {
-        report->retries_total += !o->groups[i].fatal && !o->groups[i].tensor_failed;
+        report->retries_total += is_retry(&o->groups[i]);
     }
     size_t room = report->retries_total < o->b->top ? report->retries_total : o->b->top;
     report->retries = gs_arena_alloc(o->b->arena, room * sizeof *report->retries);
     for (size_t i = 0; i < o->groups_n && report->retries_n < room; i++) {
         const struct group *g = &o->groups[i];
         const struct gs_oom *row = &o->rows[g->shown];
-        if (!g->fatal && !g->tensor_failed) {
+        if (is_retry(g)) {
             report->retries[report->retries_n++] =
                 (struct gs_retry){.process = row->process,
                                   .time_s = gs_seconds(row->time_ns),
@@ -536,8 +545,45 @@ static void list_ooms(struct gs_ooms *o)
     }
 }
 
+/* What was refused was never granted, and yet it was not the end: a batch is halved, a sample left
+ * out. After a failure that ends a program there is its tear-down, perhaps a checkpoint; not
+ * another step, nor as much new memory as was live. */
+static bool went_on(const struct gs_ooms *o, const struct capture *c)
+{
+    enum { SOME = 16 };
+    size_t n;
+    const struct gs_oom *row = &o->rows[o->groups[c->group].last];
+    const struct gs_steps *steps = gs_steps_of(o->b, row->process);
+    if (steps && steps->source != GS_STEP_PERIOD) {
+        return steps->n - gs_steps_done(steps, row->time_ns) >= 2; /* its own, and a further one */
+    }
+    if (c->series == GS_NONE || c->live_bytes <= 0 ||
+        !gs_run_processes(o->b->run, &n)[row->process].complete) {
+        return false;
+    }
+    const struct gs_series *s = gs_run_series(o->b->run, c->series);
+    return s->allocations - c->allocations >= SOME &&
+           s->allocated_bytes - c->allocated_bytes >= c->live_bytes;
+}
+
+/* PyTorch throws where it reports: somebody caught what was not the end. */
+static void find_handled(struct gs_ooms *o)
+{
+    for (size_t i = 0; i < o->groups_n; i++) {
+        o->groups[i].handled = !o->groups[i].fatal && o->groups[i].tensor_failed;
+    }
+    for (size_t i = 0; i < o->captures_n; i++) {
+        struct group *g = &o->groups[o->captures[i].group];
+        if (g->fatal && went_on(o, &o->captures[i])) {
+            g->fatal = false;
+            g->handled = true;
+        }
+    }
+}
+
 void gs_ooms_finish(struct gs_ooms *o)
 {
+    find_handled(o);
     list_ooms(o);
     list_retries(o);
     for (size_t i = 0; i < o->captures_n; i++) {

@@ -137,6 +137,7 @@ struct sight {
     struct held of[GS_CATEGORIES_N];
     struct held cache;   /* of keys and values: activations that stay on purpose */
     struct held buckets; /* DistributedDataParallel's */
+    int64_t forward;     /* temporaries of forward passes: they, too, grow with the batch */
     struct held foreach; /* temporaries of an optimizer that works on all parameters at once */
     int64_t repeated;    /* activations of lines that have made several */
     unsigned repeating;  /* such lines */
@@ -209,6 +210,9 @@ static void look_at(struct sight *s, const struct gs_category_line *l)
                passes(run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper")) {
         hold(&s->buckets, l);
         return;
+    } else if (l->category == GS_CATEGORY_TEMPORARIES &&
+               passes(run, l->stack, "/torch/nn/modules/module.py", "_call_impl")) {
+        s->forward = gs_add(s->forward, l->bytes);
     } else if (l->category == GS_CATEGORY_TEMPORARIES &&
                passes(run, l->stack, "/torch/optim/", "_multi_tensor_")) {
         hold(&s->foreach, l);
@@ -319,10 +323,7 @@ static void expandable(struct sight *s)
 /* What is asked for in forward or backward halves with the batch. */
 static void batch(struct sight *s)
 {
-    int64_t grows = gs_add(activations(s), s->of[GS_CATEGORY_INPUTS].bytes);
-    if (!s->trains) { /* an inference keeps nothing: what it works on is temporary */
-        grows = gs_add(grows, s->of[GS_CATEGORY_TEMPORARIES].bytes);
-    }
+    int64_t grows = gs_add(gs_add(activations(s), s->of[GS_CATEGORY_INPUTS].bytes), s->forward);
     bool halves = s->phase == FORWARD || s->phase == BACKWARD;
     int64_t frees = grows / 2, left = s->need - (halves ? s->f->requested / 2 : 0);
     add(s, GS_EFFORT_ARGUMENT, frees, frees >= left ? GS_MEASURE_HELD : 0,

@@ -230,6 +230,7 @@ struct gs_oom_verdict {
     int64_t requested_bytes, free_bytes, total_bytes, tensor_allocated, tensor_reserved;
     int64_t device_live, graphs, outside; /* with free they sum to the total */
     bool fatal;
+    bool handled; /* not fatal: the program was told, and went on without it or asked for less */
     unsigned failures;      /* failed calls in this one OOM: PyTorch tries, empties, tries again */
     enum gs_cause cause;    /* word: gs_cause_word() */
     struct gs_site growing; /* of a leak: the place; else not known */

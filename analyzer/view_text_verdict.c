@@ -141,7 +141,10 @@ static void one(const struct view_text *v, const struct gs_oom_verdict *o)
     char at[UNITS_TEXT], place[96];
 
     view_heading(v, o->fatal ? TERM_RED : TERM_YELLOW,
-                 o->fatal ? "OUT OF MEMORY" : "Ran short of memory, and went on", " on %s at %s",
+                 o->fatal     ? "OUT OF MEMORY"
+                 : o->handled ? "Out of memory, handled by the program"
+                              : "Ran short of memory, and went on",
+                 " on %s at %s",
                  view_place(v, place, sizeof place, o->process, o->device, GS_SERIES_PINNED),
                  format_seconds(at, o->time_s));
     asked(v, o);
@@ -188,6 +191,8 @@ static const struct gs_peak *fullest(const struct gs_report *r, bool gpu, int64_
 
 static void no_oom(const struct view_text *v)
 {
+    bool handled = v->report->ooms_n && v->report->ooms[0].handled;
+    const char *none = handled ? "No fatal out of memory" : "No out of memory";
     int64_t total;
     const struct gs_peak *p = fullest(v->report, true, &total);
     char peak[UNITS_TEXT], size[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT], place[96];
@@ -195,17 +200,17 @@ static void no_oom(const struct view_text *v)
     if (!p)
         p = fullest(v->report, false, &total);
     if (!p) {
-        view_heading(v, TERM_GREEN, "No out of memory", "; no GPU memory was allocated");
+        view_heading(v, TERM_GREEN, none, "; no GPU memory was allocated");
         return;
     }
     view_place(v, place, sizeof place, p->process, p->device, p->layer);
     if (total > 0)
-        view_heading(v, TERM_GREEN, "No out of memory", "; peak %s of %s (%s) on %s, at %s",
+        view_heading(v, TERM_GREEN, none, "; peak %s of %s (%s) on %s, at %s",
                      view_bytes(peak, p->bytes), view_bytes(size, total),
                      format_share(share, (double)p->bytes / (double)total), place,
                      format_seconds(at, p->time_s));
     else
-        view_heading(v, TERM_GREEN, "No out of memory", "; peak %s %s %s, at %s%s",
+        view_heading(v, TERM_GREEN, none, "; peak %s %s %s, at %s%s",
                      view_bytes(peak, p->bytes), p->device >= 0 ? "on" : "of", place,
                      format_seconds(at, p->time_s),
                      p->device >= 0 ? "" : "; no GPU memory was allocated");

@@ -353,6 +353,29 @@ static void test_a_retry_is_no_part_of_the_next_failure(void **state)
     }
 }
 
+/* Refused and never granted: the end, or not, as what came after tells. */
+static void test_a_program_that_goes_on_has_handled_it(void **state)
+{
+    (void)state;
+    for (int64_t at = end_of() / 4; at <= end_of(); at += end_of() / 4 * 3) {
+        struct syn s;
+        syn_start(&s);
+        train(&s, (struct shape){.weights = 4 * SYN_GIB, .activations = SYN_GIB});
+        syn_sql(&s, "UPDATE process SET complete=1");
+        syn_oom(&s, (struct syn_oom){.requested = 13 * SYN_GIB,
+                                     .free = 10 * SYN_GIB,
+                                     .total = 16 * SYN_GIB,
+                                     .fatal = 1,
+                                     .at = at});
+        struct gs_report *r = syn_report(&s, NULL);
+        assert_int_equal(r->ooms_n, 1);
+        assert_int_equal(r->ooms[0].fatal, at == end_of());
+        assert_int_equal(r->ooms[0].handled, at != end_of());
+        assert_int_equal(r->retries_n, 0);
+        finish(&s, r);
+    }
+}
+
 static void test_the_fatal_one_comes_first(void **state)
 {
     (void)state;
@@ -393,6 +416,7 @@ int main(void)
         cmocka_unit_test(test_one_oom_of_three_rows_and_its_holes),
         cmocka_unit_test(test_a_retry_is_not_fatal),
         cmocka_unit_test(test_a_retry_is_no_part_of_the_next_failure),
+        cmocka_unit_test(test_a_program_that_goes_on_has_handled_it),
         cmocka_unit_test(test_the_fatal_one_comes_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
