@@ -4,110 +4,106 @@
  * tear-down, and a list that grew all along is no less a leak because Python emptied it on its way
  * out. An allocation that is live at that end has stayed.
  *
- * The run up to there is cut into 64 equal pieces. What counts is the least that a location held in
- * each piece: the lower envelope, which activations that come and go within a step do not lift. A
- * location grows when, after the first tenth of the run (or its own beginning, whichever is later),
- * that envelope
- *   - rises in at least 3 pieces and falls in at most a tenth,
- *   - lies close to a straight line (r² ≥ 0.8): one jump, however large, is not growth,
- *   - still rises in the last quarter: what was loaded once does not,
- *   - gains at least half a percent of what is live at the end, by at least 4 allocations that
- * stayed. Loading weights looks the same while it lasts; locations below the functions in `loading`
- * are left out.
+ * The run is cut into 64 pieces with equally many allocations (not equally long: starting up takes
+ * long and allocates little). What counts is the least that a location held in each piece: the lower
+ * envelope, which activations that come and go within a step do not lift; where a piece is shorter than
+ * two steps, neighbours are joined. A location grows when, from the first usual step (else after the
+ * first tenth) or its own beginning on, that envelope
+ *   - rises in at least 3 pieces and gives back at most a tenth,
+ *   - lies close to a straight line over the steps, else over the pieces (r² ≥ 0.8): one jump, however
+ *     large, is not growth, nor is a cache that fills ever more slowly,
+ *   - still rises in the last quarter, and has not paused for longer at the end than twice its longest
+ *     pause before, nor for a quarter of its time: what has reached its size has levelled off,
+ *   - gains at least half a percent of what is live at the end, or would in a hundred thousand steps
+ *     more, by at least 4 allocations that stayed.
+ * Loading weights looks the same while it lasts; locations below the functions in `loading` are left
+ * out.
  */
 #include "analyzer/question.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/growth.h"
 
-enum { PIECES = 64, WARM = 7, QUARTER = PIECES - PIECES / 4, MIN_SAMPLES = 8, MIN_STAYED = 4 };
+enum { PIECES = 64, WARM = 7, MIN_SAMPLES = 8, MIN_STAYED = 4, MANY_STAYED = 10, FAR = 100000 };
 static const double min_fit = 0.8, min_share = 0.005;
 
 struct site_growth { /* by location; what every event needs comes first */
     uint32_t piece;  /* the one that `least` is of */
     uint32_t first;  /* piece of the first allocation, plus 1; 0 none yet */
     int64_t live, least;
+    int64_t *least_of; /* by piece; NULL while it was 0 in all */
     uint64_t stayed;
     int64_t stayed_bytes, first_ns, last_ns;
     uint64_t never; /* of those that stayed, what was not freed by the tear-down either */
     int64_t never_bytes;
-    uint32_t samples, rises, falls;
-    double x, y, xx, xy, yy;
-    int64_t first_least, last_least, quarter_least;
-    bool has_quarter;
+};
+
+struct span { /* of a process */
+    int64_t end_ns;
+    uint32_t last;               /* the piece in which that lies */
+    int64_t piece_ends[PIECES];  /* when the last event of each was */
 };
 
 struct gs_growths {
     struct gs_builder *b;
     struct site_growth *sites;
     size_t sites_cap;
+    struct span *spans;
+    size_t spans_cap;
+    struct span *span; /* of the process now replayed */
+    uint32_t piece;    /* of the last event */
+    uint64_t events, per_piece, next; /* allocations; the first one of the next piece */
     int64_t *end_bytes; /* by series */
     size_t end_bytes_n;
-    size_t from; /* first location of the process now replayed */
-    int64_t end_ns, piece_ns;
-    uint32_t piece; /* the one of the last event, which ends before next_ns */
-    int64_t next_ns;
-    struct gs_growth *list;
+    struct gs_grown *list;
     size_t n, cap;
 };
 
-static void sample(struct site_growth *s, uint32_t piece, int64_t value)
+static void keep_least(struct site_growth *s)
 {
-    if (piece < WARM || piece < s->first) {
-        return;
+    if (s->least && !s->least_of) {
+        s->least_of = gs_realloc(NULL, PIECES, sizeof *s->least_of);
+        memset(s->least_of, 0, PIECES * sizeof *s->least_of);
     }
-    double x = piece, y = (double)value;
-    if (s->samples == 0) {
-        s->first_least = value;
-    } else {
-        s->rises += value > s->last_least;
-        s->falls += value < s->last_least;
+    if (s->least_of) {
+        s->least_of[s->piece] = s->least;
     }
-    if (piece >= QUARTER && !s->has_quarter) {
-        s->quarter_least = value;
-        s->has_quarter = true;
-    }
-    s->last_least = value;
-    s->samples++;
-    s->x += x;
-    s->y += y;
-    s->xx += x * x;
-    s->xy += x * y;
-    s->yy += y * y;
 }
 
 /* The pieces that ended since the location was last touched. */
 static inline void reach(struct site_growth *s, uint32_t piece)
 {
     while (s->piece < piece) {
-        sample(s, s->piece++, s->least);
+        keep_least(s);
+        s->piece++;
         s->least = s->live;
     }
-}
-
-/* Events come in order of time. */
-static inline uint32_t piece_of(struct gs_growths *g, int64_t ns)
-{
-    while (ns >= g->next_ns && g->piece < PIECES - 1) {
-        g->piece++;
-        g->next_ns = gs_add(g->next_ns, g->piece_ns);
-    }
-    return g->piece;
 }
 
 static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
     struct gs_growths *g = self;
     struct site_growth *s = GS_REACH(g->sites, life->location, g->sites_cap);
-    uint32_t piece = piece_of(g, life->alloc_ns);
-    if (!s->first) {
-        s->first = piece + 1;
-        s->piece = piece;
+    (void)series;
+    if (g->events++ >= g->next && g->piece < PIECES - 1) {
+        g->piece++;
+        g->next += g->per_piece;
     }
-    reach(s, piece);
+    g->span->piece_ends[g->piece] = life->alloc_ns;
+    if (life->alloc_ns <= g->span->end_ns) {
+        g->span->last = g->piece;
+    }
+    if (!s->first) {
+        s->first = g->piece + 1;
+        s->piece = g->piece;
+    }
+    if (s->piece < g->piece) {
+        reach(s, g->piece);
+    }
     s->live += life->bytes;
-    if (life->free_ns > g->end_ns) {
+    if (life->free_ns > g->span->end_ns) {
         s->first_ns = s->stayed ? s->first_ns : life->alloc_ns;
         s->last_ns = life->alloc_ns;
         s->stayed++;
@@ -123,10 +119,13 @@ static void on_free(void *self, const struct gs_lifetime *life, const struct gs_
 {
     struct gs_growths *g = self;
     struct site_growth *s = &g->sites[life->location];
-    if (life->free_ns > g->end_ns) {
+    (void)series;
+    if (life->free_ns > g->span->end_ns) {
         return;
     }
-    reach(s, piece_of(g, life->free_ns));
+    if (s->piece < g->piece) {
+        reach(s, g->piece);
+    }
     s->live -= life->bytes;
     s->least = s->live < s->least ? s->live : s->least;
 }
@@ -147,10 +146,12 @@ static int64_t end_of(const struct gs_run *run, uint32_t process)
 static void on_process_start(void *self, uint32_t process)
 {
     struct gs_growths *g = self;
-    g->from = gs_run_locations(g->b->run);
-    g->end_ns = end_of(g->b->run, process);
-    g->piece_ns = g->end_ns / PIECES + 1;
-    g->next_ns = g->piece_ns;
+    size_t n;
+    uint64_t allocations = gs_run_processes(g->b->run, &n)[process].allocations;
+    g->span = GS_REACH(g->spans, process, g->spans_cap);
+    g->span->end_ns = end_of(g->b->run, process);
+    g->events = 0;
+    g->per_piece = g->next = allocations / PIECES + 1;
     g->piece = 0;
 }
 
@@ -179,32 +180,124 @@ static bool is_loading(const struct gs_run *run, uint32_t stack)
     return false;
 }
 
-/* The straight line through the samples: its slope per piece and r². */
-static double slope_of(const struct site_growth *s, double *fit)
+/* --- the envelope ---------------------------------------------------------------------------------- */
+
+struct samples {
+    double x[PIECES];
+    int64_t y[PIECES];
+    uint32_t n;
+    unsigned rises;
+    int64_t given_back;
+    uint32_t last_rise, longest_pause; /* in samples; pauses before the last rise */
+};
+
+static uint32_t piece_at(const struct span *span, int64_t ns)
 {
-    double n = s->samples;
-    double sxx = s->xx - s->x * s->x / n, sxy = s->xy - s->x * s->y / n,
-           syy = s->yy - s->y * s->y / n;
-    if (sxx <= 0 || syy <= 0) {
-        *fit = 0;
-        return 0;
+    uint32_t piece = 0;
+    while (piece < span->last && span->piece_ends[piece] < ns) {
+        piece++;
     }
-    *fit = sxy * sxy / (sxx * syy);
-    return sxy / sxx;
+    return piece;
 }
 
-static bool grows(const struct site_growth *s, int64_t end_bytes, double *slope, double *fit)
+/* How many pieces are one sample: at least two steps. */
+static uint32_t width_of(const struct gs_steps *steps, uint32_t from, uint32_t to)
 {
-    if (s->samples < MIN_SAMPLES || s->stayed < MIN_STAYED || s->rises < 3 ||
-        s->falls * 10 > s->samples) {
+    uint32_t pieces = to - from + 1, most = pieces / MIN_SAMPLES;
+    size_t n = steps ? steps->n : 2 * PIECES;
+    uint32_t width = (uint32_t)((2 * (size_t)pieces + n - 1) / n);
+    width = width < most ? width : most;
+    return width ? width : 1;
+}
+
+static void take_samples(const struct site_growth *s, const struct span *span, const struct gs_steps *steps,
+                         uint32_t from, uint32_t to, struct samples *out)
+{
+    uint32_t width = width_of(steps, from, to);
+    *out = (struct samples){0};
+    for (uint32_t p = from; p <= to; p += width) {
+        uint32_t end = p + width - 1 < to ? p + width - 1 : to;
+        int64_t least = s->least_of[p];
+        for (uint32_t q = p; q <= end; q++) {
+            least = s->least_of[q] < least ? s->least_of[q] : least;
+        }
+        out->x[out->n] = steps ? (double)gs_steps_done(steps, span->piece_ends[end]) : (double)end;
+        out->y[out->n++] = least;
+    }
+    for (uint32_t i = 1; i < out->n; i++) {
+        int64_t change = out->y[i] - out->y[i - 1];
+        out->given_back += change < 0 ? -change : 0;
+        if (change > 0) {
+            uint32_t pause = i - out->last_rise;
+            out->longest_pause = pause > out->longest_pause ? pause : out->longest_pause;
+            out->last_rise = i;
+            out->rises++;
+        }
+    }
+}
+
+/* r² of the straight line through the samples; 0 where there is none. */
+static double fit_of(const struct samples *a)
+{
+    double n = a->n, x = 0, y = 0, xx = 0, xy = 0, yy = 0;
+    for (uint32_t i = 0; i < a->n; i++) {
+        double dx = a->x[i] - a->x[0], dy = (double)(a->y[i] - a->y[0]);
+        x += dx;
+        y += dy;
+        xx += dx * dx;
+        xy += dx * dy;
+        yy += dy * dy;
+    }
+    double sxx = xx - x * x / n, sxy = xy - x * y / n, syy = yy - y * y / n;
+    return sxx > 0 && syy > 0 && sxy > 0 ? sxy * sxy / (sxx * syy) : 0;
+}
+
+static bool rises(const struct samples *a)
+{
+    int64_t gain = a->n ? a->y[a->n - 1] - a->y[0] : 0;
+    if (a->n < MIN_SAMPLES || a->rises < 3 || gain <= 0 || a->given_back > gain / 10) {
         return false;
     }
-    double gain = (double)s->last_least - (double)s->first_least;
-    double late = (double)s->last_least - (double)s->quarter_least;
-    *slope = slope_of(s, fit);
-    return *slope > 0 && *fit >= min_fit && gain >= min_share * (double)end_bytes && gain > 0 &&
-           s->has_quarter && late > 0 && late >= 0.1 * gain;
+    int64_t late = a->y[a->n - 1] - a->y[a->n - 1 - a->n / 4];
+    return late * 10 >= gain && a->n - 1 - a->last_rise <= 2 * a->longest_pause;
 }
+
+/* Held against a line over the steps, and where it grows between them (an evaluation is none) over the
+ * pieces. */
+static bool straight(struct samples *a, double *fit)
+{
+    *fit = fit_of(a);
+    if (*fit < min_fit) {
+        for (uint32_t i = 0; i < a->n; i++) {
+            a->x[i] = i;
+        }
+        double even = fit_of(a);
+        *fit = even > *fit ? even : *fit;
+    }
+    return *fit >= min_fit;
+}
+
+/* After the last step nothing need grow any more; it may, in an evaluation. */
+static bool grows(const struct site_growth *s, const struct span *span, const struct gs_steps *steps,
+                  struct samples *a, double *fit)
+{
+    uint32_t from = steps ? piece_at(span, gs_step_start(steps, steps->steady)) : WARM;
+    from = from < s->first - 1 ? s->first - 1 : from;
+    int64_t ends[] = {span->end_ns, steps ? gs_step_start(steps, steps->n) : span->end_ns};
+    for (size_t i = 0; i < 2; i++) {
+        uint32_t to = piece_at(span, ends[i]);
+        if (from > to || ends[i] - s->last_ns > (ends[i] - s->first_ns) / 4) {
+            continue;
+        }
+        take_samples(s, span, steps, from, to, a);
+        if (rises(a) && straight(a, fit)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* --- the verdict ----------------------------------------------------------------------------------- */
 
 /* Under PyTorch the device level is its allocator's segments: that the cache grows is no fault of
  * the line that needed one more, and what grows in it is seen among the tensors. */
@@ -219,86 +312,89 @@ static bool is_segments(const struct gs_run *run, const struct gs_series *s)
     return false;
 }
 
+/* From the step of the first one that stayed to the end. */
+static uint64_t steps_of(const struct gs_steps *steps, const struct site_growth *s, int64_t end_ns)
+{
+    size_t first = gs_steps_done(steps, s->first_ns), end = gs_steps_done(steps, end_ns) + 1;
+    end = end < steps->n ? end : steps->n;
+    return end > first ? end - first : 1;
+}
+
 static void judge(struct gs_growths *g, uint32_t location)
 {
     struct gs_run *run = g->b->run;
     const struct gs_location *l = gs_run_location(run, location);
     const struct gs_series *series = gs_run_series(run, l->series);
     const struct site_growth *s = &g->sites[location];
-    double slope, fit;
-    if (!grows(s, g->end_bytes[l->series], &slope, &fit) || is_loading(run, l->stack) ||
+    const struct span *span = &g->spans[series->process];
+    const struct gs_steps *steps = gs_steps_of(g->b, series->process);
+    struct samples a;
+    double fit;
+    if (!s->least_of || !grows(s, span, steps, &a, &fit) || is_loading(run, l->stack) ||
         is_segments(run, series) || series->layer == GS_SERIES_SHARED) {
         return;
     }
     /* What lives a moment beyond the end, as temporaries of the last step do, is not part of a leak
      * that the tear-down left alone. */
     bool never = s->never >= MIN_STAYED;
-    uint64_t steps = never ? s->never : s->stayed;
+    uint64_t count = never ? s->never : s->stayed;
     int64_t bytes = never ? s->never_bytes : s->stayed_bytes;
+    uint64_t n = steps ? steps_of(steps, s, span->end_ns) : count;
+    double each = (double)bytes / (double)n, gain = (double)(a.y[a.n - 1] - a.y[0]),
+           end_bytes = (double)g->end_bytes[l->series];
+    bool far = steps && count >= MANY_STAYED && each * FAR >= min_share * end_bytes;
+    if (gain < min_share * end_bytes && !far) {
+        return;
+    }
+    double seconds = gs_seconds(span->end_ns) - gs_seconds(s->first_ns);
     *GS_REACH(g->b->growing, location, g->b->growing_n) = 1;
-    *GS_PUSH(g->list, g->n, g->cap) = (struct gs_growth){
-        .process = series->process,
-        .device = series->device,
-        .layer = series->layer,
-        .bytes = bytes,
-        .bytes_per_step = (double)bytes / (double)steps,
-        .steps = steps,
-        .bytes_per_s = slope / ((double)g->piece_ns / 1e9),
-        .fit = fit,
-        .first_s = gs_seconds(s->first_ns),
-        .last_s = gs_seconds(s->last_ns),
-        .stack = {.n = l->stack}, /* the number; replaced in _finish */
+    *GS_PUSH(g->list, g->n, g->cap) = (struct gs_grown){
+        .stack = l->stack,
+        .first_ns = s->first_ns,
+        .last_ns = s->last_ns,
+        .entry = {.process = series->process,
+                  .device = series->device,
+                  .layer = series->layer,
+                  .bytes = bytes,
+                  .bytes_per_step = each,
+                  .steps = n,
+                  .by_steps = steps != NULL,
+                  .count = count,
+                  .jumps = a.rises * 3 <= a.n ? a.rises : 0,
+                  .bytes_per_s = seconds > 0 ? (double)bytes / seconds : NAN,
+                  .fit = fit,
+                  .first_s = gs_seconds(s->first_ns),
+                  .last_s = gs_seconds(s->last_ns)},
     };
-}
-
-static void on_process_end(void *self, uint32_t process, int64_t end_ns)
-{
-    struct gs_growths *g = self;
-    (void)process;
-    (void)end_ns;
-    for (size_t i = g->from; i < gs_run_locations(g->b->run); i++) {
-        uint32_t series = gs_run_location(g->b->run, (uint32_t)i)->series;
-        *GS_REACH(g->end_bytes, series, g->end_bytes_n) += g->sites[i].live;
-    }
-    for (size_t i = g->from; i < gs_run_locations(g->b->run); i++) {
-        if (g->sites[i].stayed >= MIN_STAYED) {
-            reach(&g->sites[i], PIECES);
-            judge(g, (uint32_t)i);
-        }
-    }
 }
 
 struct gs_growths *gs_growths_start(struct gs_builder *b, struct gs_observer *observer)
 {
     struct gs_growths *g = gs_realloc(NULL, 1, sizeof *g);
-    *g = (struct gs_growths){.b = b, .piece_ns = 1};
-    *observer = (struct gs_observer){.self = g,
-                                     .process_start = on_process_start,
-                                     .alloc = on_alloc,
-                                     .free = on_free,
-                                     .process_end = on_process_end};
+    *g = (struct gs_growths){.b = b};
+    *observer = (struct gs_observer){
+        .self = g, .process_start = on_process_start, .alloc = on_alloc, .free = on_free};
     return g;
-}
-
-static int faster(const void *a, const void *b)
-{
-    const struct gs_growth *x = a, *y = b;
-    if (x->bytes != y->bytes) {
-        return x->bytes > y->bytes ? -1 : 1;
-    }
-    return x->stack.n < y->stack.n ? -1 : x->stack.n > y->stack.n;
 }
 
 void gs_growths_finish(struct gs_growths *g)
 {
-    struct gs_report *report = g->b->report;
-    report->growth = gs_list(g->b, g->list, g->n, sizeof *g->list, faster, &report->growth_n,
-                             &report->growth_total);
-    for (size_t i = 0; i < report->growth_n; i++) {
-        report->growth[i].stack = gs_trace_of(g->b, (uint32_t)report->growth[i].stack.n);
+    size_t locations = gs_run_locations(g->b->run);
+    for (size_t i = 0; i < locations && i < g->sites_cap; i++) {
+        uint32_t series = gs_run_location(g->b->run, (uint32_t)i)->series;
+        *GS_REACH(g->end_bytes, series, g->end_bytes_n) += g->sites[i].live;
     }
+    for (size_t i = 0; i < locations && i < g->sites_cap; i++) {
+        if (g->sites[i].stayed >= MIN_STAYED) {
+            reach(&g->sites[i], PIECES);
+            judge(g, (uint32_t)i);
+        }
+        free(g->sites[i].least_of);
+    }
+    gs_growth_list(g->b, g->list, g->n);
     free(g->list);
     free(g->sites);
+    free(g->spans);
     free(g->end_bytes);
     free(g);
 }

@@ -411,14 +411,19 @@ static int64_t last_event(struct gs_database *db)
     return last;
 }
 
-static int64_t last_alloc(struct gs_database *db)
+/* The ends of the table are in its index, its rows need not be counted. */
+static void look_at_allocations(struct gs_database *db, struct gs_process *p)
 {
-    char sql[128];
-    snprintf(sql, sizeof sql, "SELECT alloc_ns FROM %s ORDER BY id DESC LIMIT 1", db->allocations);
+    char sql[256];
+    snprintf(sql, sizeof sql,
+             "SELECT alloc_ns, id - (SELECT min(id) FROM %s) FROM %s ORDER BY id DESC LIMIT 1",
+             db->allocations, db->allocations);
     sqlite3_stmt *st = gs_prepare(db, sql);
-    int64_t at = sqlite3_step(st) == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
+    if (sqlite3_step(st) == SQLITE_ROW) {
+        p->last_alloc_ns = bounded(sqlite3_column_int64(st, 0));
+        p->allocations = (uint64_t)bounded(sqlite3_column_int64(st, 1)) + 1;
+    }
     sqlite3_finalize(st);
-    return at < 0 ? 0 : at;
 }
 
 bool gs_load(struct gs_run *run, size_t database, char *error, size_t error_size)
@@ -436,7 +441,7 @@ bool gs_load(struct gs_run *run, size_t database, char *error, size_t error_size
     }
     for (size_t i = first; ok && i < run->processes_n; i++) {
         struct gs_process *p = &run->processes[i];
-        p->last_alloc_ns = last_alloc(l.db);
+        look_at_allocations(l.db, p);
         if (p->end_ns == GS_UNKNOWN) {
             p->end_ns = last_event(l.db);
         }

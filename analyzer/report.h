@@ -264,20 +264,32 @@ struct gs_leak { /* never freed while recorded */
     struct gs_trace stack;
 };
 
-/* Live bytes of a call path that rose steadily over the run. A step is one allocation there that
- * stayed (to the last fatal OOM, else to the last allocation of the process): without marks,
- * nothing else is known about the program's own steps. */
+/* Live bytes that rose steadily over the run: of one line, or of several that one thing keeps (see
+ * growth_list.c). */
+struct gs_growth_line {
+    int64_t bytes;
+    uint64_t count; /* allocations that stayed (to the last fatal OOM, else to the process's last one) */
+    struct gs_site site;
+};
 struct gs_growth {
     uint32_t process;
     int device;
     enum gs_series_layer layer;
     int64_t bytes; /* how much it grew */
     double bytes_per_step;
-    uint64_t steps;
-    double bytes_per_s;     /* slope of the straight line through it */
-    double fit;             /* r² of that line, 0..1 */
+    uint64_t steps; /* over which it grew: the program's own, if `by_steps`; else, where it has none that
+                       are known, allocations that stayed */
+    bool by_steps;
+    uint64_t count;         /* allocations that stayed */
+    unsigned jumps;         /* it grew at so few moments, as epochs' ends are; 0: all along */
+    double bytes_per_s;     /* from the first of them on */
+    double fit;             /* r² of the straight line through it, 0..1 */
     double first_s, last_s; /* first and last allocation that stayed */
-    struct gs_trace stack;
+    bool graph;             /* its lines make what one forward pass makes: an autograd graph is kept */
+    struct gs_growth_line *lines;
+    size_t lines_n, lines_total; /* heaviest first, at least one */
+    struct gs_site newest;       /* of the lines the one that is the last in a step */
+    struct gs_trace stack;       /* of the heaviest call path */
 };
 
 /* Where in the program a place calls, see cadence.h. */

@@ -63,6 +63,7 @@ struct gs_process {
     const char *host, *command, *cwd, *exe, *python_version; /* NULL unknown */
     int64_t start_real_ns;                                   /* GS_UNKNOWN */
     int64_t end_ns;        /* the orderly end, or the last event seen; never unknown */
+    uint64_t allocations;  /* rows, about: what a file says that may have gaps */
     int64_t last_alloc_ns; /* the last allocation: after it there is only tear-down; 0 none */
     bool complete;         /* ended in order */
     bool torn;             /* it died, and its spool with its last events is not there or not readable */

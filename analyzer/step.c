@@ -201,7 +201,7 @@ static struct gs_steps *make(struct gs_step_finder *f, uint32_t process, enum gs
     int64_t *starts = gs_realloc(NULL, m->n, sizeof *starts);
     *s = (struct gs_steps){.process = process, .source = source, .stack = m->stack, .n = m->count, .stride = m->stride};
     memcpy(starts, m->begins ? m->begins : m->times, m->n * sizeof *starts);
-    if (m->stride == 1 && m->place != GS_NONE && !m->begins) {
+    if (m->stride == 1 && m->place != GS_NONE && source != GS_STEP_PERIOD) {
         find_starts(&f->tree, loop_line(&f->tree, m->place), m, starts);
     }
     set_times(f->b, s, starts, m, gs_run_processes(f->b->run, &processes)[process].end_ns);

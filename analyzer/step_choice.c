@@ -159,6 +159,29 @@ static uint64_t *sums_of(const struct gs_place_tree *t)
     return sums;
 }
 
+static bool lies_in(const struct gs_place_tree *t, uint32_t place, uint32_t outer)
+{
+    while (t->places[place].depth > t->places[outer].depth) {
+        place = t->places[place].parent;
+    }
+    return place == outer;
+}
+
+/* Is one visit one round? Not where all that happens in it happens again and again: a line that is alone
+ * in its loop is not left between two rounds. */
+static bool once_a_visit(const struct gs_place_tree *t, uint32_t place)
+{
+    enum { AGAIN = 4 };
+    uint64_t visits = t->places[place].visits;
+    for (size_t i = 0; i < t->stacks_n; i++) {
+        uint64_t events = t->stacks[i].events;
+        if (events * 2 >= visits && events < AGAIN * visits && lies_in(t, t->stacks[i].place - 1, place)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Among the lines below `parent` that come by regularly, and of which something happens, the one that
  * does so most seldom: it comes once a round. */
 static uint32_t round_of(const struct gs_place_tree *t, uint32_t parent, const uint64_t *sums, uint64_t least)
@@ -173,8 +196,9 @@ static uint32_t round_of(const struct gs_place_tree *t, uint32_t parent, const u
     }
     for (uint32_t i = 1; i < t->n; i++) {
         const struct gs_place *p = &t->places[i];
-        if (p->parent == parent && p->visits >= least && sums[i] * 4 >= most && regular(t, p) &&
-            (found == GS_NONE || p->visits < t->places[found].visits)) {
+        if (p->parent == parent && p->visits >= least && sums[i] * 4 >= most &&
+            (found == GS_NONE || p->visits < t->places[found].visits) && regular(t, p) &&
+            once_a_visit(t, i)) {
             found = i;
         }
     }

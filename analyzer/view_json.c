@@ -332,6 +332,15 @@ static json_t *leak_json(const struct gs_leak *l)
     return o;
 }
 
+static json_t *growth_line_json(const struct gs_growth_line *l)
+{
+    json_t *o = json_object();
+    set_bytes(o, "bytes", l->bytes);
+    set_count(o, "count", l->count);
+    set(o, "site", gs_json_site(&l->site));
+    return o;
+}
+
 static json_t *growth_json(const struct gs_growth *g)
 {
     json_t *o = json_object();
@@ -340,10 +349,16 @@ static json_t *growth_json(const struct gs_growth *g)
     set_bytes(o, "bytes", g->bytes);
     set(o, "bytes_per_step", number_json(g->bytes_per_step));
     set_count(o, "steps", g->steps);
+    set_text(o, "step", g->by_steps ? "step" : "allocation");
+    set_count(o, "count", g->count);
+    set_count(o, "jumps", g->jumps);
+    set_bool(o, "graph", g->graph);
     set_real(o, "bytes_per_s", g->bytes_per_s);
     set_real(o, "fit", g->fit);
     set_real(o, "first_s", g->first_s);
     set_real(o, "last_s", g->last_s);
+    set(o, "lines", LIST(g->lines, g->lines_n, growth_line_json));
+    set(o, "newest", gs_json_site(&g->newest));
     set(o, "site", gs_json_site(&g->stack.site));
     set(o, "stack", gs_json_trace(&g->stack));
     return o;
