@@ -77,10 +77,12 @@ static void of_growth(struct advices *a)
         }
         add(a, "leak", share,
             at(a, &g->stack.site,
-               gs_arena_printf(a->b->arena,
-                               "%s more each time, %s in all: drop the reference, or keep a number",
-                               gs_bytes_text(a->b, g->bytes_per_step),
-                               gs_bytes_text(a->b, (double)g->bytes))));
+               gs_arena_printf(a->b->arena, "%s more each %s, %s in all: %s",
+                               gs_bytes_text(a->b, g->bytes_per_step), g->by_steps ? "step" : "time",
+                               gs_bytes_text(a->b, (double)g->bytes),
+                               g->graph ? "a forward pass is kept with its graph: detach() or .item() "
+                                          "what outlives the step, or compute it under torch.no_grad()"
+                                        : "drop the reference, or keep a number")));
     }
 }
 

@@ -320,6 +320,21 @@ static uint64_t steps_of(const struct gs_steps *steps, const struct site_growth 
     return end > first ? end - first : 1;
 }
 
+/* At how few moments it grew, from its beginning on; 0 where they are more than a third of all. */
+static unsigned jumps_of(const struct site_growth *s, uint32_t to)
+{
+    unsigned jumps = 0;
+    int64_t before = 0;
+    bool rising = false;
+    for (uint32_t p = s->first - 1; p <= to; p++) {
+        bool rises_now = s->least_of[p] > before;
+        jumps += rises_now && !rising;
+        rising = rises_now;
+        before = s->least_of[p];
+    }
+    return 3 * jumps <= to - s->first + 2 ? jumps : 0;
+}
+
 static void judge(struct gs_growths *g, uint32_t location)
 {
     struct gs_run *run = g->b->run;
@@ -360,7 +375,7 @@ static void judge(struct gs_growths *g, uint32_t location)
                   .steps = n,
                   .by_steps = steps != NULL,
                   .count = count,
-                  .jumps = a.rises * 3 <= a.n ? a.rises : 0,
+                  .jumps = a.longest_pause > 2 ? jumps_of(s, span->last) : 0,
                   .bytes_per_s = seconds > 0 ? (double)bytes / seconds : NAN,
                   .fit = fit,
                   .first_s = gs_seconds(s->first_ns),

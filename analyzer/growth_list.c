@@ -51,6 +51,17 @@ static bool together(const struct gs_builder *b, const struct gs_grown *x, const
            near(steps, x, x->first_ns, y->first_ns) && near(steps, x, x->last_ns, y->last_ns);
 }
 
+/* The innermost call that two stacks have in common, GS_NONE: none. */
+static uint32_t common(const struct gs_run *run, uint32_t a, uint32_t b)
+{
+    while (a != b && a != GS_NONE && b != GS_NONE) {
+        uint32_t x = gs_stack_depth(run, a), y = gs_stack_depth(run, b);
+        a = x >= y ? gs_stack_parent(run, a) : a;
+        b = y >= x ? gs_stack_parent(run, b) : b;
+    }
+    return a == b ? a : GS_NONE;
+}
+
 static int heavier(const void *a, const void *b)
 {
     const struct gs_grown *x = a, *y = b;
@@ -97,6 +108,7 @@ static struct gs_growth merge(struct gs_builder *b, const struct gs_grown *grown
     struct gs_growth_line *lines = gs_realloc(NULL, n, sizeof *lines);
     struct gs_map index = {0};
     size_t lines_n = 0, newest = members[0];
+    uint32_t under = grown[newest].stack;
     e.bytes = 0;
     for (size_t i = 0; i < n; i++) {
         const struct gs_grown *g = &grown[members[i]];
@@ -108,6 +120,7 @@ static struct gs_growth merge(struct gs_builder *b, const struct gs_grown *grown
         lines[*at].bytes = gs_add(lines[*at].bytes, g->entry.bytes);
         lines[*at].count += g->entry.count;
         e.bytes = gs_add(e.bytes, g->entry.bytes);
+        under = common(b->run, under, g->stack);
         newest = g->last_ns > grown[newest].last_ns ? members[i] : newest;
     }
     gs_map_free(&index);
@@ -126,6 +139,9 @@ static struct gs_growth merge(struct gs_builder *b, const struct gs_grown *grown
     e.bytes_per_s = e.last_s > e.first_s ? (double)e.bytes / (e.last_s - e.first_s) : e.bytes_per_s;
     uint32_t site = gs_site_number(b, grown[newest].stack);
     e.newest = b->sites[site];
+    if (under != GS_NONE) {
+        e.under = gs_site_of(b->run, under, NULL); /* not beyond a helper */
+    }
     e.stack.n = grown[members[0]].stack; /* the number; replaced below */
     return e;
 }

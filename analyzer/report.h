@@ -289,6 +289,7 @@ struct gs_growth {
     struct gs_growth_line *lines;
     size_t lines_n, lines_total; /* heaviest first, at least one */
     struct gs_site newest;       /* of the lines the one that is the last in a step */
+    struct gs_site under;        /* the innermost line from which all of it was called; not known: none */
     struct gs_trace stack;       /* of the heaviest call path */
 };
 

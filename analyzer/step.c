@@ -181,16 +181,14 @@ static const char *name_of(const struct gs_place *p, enum gs_step_source source)
     }
 }
 
-static const char *evidence_of(struct gs_step_finder *f, const struct gs_steps *s, const struct gs_moments *m)
+static const char *called(struct gs_step_finder *f, const struct gs_steps *s, const struct gs_moments *m)
 {
     char place[512];
     struct gs_site shown = s->site;
     shown.function = shown.line ? NULL : shown.function;
-    if (m->name) {
-        return gs_arena_printf(f->b->arena, "%s, %zu times", m->name, s->n);
-    }
-    return gs_arena_printf(f->b->arena, "%s at %s, %zu times", name_of(&f->tree.places[m->place], s->source),
-                           gs_site_text(&shown, place, sizeof place), s->n);
+    return m->name ? m->name
+                   : gs_arena_printf(f->b->arena, "%s at %s", name_of(&f->tree.places[m->place], s->source),
+                                     gs_site_text(&shown, place, sizeof place));
 }
 
 static struct gs_steps *make(struct gs_step_finder *f, uint32_t process, enum gs_step_source source,
@@ -210,7 +208,8 @@ static struct gs_steps *make(struct gs_step_finder *f, uint32_t process, enum gs
         uint32_t site = gs_site_number(f->b, m->stack); /* first: it may move b->sites */
         s->site = f->b->sites[site];
     }
-    s->evidence = evidence_of(f, s, m);
+    s->by = called(f, s, m);
+    s->evidence = gs_arena_printf(f->b->arena, "%s, %zu times", s->by, s->n);
     return s;
 }
 

@@ -34,6 +34,7 @@ enum gs_step_source { GS_STEP_SOURCES(GS_ENUM_STEP_SOURCE) GS_STEP_SOURCES_N };
 struct gs_steps {
     uint32_t process;
     enum gs_step_source source; /* word: gs_step_source_word() */
+    const char *by;             /* "Adam.step at train.py:41" */
     const char *evidence;       /* "Adam.step at train.py:41, 500 times" */
     struct gs_site site;        /* the line that makes the call; not known: of marks */
     uint32_t stack;             /* that line's, GS_NONE: of marks */

@@ -359,6 +359,7 @@ static json_t *growth_json(const struct gs_growth *g)
     set_real(o, "last_s", g->last_s);
     set(o, "lines", LIST(g->lines, g->lines_n, growth_line_json));
     set(o, "newest", gs_json_site(&g->newest));
+    set(o, "under", gs_json_site(&g->under));
     set(o, "site", gs_json_site(&g->stack.site));
     set(o, "stack", gs_json_trace(&g->stack));
     return o;

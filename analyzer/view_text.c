@@ -158,6 +158,7 @@ void view_text_head(const struct view_text *v)
         fprintf(v->out, ", Python %s", command);
     }
     fputc('\n', v->out);
+    view_text_steps(v);
     devices(v);
 }
 

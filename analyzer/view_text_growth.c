@@ -5,16 +5,55 @@
 #include "analyzer/units.h"
 #include "analyzer/view_text_parts.h"
 
+/* What grows with the line of a row, a line each; allocated, NULL nothing. */
+static char *with_it(const struct view_text *v, const struct gs_growth *g)
+{
+    enum { LINES = 5, IN = 2 * INDENT + 2 };
+    char *text = NULL;
+    size_t size;
+    FILE *f = g->graph || g->jumps ? open_memstream(&text, &size) : NULL;
+
+    if (!f)
+        return NULL;
+    for (size_t i = 1; i < g->lines_n && i <= LINES; i++) {
+        char bytes[UNITS_TEXT], place[1024];
+        fprintf(f, "%*s%10s  %s\n", IN, "", view_bytes(bytes, g->lines[i].bytes),
+                view_site(v, place, sizeof place, &g->lines[i].site, v->term.width - IN - 12));
+    }
+    if (g->lines_total > LINES + 1)
+        fprintf(f, "%*sand %zu more lines\n", IN, "", g->lines_total - LINES - 1);
+    if (g->graph) {
+        char place[1024];
+        fprintf(f, "%*s%s", IN, "", "what one forward pass makes is kept, as with an autograd graph");
+        if (g->under.known && g->under.line)
+            fprintf(f, ", under %s", view_site(v, place, sizeof place, &g->under, v->term.width / 2));
+        fputc('\n', f);
+    }
+    if (g->jumps)
+        fprintf(f, "%*sin %u jumps, not with each step\n", IN, "", g->jumps);
+    if (fclose(f) != 0 || !*text) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
 static void growing(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
     struct table t = {SITES(v), .head = {"grew by", "a step", "steps", "of", "line"},
                       .left = {false, false, false, true, true}};
     size_t shown = r->growth_n < v->top ? r->growth_n : v->top;
+    bool by_steps = true;
 
     if (!shown || (r->growth_total == 1 && !v->native && r->ooms_n && r->ooms[0].growing.known))
         return; /* the verdict has said it */
-    view_heading(v, TERM_YELLOW, "Keeps growing", ": a step is one allocation there that stayed");
+    for (size_t i = 0; i < shown; i++)
+        by_steps = by_steps && r->growth[i].by_steps;
+    if (by_steps)
+        view_title(v, TERM_YELLOW, "Keeps growing");
+    else
+        view_heading(v, TERM_YELLOW, "Keeps growing", ": a step is one allocation there that stayed");
     for (size_t i = 0; i < shown; i++) {
         const struct gs_growth *g = &r->growth[i];
         char bytes[UNITS_TEXT], step[UNITS_TEXT], steps[UNITS_TEXT];
@@ -23,8 +62,8 @@ static void growing(const struct view_text *v)
             format_bytes(step, units_whole(g->bytes_per_step)),
             format_count(steps, g->steps), view_layer(g->layer)};
         struct table_row *row = table_add(&t, cells, &g->stack.site);
-        if (row && v->native)
-            row->below = view_trace(v, &g->stack, 20);
+        if (row)
+            row->below = v->native ? view_trace(v, &g->stack, 20) : with_it(v, g);
     }
     table_print(&t, &v->term, INDENT, v->out);
     view_more(v, r->growth_total, shown);

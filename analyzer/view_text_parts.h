@@ -9,6 +9,7 @@
 #define INDENT 2
 
 void view_text_head(const struct view_text *v);      /* what is missing first; then the run */
+void view_text_steps(const struct view_text *v);     /* the program's steps, a line */
 void view_text_verdict(const struct view_text *v);   /* out of memory, or not */
 /* The OOM that is printed, where `p` is the peak that led to it: nothing much came or went between
  * the two, and what is said of one need not be said of the other. NULL: it is not. */
