@@ -142,15 +142,21 @@ static bool is_preallocation(const facts *f)
            (double)f->largest >= preallocated_share * (double)f->total;
 }
 
+/* What the process pays past PyTorch's allocator, or past all recorded calls where there is none: direct
+ * allocations, libraries, contexts beside the one that everybody needs. What others hold is not its own. */
 static bool is_outside_allocator(const facts *f)
 {
-    if (f->layer != GS_SERIES_TENSOR || !known(f->total) || !known(f->tensor_reserved)) {
+    if (!known(f->total) || (f->layer == GS_SERIES_TENSOR && !known(f->tensor_reserved))) {
         return false;
     }
-    int64_t direct =
-        f->device_live > f->tensor_reserved ? f->device_live - f->tensor_reserved : 0;
-    int64_t outside = known(f->outside) ? least(f->outside, gs_oom_context(f)) : 0;
-    return (double)(direct + outside) >= outside_share * (double)f->total;
+    bool tensors = f->layer == GS_SERIES_TENSOR;
+    int64_t direct = tensors && f->device_live > f->tensor_reserved
+                         ? f->device_live - f->tensor_reserved
+                         : 0;
+    int64_t beside = gs_add(gs_oom_foreign(f), gs_oom_context(f));
+    int64_t outside = known(f->outside) && f->outside > beside ? f->outside - beside : 0;
+    return (double)direct + (double)outside >=
+           outside_share * (double)(f->total - gs_oom_context(f));
 }
 
 static const struct {

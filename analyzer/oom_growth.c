@@ -1,6 +1,7 @@
 /* What of the live bytes at a failure had grown over the run, what the graphs among it end in, and
  * what the program had needed before beside it. */
 #include "analyzer/question.h"
+#include "analyzer/step.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -107,19 +108,37 @@ static double grown_by(const struct gs_oom_facts *f, double time_s)
     return (double)f->growing * (time_s - first) / (end - first);
 }
 
+/* Up to when it counts as earlier: well before the end, so that what grew unseen is not taken for what
+ * had always been needed; and before the step that failed. Where no steps are known, but something grows:
+ * that was once a step. */
+static int64_t earlier_until(const struct gs_builder *b, const struct gs_oom_facts *f)
+{
+    const struct gs_steps *steps = gs_steps_of(b, f->row->process);
+    int64_t at = f->row->time_ns;
+    if (steps) {
+        size_t done = gs_steps_done(steps, at);
+        return gs_step_start(steps, done < 4 ? done : done - done / 4);
+    }
+    if (!f->growing_sites) {
+        return GS_UNKNOWN;
+    }
+    int64_t step = (at - f->growing_first_ns) / (int64_t)(f->growing_count + 1);
+    return at - step * (int64_t)(1 + f->growing_count / 4);
+}
+
 void gs_oom_demand(const struct gs_builder *b, struct gs_oom_facts *f)
 {
-    double until = gs_seconds(f->row->time_ns), most = -1;
-    if (!f->growing_sites) {
+    int64_t began = earlier_until(b, f);
+    double most = -1;
+    if (began == GS_UNKNOWN) {
         return;
     }
-    until -= (until - gs_seconds(f->growing_first_ns)) / (double)(f->growing_count + 1);
     for (size_t i = 0; i < b->report->timelines_n; i++) {
         const struct gs_timeline *t = &b->report->timelines[i];
         if (t->process != f->row->process || t->device != f->row->device || t->layer != f->layer) {
             continue;
         }
-        for (size_t p = 0; p < t->n && t->points[p].time_s < until; p++) {
+        for (size_t p = 0; p < t->n && t->points[p].time_s < gs_seconds(began); p++) {
             double demand = (double)t->points[p].bytes - grown_by(f, t->points[p].time_s);
             most = demand > most ? demand : most;
         }

@@ -157,6 +157,14 @@ void gs_say_outside(struct gs_oom_words *w)
         direct ? TEXT(w, "; %s took %s directly at %s", direct->owner, SIZE(w, direct->bytes),
                       gs_site_path(w->b, &direct->site))
                : "";
+    if (w->f->layer != GS_SERIES_TENSOR) {
+        w->v->verdict = TEXT(w, "most of the GPU is used outside the recorded calls: %s of %s, by this "
+                                "process's contexts and libraries",
+                             SIZE(w, w->f->outside - gs_oom_foreign(w->f)), SIZE(w, w->f->total));
+        advise(w, "one context a device is enough for all threads (cuDevicePrimaryCtxRetain, the CUDA "
+                  "runtime); libraries' handles and modules cost memory in each");
+        return;
+    }
     w->v->verdict =
         TEXT(w, "most of the GPU is used past PyTorch's allocator, which holds %s of %s%s",
              SIZE(w, w->f->tensor_reserved), SIZE(w, w->f->total), who);

@@ -6,6 +6,7 @@
 #   tests/python, tests/e2e  pytest, over the built binaries
 
 -include fixtures/programs/programs.mk
+-include fixtures/oom/oom.mk
 -include fixtures/doors/doors.mk
 -include tests/python/python.mk
 -include tests/fuzz/fuzz.mk
