@@ -161,7 +161,7 @@ void gs_say_outside(struct gs_oom_words *w)
         w->v->verdict = TEXT(w, "most of the GPU is used outside the recorded calls: %s of %s, by this "
                                 "process's contexts and libraries",
                              SIZE(w, w->f->outside - gs_oom_foreign(w->f)), SIZE(w, w->f->total));
-        advise(w, "one context a device is enough for all threads (cuDevicePrimaryCtxRetain, the CUDA "
+        advise(w, GS_EFFORT_LINE, GS_UNKNOWN, "one context a device is enough for all threads (cuDevicePrimaryCtxRetain, the CUDA "
                   "runtime); libraries' handles and modules cost memory in each");
         return;
     }
