@@ -50,5 +50,9 @@ json_t *gs_json_trace(const struct gs_trace *t);
 json_t *gs_json_site(const struct gs_site *s);
 void gs_json_oom(json_t *o, const struct gs_oom_verdict *v); /* json_oom.c: its waterfall */
 json_t *gs_json_steps(const struct gs_report *r);  /* json_steps.c: steps[] */
+/* json_owner.c */
+json_t *gs_json_spaces(const int64_t bytes[8]);
+void gs_json_set_owners(json_t *o, const struct gs_by_owner *list, size_t n); /* by_owner, owners */
+json_t *gs_json_preallocations(const struct gs_report *r);
 
 #endif

@@ -368,22 +368,6 @@ static int64_t first_outside(const struct gs_builder *b, uint32_t process, int d
     return GS_UNKNOWN;
 }
 
-/* JAX and TensorFlow take most of a device in one piece when they start. */
-static bool by_framework(const struct gs_run *run, uint32_t stack)
-{
-    static const char *const names[] = {"jaxlib", "xla_extension", "tensorflow", "/jax/"};
-    const struct gs_frame *frame;
-    for (; (frame = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
-        const char *where = frame->module ? frame->module : frame->file;
-        for (size_t i = 0; where && i < sizeof names / sizeof *names; i++) {
-            if (strstr(where, names[i])) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
                                     const struct capture *c)
 {
@@ -414,7 +398,7 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
         f.turnover = c->turnover;
         f.largest = c->largest;
         f.largest_stack = c->largest_stack;
-        f.largest_framework = by_framework(o->b->run, c->largest_stack);
+        f.preallocated = gs_preallocated(o->b->report, row->process, row->device);
         f.map = c->map;
         f.taken = c->taken;
         f.taken_n = c->taken_n;

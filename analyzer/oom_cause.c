@@ -138,8 +138,8 @@ static bool is_cache_fragmentation(const facts *f)
 
 static bool is_preallocation(const facts *f)
 {
-    return f->largest_framework && known(f->total) &&
-           (double)f->largest >= preallocated_share * (double)f->total;
+    return f->preallocated && known(f->total) &&
+           (double)f->preallocated->bytes >= preallocated_share * (double)f->total;
 }
 
 /* What the process pays past PyTorch's allocator, or past all recorded calls where there is none: direct

@@ -142,12 +142,10 @@ void gs_say_cache_fragmentation(struct gs_oom_words *w)
 
 void gs_say_preallocation(struct gs_oom_words *w)
 {
-    w->v->verdict = TEXT(w, "one allocation holds %s of %s: a framework took the GPU in advance",
-                         SIZE(w, w->f->largest), SIZE(w, w->f->total));
-    advise(
-        w, GS_EFFORT_SETTING, w->f->largest,
-        "JAX: XLA_PYTHON_CLIENT_PREALLOCATE=false or XLA_PYTHON_CLIENT_MEM_FRACTION; TensorFlow: "
-        "set_memory_growth");
+    w->v->verdict = w->f->preallocated->said;
+    if (w->f->preallocated->advice) {
+        advise(w, GS_EFFORT_SETTING, w->f->preallocated->bytes, w->f->preallocated->advice);
+    }
 }
 
 void gs_say_outside(struct gs_oom_words *w)

@@ -83,7 +83,7 @@ static const char *installed(const char *path)
             found = p > found ? p : found;
         }
     }
-    return found;
+    return found && *found != '.' && *found != '/' ? found : NULL;
 }
 
 /* A package's name ends at its folder, at the suffix of a single file, or at that of the folder in which

@@ -138,7 +138,8 @@ struct gs_oom_facts {
     int64_t earlier;     /* the most that was live before this step beside what grows; GS_UNKNOWN */
     int64_t largest;        /* the largest live allocation on the device */
     uint32_t largest_stack;
-    bool largest_framework; /* made by a framework that is known to take devices in advance */
+    const struct gs_preallocation *preallocated; /* a framework took the device in advance, in this
+                                                    process; NULL none */
     uint32_t holder_stack;  /* what held most */
     int64_t holder;
     struct gs_heap_map map;
@@ -160,6 +161,14 @@ void gs_oom_demand(const struct gs_builder *b, struct gs_oom_facts *f);
 const struct gs_device_sample *gs_sample_near(const struct gs_builder *b, uint32_t process,
                                               int device, int64_t time_ns);
 void gs_oom_cause(struct gs_builder *b, const struct gs_oom_facts *f, struct gs_oom_verdict *v);
+
+struct gs_preallocations;
+struct gs_preallocations *gs_preallocations_start(struct gs_builder *b, struct gs_observer *observer);
+void gs_preallocations_finish(struct gs_preallocations *p); /* after peaks, before ooms */
+/* What took the device in advance past PyTorch, NULL nothing. */
+const struct gs_preallocation *gs_preallocated(const struct gs_report *r, uint32_t process, int device);
+/* The device's total, as it or a failure there said; GS_UNKNOWN. */
+int64_t gs_device_total(const struct gs_builder *b, uint32_t process, int device);
 
 struct gs_ooms;
 struct gs_ooms *gs_ooms_start(struct gs_builder *b, struct gs_observer *observer);

@@ -41,7 +41,7 @@ double gs_wall(const struct gs_builder *b)
 
 static bool watch_memory(struct gs_builder *b, char *error, size_t error_size)
 {
-    enum { STEPS, OWNERS, PEAKS, TIMELINES, MEMORY, GROWTH, CHURN, OOMS, N };
+    enum { STEPS, OWNERS, PEAKS, TIMELINES, MEMORY, GROWTH, CHURN, PREALLOCATIONS, OOMS, N };
     struct gs_observer observers[N];
     gs_owners_start(b, &observers[OWNERS]);
     gs_steps_start(b, &observers[STEPS]);
@@ -50,6 +50,8 @@ static bool watch_memory(struct gs_builder *b, char *error, size_t error_size)
     struct gs_memory *memory = gs_memory_start(b, &observers[MEMORY]);
     struct gs_growths *growth = gs_growths_start(b, &observers[GROWTH]);
     struct gs_churns *churn = gs_churns_start(b, &observers[CHURN]);
+    struct gs_preallocations *preallocations =
+        gs_preallocations_start(b, &observers[PREALLOCATIONS]);
     struct gs_ooms *ooms = gs_ooms_start(b, &observers[OOMS]);
     bool ok = gs_run_replay(b->run, observers, N, error, error_size);
     gs_peaks_finish(peaks);
@@ -57,6 +59,7 @@ static bool watch_memory(struct gs_builder *b, char *error, size_t error_size)
     gs_memory_finish(memory);
     gs_growths_finish(growth);
     gs_churns_finish(churn);
+    gs_preallocations_finish(preallocations);
     gs_ooms_finish(ooms);
     return ok;
 }

@@ -154,6 +154,20 @@ struct gs_device_memory {
     int64_t tensor_peak_bytes, reserved_peak_bytes; /* their own peaks, at other times maybe */
 };
 
+/* A framework that took a device in advance, or keeps what it took: what is used inside is not seen. */
+struct gs_preallocation {
+    uint32_t process;
+    int device;
+    const char *owner;  /* "JAX" */
+    bool in_advance;    /* in one piece, before it was needed; else a pool that grew */
+    bool within;        /* of PyTorch's tensors, and so in the tensor level */
+    int64_t bytes;      /* the piece; of a pool the most that it held */
+    double share;       /* of the device, NAN unknown */
+    const char *said;   /* one sentence */
+    const char *advice; /* what to change if the memory is wanted elsewhere; NULL: it is bounded already */
+    struct gs_site site;
+};
+
 enum gs_cause {
     GS_CAUSE_CAPACITY,
     GS_CAUSE_FRAGMENTATION,
@@ -422,6 +436,8 @@ struct gs_report {
     size_t timelines_n; /* same order as peaks; then those of layer graph */
     struct gs_device_memory *memory;
     size_t memory_n;
+    struct gs_preallocation *preallocations;
+    size_t preallocations_n; /* by process, largest first */
     struct gs_oom_verdict *ooms;
     size_t ooms_n, ooms_total; /* fatal first, then by time */
     struct gs_leak *leaks;

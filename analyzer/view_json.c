@@ -1,6 +1,5 @@
 /* The report as JSON: the contract of `gpuspy report --json`. Fields are only ever added. Unknown
  * is null. */
-#include "analyzer/arena.h"
 #include "analyzer/cadence.h"
 #include "analyzer/simulate.h"
 #include "analyzer/report.h"
@@ -155,42 +154,6 @@ static json_t *by_site_json(const struct gs_by_site *s)
     return o;
 }
 
-static json_t *spaces_json(const int64_t bytes[8])
-{
-    json_t *o = json_object();
-    for (size_t i = 0; i < 8; i++) {
-        if (bytes[i]) {
-            set_bytes(o, WORD_OF(spaces, i), bytes[i]);
-        }
-    }
-    return o;
-}
-
-static json_t *owner_json(const struct gs_by_owner *w)
-{
-    json_t *o = json_object();
-    set_text(o, "owner", w->owner);
-    set_text(o, "kind", gs_owner_kind_word(w->kind));
-    set_text(o, "by", w->by);
-    set_bytes(o, "bytes", w->bytes);
-    set_count(o, "count", w->count);
-    set(o, "by_space", spaces_json(w->by_space));
-    set(o, "site", gs_json_site(&w->site));
-    return o;
-}
-
-/* One entry a word: a library may be known by its name and a file of the user's have the same. */
-static void set_owners(json_t *o, const struct gs_by_owner *list, size_t n)
-{
-    json_t *owners = json_object();
-    for (size_t i = 0; i < n; i++) {
-        int64_t before = json_integer_value(json_object_get(owners, list[i].owner));
-        set_bytes(owners, list[i].owner, gs_add(before, list[i].bytes));
-    }
-    set(o, "by_owner", owners);
-    set(o, "owners", LIST(list, n, owner_json));
-}
-
 /* Which of several processes an entry is about: added to every one of them. */
 static const struct gs_report *now; /* only while gs_view_json_build runs */
 static void set_where(json_t *o, uint32_t process, int device)
@@ -217,8 +180,8 @@ static json_t *peak_json(const struct gs_peak *p)
     set(o, "by_stack", LIST(p->by_stack, p->by_stack_n, by_stack_json));
     set(o, "by_site", LIST(p->by_site, p->by_site_n, by_site_json));
     set_categories(o, &p->by_category, p->bytes);
-    set(o, "by_space", spaces_json(p->by_space));
-    set_owners(o, p->by_owner, p->by_owner_n);
+    set(o, "by_space", gs_json_spaces(p->by_space));
+    gs_json_set_owners(o, p->by_owner, p->by_owner_n);
     return o;
 }
 
@@ -314,7 +277,7 @@ static json_t *oom_json(const struct gs_oom_verdict *v)
     set_text(o, "live_layer", gs_series_word(v->live_layer));
     set(o, "live", LIST(v->live, v->live_n, by_site_json));
     set_categories(o, &v->by_category, v->live_sum);
-    set_owners(o, v->by_owner, v->by_owner_n);
+    gs_json_set_owners(o, v->by_owner, v->by_owner_n);
     return o;
 }
 
@@ -556,6 +519,7 @@ json_t *gs_view_json_build(const struct gs_report *r)
     set(o, "devices", LIST(r->devices, r->devices_n, device_json));
     set(o, "peak", LIST(r->peaks, r->peaks_n, peak_json));
     set(o, "memory", LIST(r->memory, r->memory_n, memory_json));
+    set(o, "preallocations", gs_json_preallocations(r));
     set(o, "timeline", LIST(r->timelines, r->timelines_n, timeline_json));
     set(o, "oom", LIST(r->ooms, r->ooms_n, oom_json));
     set(o, "leaks", LIST(r->leaks, r->leaks_n, leak_json));

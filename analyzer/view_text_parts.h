@@ -24,6 +24,9 @@ void view_text_growth(const struct view_text *v);    /* grows, stays, comes and 
 void view_text_budget(const struct view_text *v);
 void view_text_advice(const struct view_text *v);    /* and the next command */
 
+/* What was taken in advance or is kept in a pool, a line each (view_text_owner.c). */
+void view_text_preallocations(const struct view_text *v, uint32_t process, int device);
+
 /* ---- helpers (view_text_site.c) */
 
 /* A heading: "Waiting for the GPU", then plain text. */

@@ -23,7 +23,8 @@ static bool symbol(void *data, const char *module, const char *build_id, uint64_
                  {4, "cudart::cudaApiMalloc(void**, unsigned long)"},
                  {5, "main"},
                  {6, "void c10::cuda::CUDACachingAllocator::Native::f()"},
-                 {7, "farmm::allocate"}};
+                 {7, "farmm::allocate"},
+                 {8, "rmm::mr::detail::pool_memory_resource_impl::initialize_pool(unsigned long)"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (names[i].offset == offset) {
             *function = names[i].name;
@@ -218,12 +219,141 @@ static void test_by_totals(void **state)
     syn_end(&s);
 }
 
+/* --- in advance, or kept ------------------------------------------------------------------------ */
+
+static const struct frame jax[] = {SCRIPT, {LIB "jax_plugins/xla_cuda12/xla_cuda_plugin.so", 0, 99}, {NULL, 0, 0}},
+                          tensorflow[] = {SCRIPT, {LIB "tensorflow/libtensorflow_cc.so.2", 0, 99}, END},
+                          cupy[] = {SCRIPT, {LIB "cupy_backends/cuda/api/runtime.so", 0, 99}, END},
+                          rmm[] = {SCRIPT, {LIB "librmm/lib64/librmm.so", 0, 8}, {LIB "librmm/lib64/librmm.so", 0, 1}, END},
+                          rmm_plain[] = {SCRIPT, {LIB "librmm/lib64/librmm.so", 0, 1}, END},
+                          program[] = {{"/home/u/build/solver", 0, 5}, END};
+
+struct piece {
+    const struct frame *by;
+    int64_t gib;
+};
+
+/* A run of 10 GiB in all, of such pieces; `set`: NAME=value of the environment, NULL none. */
+static struct gs_report *taken(struct syn *s, const char *set, const struct piece *pieces)
+{
+    static const struct gs_options options = {.all = true, .symbol = symbol};
+    syn_start(s);
+    syn_process(s, "r", 1, SYN_S, 1);
+    syn_device(s, 0, 10 * SYN_GIB, 10 * SYN_GIB);
+    syn_sql(s, "INSERT INTO meta VALUES('env', '')");
+    if (set) {
+        syn_sql(s, "INSERT INTO meta VALUES('env.%.*s', %Q)", (int)strcspn(set, "="), set, strchr(set, '=') + 1);
+    }
+    for (int64_t i = 0; pieces[i].by; i++) {
+        syn_alloc(s, (struct syn_alloc){.address = i, .bytes = pieces[i].gib * SYN_GIB, .at = 1 + i,
+                                        .life = SYN_LIVE, .stack = stack_of(s, pieces[i].by)});
+    }
+    return syn_report(s, &options);
+}
+
+static void test_in_advance(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set, *owner, *has;
+        bool in_advance;
+        struct piece pieces[3];
+    } table[] = {
+        {NULL, "JAX", "JAX took 70 % of GPU 0 in advance, 7.00 GiB in one piece (its default", true, {{jax, 7}}},
+        {"XLA_PYTHON_CLIENT_MEM_FRACTION=.70", "JAX", "(as it was told by XLA_PYTHON_CLIENT_MEM_FRACTION=.70)",
+         true, {{jax, 7}}},
+        {"XLA_PYTHON_CLIENT_PREALLOCATE=true", "JAX", "in advance", true, {{jax, 7}}},
+        /* then it was asked for so much */
+        {"XLA_PYTHON_CLIENT_PREALLOCATE=false", "JAX", "JAX held up to 7.00 GiB", false, {{jax, 7}}},
+        {"XLA_PYTHON_CLIENT_PREALLOCATE=0", "JAX", "JAX held up to 7.00 GiB", false, {{jax, 7}}},
+        {NULL, "JAX", "JAX held up to 6.00 GiB", false, {{jax, 3}, {jax, 3}}},
+        {"XLA_PYTHON_CLIENT_MEM_FRACTION=.35", "JAX", "JAX took 30 % of GPU 0 in advance", true, {{jax, 3}}},
+        {NULL, "RMM", "RMM took 30 % of GPU 0 in advance", true, {{rmm, 3}}},
+        {NULL, NULL, NULL, false, {{rmm_plain, 3}}},
+        {NULL, "RMM", "RMM held up to 4.00 GiB", false, {{rmm, 1}, {rmm, 3}}},
+        {"XLA_PYTHON_CLIENT_ALLOCATOR=platform", NULL, NULL, false, {{jax, 3}}},
+        {NULL, "TensorFlow", "in advance", true, {{tensorflow, 8}}},
+        {"TF_FORCE_GPU_ALLOW_GROWTH=true", "TensorFlow", "held up to", false, {{tensorflow, 8}}},
+        {NULL, "CuPy", "CuPy held up to 9.00 GiB of GPU 0 (its pool keeps", false, {{cupy, 9}}},
+        /* a program may take all at once and use it */
+        {NULL, NULL, NULL, false, {{program, 9}}},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct syn s;
+        struct gs_report *r = taken(&s, table[i].set, table[i].pieces);
+        assert_int_equal(r->preallocations_n, table[i].owner != NULL);
+        if (table[i].owner) {
+            const struct gs_preallocation *p = r->preallocations;
+            assert_string_equal(p->owner, table[i].owner);
+            assert_int_equal(p->in_advance, table[i].in_advance);
+            assert_int_equal(p->site.line, 9);
+            if (!strstr(p->said, table[i].has)) {
+                fail_msg("case %zu: %s", i, p->said);
+            }
+        }
+        syn_close(r);
+        syn_end(&s);
+    }
+}
+
+/* What bounds a pool already is not advised again. */
+static void test_a_bound_that_is_set(void **state)
+{
+    (void)state;
+    struct syn s;
+    static const struct piece pieces[] = {{cupy, 5}, {NULL, 0}};
+    struct gs_report *r = taken(&s, "CUPY_GPU_MEMORY_LIMIT=60%", pieces);
+    assert_null(r->preallocations[0].advice);
+    syn_close(r);
+    syn_end(&s);
+    static const struct piece all[] = {{jax, 8}, {NULL, 0}};
+    r = taken(&s, "XLA_CLIENT_MEM_FRACTION=.8", all);
+    assert_non_null(strstr(r->preallocations[0].advice, "lower XLA_CLIENT_MEM_FRACTION, or: "));
+    assert_null(strstr(r->preallocations[0].advice, "MEM_FRACTION=.50"));
+    syn_close(r);
+    syn_end(&s);
+    r = taken(&s, NULL, pieces);
+    assert_non_null(strstr(r->preallocations[0].advice, "free_all_blocks"));
+    syn_close(r);
+    syn_end(&s);
+}
+
+/* Tensors that are a pool of their own: vLLM's cache. */
+static void test_within_tensors(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    syn_device(&s, 0, 10 * SYN_GIB, 10 * SYN_GIB);
+    int64_t serve = syn_python(&s, 0, "main", "/home/u/serve.py", 9),
+            cache = syn_python(&s, serve, "GPUModelRunner._allocate_kv_cache_tensors",
+                               LIB "vllm/v1/worker/gpu_model_runner.py", 4000),
+            weights = syn_python(&s, serve, "Worker.load_model", LIB "vllm/v1/worker/gpu_worker.py", 300);
+    for (int i = 0; i < 6; i++) {
+        syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .address = i, .bytes = SYN_GIB, .at = 1 + i,
+                                         .life = SYN_LIVE, .stack = i < 2 ? weights : cache});
+    }
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(r->preallocations_n, 1);
+    const struct gs_preallocation *p = r->preallocations;
+    assert_string_equal(p->owner, "vLLM");
+    assert_int_equal(p->bytes, 4 * SYN_GIB);
+    assert_true(p->within && p->in_advance);
+    assert_non_null(strstr(p->said, "vLLM took 40 % of GPU 0 in advance"));
+    syn_close(r);
+    syn_end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_by_frames),
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_by_totals),
+        cmocka_unit_test(test_in_advance),
+        cmocka_unit_test(test_a_bound_that_is_set),
+        cmocka_unit_test(test_within_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

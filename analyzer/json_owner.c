@@ -1,0 +1,64 @@
+/* Whose the memory is, in the JSON report: by_owner{}, owners[], preallocations[]. */
+#include "analyzer/arena.h"
+#include "analyzer/json_parts.h"
+
+json_t *gs_json_spaces(const int64_t bytes[8])
+{
+#define WORD(s, v, w) [v] = w,
+    static const char *const words[8] = {GS_SPACES(WORD)};
+#undef WORD
+    json_t *o = json_object();
+    for (size_t i = 0; i < 8; i++) {
+        if (bytes[i]) {
+            set_bytes(o, words[i] ? words[i] : "unknown", bytes[i]);
+        }
+    }
+    return o;
+}
+
+static json_t *owner_json(const struct gs_by_owner *w)
+{
+    json_t *o = json_object();
+    set_text(o, "owner", w->owner);
+    set_text(o, "kind", gs_owner_kind_word(w->kind));
+    set_text(o, "by", w->by);
+    set_bytes(o, "bytes", w->bytes);
+    set_count(o, "count", w->count);
+    set(o, "by_space", gs_json_spaces(w->by_space));
+    set(o, "site", gs_json_site(&w->site));
+    return o;
+}
+
+/* A file of the program's own may have a library's name: they are one in by_owner. */
+void gs_json_set_owners(json_t *o, const struct gs_by_owner *list, size_t n)
+{
+    json_t *owners = json_object();
+    for (size_t i = 0; i < n; i++) {
+        json_int_t before = json_integer_value(json_object_get(owners, list[i].owner));
+        set(owners, list[i].owner, json_integer(gs_add(before, list[i].bytes)));
+    }
+    set(o, "by_owner", owners);
+    set(o, "owners", LIST(list, n, owner_json));
+}
+
+json_t *gs_json_preallocations(const struct gs_report *r)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < r->preallocations_n; i++) {
+        const struct gs_preallocation *p = &r->preallocations[i];
+        json_t *o = json_object();
+        set(o, "device", json_integer(p->device));
+        set_count(o, "pid", r->processes[p->process].pid);
+        set_bytes(o, "rank", r->processes[p->process].rank);
+        set_text(o, "owner", p->owner);
+        set_bool(o, "in_advance", p->in_advance);
+        set_text(o, "layer", gs_series_word(p->within ? GS_SERIES_TENSOR : GS_SERIES_DEVICE));
+        set_bytes(o, "bytes", p->bytes);
+        set_real(o, "share", p->share);
+        set_text(o, "text", p->said);
+        set_text(o, "advice", p->advice);
+        set(o, "site", gs_json_site(&p->site));
+        json_array_append_new(list, o);
+    }
+    return list;
+}

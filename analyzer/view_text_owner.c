@@ -1,0 +1,19 @@
+/* Whose memory it is, beside a device's parts: what frameworks took in advance. */
+#include "analyzer/view_text_parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void view_text_preallocations(const struct view_text *v, uint32_t process, int device)
+{
+    const struct gs_report *r = v->report;
+
+    for (size_t i = 0; i < r->preallocations_n; i++) {
+        const struct gs_preallocation *p = &r->preallocations[i];
+        char line[512];
+        if (p->process != process || p->device != device)
+            continue;
+        term_clean(line, sizeof line, p->said, v->term.utf8);
+        view_wrap(v, INDENT, "", line);
+    }
+}

@@ -1,0 +1,73 @@
+"""Whose the memory is: libraries under the names that the frameworks' have, which take memory as those do."""
+import subprocess
+
+import pytest
+from conftest import BUILD, ROOT, thread_sanitized
+
+MIB, GIB = 1 << 20, 1 << 30
+SCRIPT = """
+import ctypes, sys
+for word in sys.argv[1:]:
+    path, call, size = word.split("=")
+    rc = getattr(ctypes.CDLL(path), call)(ctypes.c_size_t(int(size)))
+    print(call, rc)
+"""
+
+pytestmark = thread_sanitized("whose it is, native frames tell, and they are off there")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("owners") / "lib" / "python3.11" / "site-packages"
+    def build(path):
+        to = folder / path
+        to.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", to, ROOT / "fixtures" / "python" / "taker.c",
+                        f"-L{BUILD / 'sim'}", "-lcudart"], check=True)
+        return to
+    return build
+
+
+def taken(recording, *takes, **more):
+    return recording.python(SCRIPT, *(f"{path}={call}={size}" for path, call, size in takes), **more)
+
+
+def test_libraries_told_apart(recording, library):
+    taken(recording, (library("nvidia/nccl/lib/libnccl.so.2"), "take", 640 * MIB),
+          (library("nvidia/cublas/lib/libcublas.so.12"), "take", 32 * MIB),
+          (library("cupy_backends/cuda/api/runtime.so"), "take_async", 64 * MIB),
+          (library("../../../my/ops.so"), "take", 8 * MIB))
+    answer = recording.report()
+    (peak,) = [p for p in answer["peak"] if p["layer"] == "device"]
+    assert peak["by_owner"] == {"NCCL": 640 * MIB, "cuBLAS": 32 * MIB, "CuPy": 64 * MIB, "ops.so": 8 * MIB}
+    assert sum(peak["by_owner"].values()) == peak["bytes"]
+    nccl, cupy = peak["owners"][:2]
+    assert (nccl["kind"], nccl["by"], nccl["by_space"]) == ("communication", "libnccl.so.2", {"device": 640 * MIB})
+    assert nccl["site"]["file"].endswith("script.py") and nccl["site"]["line"] == 5
+    assert (cupy["kind"], cupy["by_space"]) == ("pool", {"pool": 64 * MIB})
+    text = recording.gpuspy("report", recording.database).stdout
+    part = text[text.index("at the peak"):]
+    for line in ("640.00 MiB   2.6 %  taken by NCCL", "64.00 MiB   0.3 %  taken by CuPy", "taken by cuBLAS", "taken by ops.so"):
+        assert line in part, part
+    assert answer["preallocations"] == [], "what is small needs no word"
+
+
+def test_taken_in_advance_and_then_out_of_memory(recording, library):
+    xla = library("jax_plugins/xla_cuda12/xla_cuda_plugin.so")
+    taken(recording, (xla, "take", 18 * GIB), (xla, "take", 8 * GIB), XLA_PYTHON_CLIENT_MEM_FRACTION=".75")
+    answer = recording.report()
+    (took,) = answer["preallocations"]
+    assert took["owner"] == "JAX" and took["in_advance"] and took["bytes"] == 18 * GIB and abs(took["share"] - .75) < .01
+    assert "as it was told by XLA_PYTHON_CLIENT_MEM_FRACTION=.75" in took["text"]
+    (oom,) = answer["oom"]
+    assert oom["cause"] == "preallocation" and oom["by_owner"] == {"JAX": 18 * GIB}
+    assert any("lower XLA_PYTHON_CLIENT_MEM_FRACTION" in a for a in oom["advice"])
+    text = " ".join(recording.gpuspy("report", recording.database).stdout.split())
+    assert "JAX took 75 % of GPU 0 in advance, 18.00 GiB in one piece" in text
+
+
+def test_a_pool_that_grew_is_not_one_in_advance(recording, library):
+    xla = library("jax_plugins/xla_cuda12/xla_cuda_plugin.so")
+    taken(recording, (xla, "take", 4 * GIB), (xla, "take", 14 * GIB), XLA_PYTHON_CLIENT_PREALLOCATE="false")
+    (took,) = recording.report()["preallocations"]
+    assert not took["in_advance"] and took["bytes"] == 18 * GIB and "MEM_FRACTION" not in (took["advice"] or "")
