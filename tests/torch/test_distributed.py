@@ -1,0 +1,18 @@
+"""Ranks that train together: each one's figures are PyTorch's own."""
+import json
+
+import pytest
+from conftest import HERE, Recorded
+
+
+@pytest.mark.parametrize("how", ["ddp", "fsdp", "fully_shard"])
+def test_each_rank(tmp_path, how):
+    done = Recorded(tmp_path, HERE / "distributed.py", how, tmp_path, SIMCUDA_DEVICES=2)
+    assert done.code == 0, done.stderr[-3000:]
+    answer = done.report()
+    peaks = {(p["device"], p["layer"]): p["bytes"] for p in answer["peak"]}
+    for rank in range(2):
+        said = json.loads((tmp_path / f"said.{rank}").read_text())
+        assert peaks[rank, "tensor"] == said["allocated"]
+        assert peaks[rank, "device"] == said["reserved"]
+    assert answer["run"]["lost_events"] == 0
