@@ -7,11 +7,16 @@
 #include "analyzer/step.h"
 
 static const double matters_share = 0.02, matters_s = 0.001;
-static const double most = 0.5;    /* of the steady steps: it belongs to the step */
-static const double once = 0.9;    /* calls a step that count as one in each */
-enum { SELDOM = 10, BURST = 4 };   /* steps between calls that advice itself would leave; calls at once */
+static const double most = 0.5;   /* of the steady steps: it belongs to the step */
+static const double bunch = 0.25; /* of a step, at most between calls that follow one another */
+static const double once = 0.9;   /* calls a step that count as one in each */
+enum {
+    SELDOM = 10,
+    BURST = 4
+}; /* steps between calls that advice itself would leave; calls at once */
 
-/* The step of a time, SIZE_MAX in none. Times come nearly in order: mostly it is that of the last. */
+/* The step of a time, SIZE_MAX in none. Times come nearly in order: mostly it is that of the last.
+ */
 static size_t step_at(struct gs_clock *k, int64_t ns)
 {
     if (ns < k->from || ns >= k->until) {
@@ -25,17 +30,28 @@ static size_t step_at(struct gs_clock *k, int64_t ns)
     return k->step;
 }
 
-static void enter(const struct gs_builder *b, struct gs_clock *k, uint32_t process)
-{
-    if (k->process != process + 1) {
-        *k = (struct gs_clock){.process = process + 1, .steps = gs_steps_of(b, process)};
-    }
-}
-
 /* Steady steps end here: the last step goes on to the end of the loop, and maybe past it. */
 static size_t steady_end(const struct gs_steps *s)
 {
     return s->n - s->steady >= 3 ? s->n - 1 : s->n;
+}
+
+static int64_t steady_time(const struct gs_steps *s)
+{
+    size_t end = steady_end(s);
+    int64_t sum = gs_step_start(s, end) - gs_step_start(s, s->steady);
+    for (size_t i = s->steady; s->end_ns && i + 1 <= end; i++) {
+        sum -= i + 1 < s->starts_n ? s->start_ns[i + 1] - s->end_ns[i] : 0;
+    }
+    return sum;
+}
+
+static void enter(const struct gs_builder *b, struct gs_clock *k, uint32_t process)
+{
+    if (k->process != process + 1) {
+        *k = (struct gs_clock){.process = process + 1, .steps = gs_steps_of(b, process)};
+        k->steady_ns = k->steps ? steady_time(k->steps) : 0;
+    }
 }
 
 static void enter_place(struct gs_cadence *c, const struct gs_clock *k)
@@ -50,7 +66,8 @@ static void enter_place(struct gs_cadence *c, const struct gs_clock *k)
         const struct gs_steps *s = k->steps;
         size_t end = steady_end(s);
         c->steps += end - s->steady;
-        c->steady_ns = gs_add(c->steady_ns, gs_step_start(s, end) - gs_step_start(s, s->steady));
+        c->loop = s->source == GS_STEP_PERIOD;
+        c->steady_ns = gs_add(c->steady_ns, k->steady_ns);
     }
 }
 
@@ -67,8 +84,8 @@ static void hit(struct gs_cadence *c, size_t step)
     c->last = step;
 }
 
-/* A step that took long ends where its tail usually does: what comes later is between the steps, but
- * not the calls that this place makes in each step and that this one still lacks. */
+/* A step that took long ends where its tail usually does: what comes later is between the steps,
+ * but not the calls that this place makes in each step and that this one still lacks. */
 static bool belongs(const struct gs_cadence *c, size_t step)
 {
     return (step == c->now ? c->now_calls : 0) < c->usual;
@@ -110,10 +127,13 @@ void gs_cadence_add(const struct gs_builder *b, struct gs_clock *k, struct gs_ca
     } else if (step >= steady_end(k->steps)) {
         c->after++;
     } else {
+        bool again = step == c->last && c->calls && time_ns > c->end_ns;
+        c->apart_ns = gs_add(c->apart_ns, again ? time_ns - c->end_ns : 0);
         c->calls++;
         c->blocked_ns = gs_add(c->blocked_ns, blocked_ns);
         hit(c, step);
     }
+    c->end_ns = gs_add(time_ns, blocked_ns);
 }
 
 static bool named_evaluation(const char *name)
@@ -149,7 +169,8 @@ static enum gs_phase phase_of(const struct gs_cadence *c, const char *name, unsi
     if (c->calls && (double)c->hits >= most * (double)c->steps) {
         return GS_PHASE_STEP;
     }
-    if (c->between && c->between >= c->calls) { /* what it did in the step before the gap is its tail */
+    if (c->between &&
+        c->between >= c->calls) { /* what it did in the step before the gap is its tail */
         return GS_PHASE_EVALUATION;
     }
     if (c->calls * 2 > outside) {
@@ -165,6 +186,9 @@ struct gs_pace gs_pace_of(const struct gs_cadence *c, const char *name)
     if (c->steps) {
         p.calls_per_step = (double)c->calls / (double)c->steps;
         p.steady_blocked_s = (double)c->blocked_ns / 1e9;
+        double rest = (double)(c->steady_ns - c->blocked_ns);
+        p.bunched = c->calls > c->hits && (double)c->apart_ns < bunch * rest;
+        p.loop = c->loop;
         p.steady_share = c->steady_ns > 0 ? (double)c->blocked_ns / (double)c->steady_ns : NAN;
     }
     return p;

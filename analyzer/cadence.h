@@ -1,5 +1,6 @@
-/* How often a place is called over the program's steps: in each, in every 50th, between them, before or
- * after them. A place has one cadence per process that it was called in, added up at the end. */
+/* How often a place is called over the program's steps: in each, in every 50th, between them,
+ * before or after them. A place has one cadence per process that it was called in, added up at the
+ * end. */
 #ifndef GPUSPY_CADENCE_H
 #define GPUSPY_CADENCE_H
 
@@ -11,12 +12,15 @@ struct gs_cadence {
                               SIZE_MAX none yet in this process */
     uint64_t now_calls;    /* in that step so far */
     uint64_t usual, votes; /* calls in most of the steps that call, found in one pass */
+    bool loop;             /* the steps are those of a loop that nothing says more of */
     uint64_t before, between, after; /* calls: with the warm-up; in no step; from the last one on */
-    uint64_t calls, hits;  /* in steady steps: calls, and steps with any */
-    uint64_t steps;        /* steady steps of the processes that called */
-    uint64_t gaps, gap_sum; /* from one step with a call to the next such one */
+    uint64_t calls, hits;            /* in steady steps: calls, and steps with any */
+    uint64_t steps;                  /* steady steps of the processes that called */
+    uint64_t gaps, gap_sum;          /* from one step with a call to the next such one */
     size_t gap_least, gap_most;
     int64_t first_ns, last_ns; /* of all its calls */
+    int64_t end_ns;            /* of the last call */
+    int64_t apart_ns;          /* in steady steps: from a call's end to the next in that step */
     int64_t blocked_ns;        /* in steady steps */
     int64_t steady_ns;         /* how long those took, all of them */
 };
@@ -24,16 +28,17 @@ struct gs_cadence {
 /* The steps of the process whose calls are being read. Zero-initialise. */
 struct gs_clock {
     const struct gs_steps *steps;
-    uint32_t process; /* + 1; 0: none yet */
-    size_t step;      /* the one at [from, until) */
+    int64_t steady_ns; /* that its steady steps take, without what lies between them */
+    uint32_t process;  /* + 1; 0: none yet */
+    size_t step;       /* the one at [from, until) */
     int64_t from, until;
 };
 
 void gs_cadence_add(const struct gs_builder *b, struct gs_clock *clock, struct gs_cadence *c,
                     uint32_t process, int64_t time_ns, int64_t blocked_ns);
 
-/* What follows from it. `name` is the function that the place is in, NULL unknown: one called evaluate
- * or validate is evaluation. */
+/* What follows from it. `name` is the function that the place is in, NULL unknown: one called
+ * evaluate or validate is evaluation. */
 struct gs_pace gs_pace_of(const struct gs_cadence *c, const char *name);
 
 /* Does it cost enough to be said? By time (2 % of the steady steps and 1 ms), and where times mean

@@ -4,9 +4,9 @@
  * hand and PyTorch's tensors.
  *
  * A location churns when, after the first tenth of the run, it was freed at least 20 times and its
- * memory lived less than a twentieth of the run on average; and where the program's steps are known,
- * when most of the steady ones free there. The steps are known when all is over, so that each location
- * keeps times of its frees: all of the first ones, then every second, every fourth, …
+ * memory lived less than a twentieth of the run on average; and where the program's steps are
+ * known, when most of the steady ones free there. The steps are known when all is over, so that
+ * each location keeps times of its frees: all of the first ones, then every second, every fourth, …
  */
 #include "analyzer/cadence.h"
 #include "analyzer/signature.h"
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 enum { MIN_FREES = 20, MIN_PER_S = 10 }; /* slower ones are listed, without advice */
-enum { TIMES = 4096, ASKED = 8 };        /* kept of a location; locations that are asked who frees */
+enum { TIMES = 4096, ASKED = 8 }; /* kept of a location; locations that are asked who frees */
 
 struct place {
     uint64_t frees, skipped;
@@ -104,8 +104,8 @@ static struct gs_pace pace_of(const struct gs_churns *c, const struct place *p, 
     return gs_pace_of(&cadence, NULL);
 }
 
-/* What freed a location last, of PyTorch's segments: empty_cache is a line that can go, while what the
- * allocator does by itself is told elsewhere. */
+/* What freed a location last, of PyTorch's segments: empty_cache is a line that can go, while what
+ * the allocator does by itself is told elsewhere. */
 struct freed {
     uint32_t location, stack; /* stack: of the free, GS_NONE */
 };
@@ -139,8 +139,8 @@ static void recognise(struct gs_churns *c, struct gs_signer *signer, uint32_t lo
     }
 }
 
-static const char *advise(const struct gs_churns *c, const struct gs_churn *x, const struct place *p,
-                          enum gs_series_layer layer)
+static const char *advise(const struct gs_churns *c, const struct gs_churn *x,
+                          const struct place *p, enum gs_series_layer layer)
 {
     double span = (double)(p->last_ns - p->first_ns) / 1e9;
     bool often = (double)p->frees >= MIN_PER_S * span, known = x->pace.phase != GS_PHASE_UNKNOWN;
@@ -150,10 +150,10 @@ static const char *advise(const struct gs_churns *c, const struct gs_churn *x, c
     if (!told || x->pattern == of_allocator) {
         return NULL;
     }
-    return x->pattern == emptied          ? gs_advice_empty_cache()
-           : layer == GS_SERIES_PINNED    ? "pin the buffer once and keep it"
-                                          : "allocate once and reuse, or use cudaMallocAsync: each "
-                                            "cudaFree waits";
+    return x->pattern == emptied       ? gs_advice_empty_cache()
+           : layer == GS_SERIES_PINNED ? "pin the buffer once and keep it"
+                                       : "allocate once and reuse, or use cudaMallocAsync: each "
+                                         "cudaFree waits";
 }
 
 void gs_churns_finish(struct gs_churns *c)

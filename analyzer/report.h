@@ -321,6 +321,8 @@ struct gs_pace {
     unsigned every;          /* of phase logging: once in so many steps, 0 irregularly */
     double steady_share;     /* blocked in steady steps, of the time that they took; NAN */
     double steady_blocked_s; /* NAN */
+    bool bunched; /* its calls in a step follow one another, with little else between them */
+    bool loop;    /* the steps are those of a loop of which no more is known than that it is one */
 };
 
 struct gs_churn { /* device memory allocated and freed again and again by direct CUDA calls */

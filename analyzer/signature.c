@@ -71,8 +71,8 @@ enum { FRAME_ROWS = sizeof frame_rows / sizeof *frame_rows, RULES = sizeof rules
 
 struct facts { /* of a stack */
     uint64_t bits;
-    uint32_t line;     /* its innermost Python frame */
-    uint32_t op; /* number among the names, 0 none */
+    uint32_t line; /* its innermost Python frame */
+    uint32_t op;   /* number among the names, 0 none */
 };
 
 struct gs_signer {
@@ -131,8 +131,8 @@ static uint64_t frame_bits(struct gs_signer *s, const struct gs_frame *f)
     return s->bits[*at];
 }
 
-/* "torch::autograd::THPVariable_bincount(…)": what Python called. The number of "bincount", 0 for any
- * other frame. */
+/* "torch::autograd::THPVariable_bincount(…)": what Python called. The number of "bincount", 0 for
+ * any other frame. */
 static uint32_t operator_of(struct gs_signer *s, const struct gs_frame *f)
 {
     enum { MOST = 1000, LONGEST = 100 };
@@ -195,8 +195,8 @@ uint32_t gs_sign(struct gs_signer *s, uint32_t stack, enum gs_shape shape)
 {
     const struct facts *facts = facts_of(s, stack);
     uint32_t i = 0;
-    while (i + 1 < RULES && (!(rules[i].shapes & 1u << shape) ||
-                             (facts->bits & rules[i].facts) != rules[i].facts)) {
+    while (i + 1 < RULES &&
+           (!(rules[i].shapes & 1u << shape) || (facts->bits & rules[i].facts) != rules[i].facts)) {
         i++;
     }
     return i + (rules[i].name == operator_name ? RULES * facts->op : 0);
@@ -210,7 +210,7 @@ struct gs_signature gs_signed(const struct gs_signer *s, uint32_t signature)
     return (struct gs_signature){.name = named ? s->operators[op - 1] : r->name,
                                  .advice = advice_texts[r->advice],
                                  .by_count = r->by_count,
-                                 .up = (r->shapes & ~UP) == 0};
+                                 .up = (r->shapes & ~(UP | S(LATE_IN))) == 0};
 }
 
 uint32_t gs_sign_line(struct gs_signer *s, uint32_t stack)

@@ -37,8 +37,8 @@ void gs_signer_free(struct gs_signer *s);
 /* A small number, the same for the same signature; each stack is looked at once. */
 uint32_t gs_sign(struct gs_signer *s, uint32_t stack, enum gs_shape shape);
 struct gs_signature gs_signed(const struct gs_signer *s, uint32_t signature);
-/* The innermost Python frame of a stack as a stack number, GS_NONE: two calls that one line of Python
- * made in one go have the same. */
+/* The innermost Python frame of a stack as a stack number, GS_NONE: two calls that one line of
+ * Python made in one go have the same. */
 uint32_t gs_sign_line(struct gs_signer *s, uint32_t stack);
 /* What stands for a text of the table in other places: "small copies at one line: …". */
 const char *gs_advice_small_copies(void);

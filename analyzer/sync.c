@@ -1,12 +1,12 @@
 /* Where the host waited for the GPU, by line, and what the wait looks like.
  *
  * Waits are rows of the sync table, and copies that held the host: blocking ones, and asynchronous
- * ones whose host side is pageable. A copy from the GPU that the same thread's next call waits for, on
- * the same stream, is one wait: what .item(), .cpu() and .tolist() look like from below. So is a copy
- * to the GPU where one line of Python did both: .to(device) without non_blocking.
+ * ones whose host side is pageable. A copy from the GPU that the same thread's next call waits for,
+ * on the same stream, is one wait: what .item(), .cpu() and .tolist() look like from below. So is a
+ * copy to the GPU where one line of Python did both: .to(device) without non_blocking.
  *
- * What a wait is called comes from signature.def, how often it comes from cadence.h: only what is in
- * the program's steps is accused.
+ * What a wait is called comes from signature.def, how often it comes from cadence.h: only what is
+ * in the program's steps is accused.
  */
 #include "analyzer/cadence.h"
 #include "analyzer/signature.h"
@@ -19,8 +19,8 @@ static const double matters_share = 0.02, matters_s = 0.001;
 enum {
     ITEM_BYTES = 16,
     STAGED_BYTES = 64 << 10, /* the driver takes a copy of so much and returns */
-    MANY_READS = 5,          /* of one number each, at one line in a step */
-    MANY_COPIES = 10,        /* small ones; several batches a step are fewer */
+    MANY = 5,                /* small reads or copies, one after another at one line in a step */
+    MASS = 30,               /* small copies anyhow: more than the batches of a step */
     LOOP = 10                /* calls that are a loop where no steps are known */
 };
 
@@ -207,26 +207,27 @@ static int longer(const void *a, const void *b)
 }
 
 /* Where no steps are known. PyTorch sets up and loads with waits of its own, so that there one that
- * came by a few times, or only at the beginning, says nothing; on a simulated GPU time says nothing. */
+ * came by a few times, or only at the beginning, says nothing; on a simulated GPU time says
+ * nothing. */
 static bool long_enough(const struct gs_builder *b, const struct wait *w, double share)
 {
     double blocked = (double)w->blocked_ns / 1e9, run = (double)gs_run_duration(b->run);
-    bool loop = w->count >= LOOP &&
-                (double)(w->cadence.last_ns - w->cadence.first_ns) >= 0.25 * run;
+    bool loop =
+        w->count >= LOOP && (double)(w->cadence.last_ns - w->cadence.first_ns) >= 0.25 * run;
     return share >= matters_share && blocked >= matters_s &&
            (!gs_has_tensors(b) || (loop && !b->report->simulated));
 }
 
 /* The same thing to do for each call may be one thing to do for all of a step. */
-static const char *advise(const struct wait *w, const struct gs_sync_site *site,
+static const char *advise(const struct wait *w, const struct gs_pace *pace,
                           struct gs_signature signature)
 {
+    bool many = pace->calls_per_step >= MANY && pace->bunched;
+    bool mass = many || pace->calls_per_step >= MASS;
     bool up = signature.up && w->bytes <= (int64_t)w->count * STAGED_BYTES;
-    if (site->pace.calls_per_step >= MANY_READS && signature.advice == gs_advice_one_item()) {
-        return gs_advice_many_items();
-    }
-    return up && site->pace.calls_per_step >= MANY_COPIES ? gs_advice_small_copies()
-                                                          : signature.advice;
+    return many && signature.advice == gs_advice_one_item() ? gs_advice_many_items()
+           : mass && up                                     ? gs_advice_small_copies()
+                                                            : signature.advice;
 }
 
 static struct gs_sync_site describe(struct gs_syncs *s, const struct wait *w, double wall)
@@ -244,9 +245,25 @@ static struct gs_sync_site describe(struct gs_syncs *s, const struct wait *w, do
     site.matters = gs_pace_costs(&site.pace, b->report->simulated, signature.by_count,
                                  long_enough(b, w, site.share));
     if (site.matters && !site.site.exit) { /* of a program that ends nothing is to be mended */
-        site.advice = advise(w, &site, signature);
+        site.advice = advise(w, &site.pace, signature);
     }
     return site;
+}
+
+/* A loop that copies to the GPU and reads nothing back, and of which no more is known, loads. */
+static void spare_loading(struct gs_syncs *s, struct gs_sync_site *sites)
+{
+    bool reads = !gs_has_tensors(s->b); /* others than PyTorch do load in a loop of the whole run */
+    for (size_t i = 0; i < s->waits_n; i++) {
+        reads = reads || (sites[i].pace.phase == GS_PHASE_STEP &&
+                          !gs_signed(s->signer, s->waits[i].signature).up);
+    }
+    for (size_t i = 0; i < s->waits_n && !reads; i++) {
+        if (sites[i].pace.loop) {
+            sites[i].matters = false;
+            sites[i].advice = NULL;
+        }
+    }
 }
 
 void gs_syncs_finish(struct gs_syncs *s)
@@ -262,6 +279,7 @@ void gs_syncs_finish(struct gs_syncs *s)
         report->sync_blocked_s += work[i].blocked_s;
     }
     report->sync_share = report->sync_blocked_s / wall;
+    spare_loading(s, work);
     report->syncs = gs_list(s->b, work, s->waits_n, sizeof *work, longer, &report->syncs_n,
                             &report->syncs_total);
     free(work);

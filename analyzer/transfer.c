@@ -7,7 +7,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { ITEM_BYTES = 8, TINY_BYTES = 64 << 10, BULK_BYTES = 1 << 20, TINY_PER_S = 100, TINY_PER_STEP = 10 };
+enum {
+    ITEM_BYTES = 8,
+    TINY_BYTES = 64 << 10,
+    BULK_BYTES = 1 << 20,
+    TINY_PER_S = 100,
+    TINY_PER_STEP = 5,
+    MASS_PER_STEP = 30
+};
 static const double loading_share = 0.8, slow_share = 0.5;
 static const double modest_link = 12e9; /* bytes/s of PCIe 3 ×16 in practice: what any server has */
 
@@ -23,6 +30,7 @@ struct flow {
 struct gs_transfers {
     struct gs_builder *b;
     struct gs_clock clock;
+    bool reads; /* a place in the program's steps copies from the GPU */
     struct flow *flows;
     size_t n, cap;
     struct gs_map index;
@@ -78,20 +86,26 @@ static bool many_tiny(const struct flow *f, const struct gs_pace *pace, bool sim
     double span = (double)(f->cadence.last_ns - f->cadence.first_ns) / 1e9;
     bool often = f->count >= TINY_PER_S && (double)f->count >= TINY_PER_S * span;
     bool late = f->async && f->host_memory == GS_HOSTMEM_PINNED; /* costs the call alone */
-    bool in_steps = pace->calls_per_step >= (late ? 5 : 1) * TINY_PER_STEP;
+    int least = late ? 2 * MASS_PER_STEP : pace->bunched ? TINY_PER_STEP : MASS_PER_STEP;
+    bool in_steps = pace->calls_per_step >= least;
     if (f->tiny * 2 <= f->count) {
         return false;
     }
     return pace->phase == GS_PHASE_UNKNOWN ? often : in_steps && (often || simulated);
 }
 
-static const char *advise(const struct gs_builder *b, const struct flow *f,
+static const char *advise(const struct gs_transfers *t, const struct flow *f,
                           const struct gs_pace *pace, double speed, double link)
 {
+    const struct gs_builder *b = t->b;
     bool host = f->direction == GS_DIR_H2D || f->direction == GS_DIR_D2H, known = pace->phase;
     bool simulated = b->report->simulated;
     if (!host || (known ? pace->phase != GS_PHASE_STEP || pace->calls_per_step < 0.5
                         : (double)f->early_bytes >= loading_share * (double)f->bytes)) {
+        return NULL;
+    }
+    if (pace->loop && !t->reads &&
+        gs_has_tensors(b)) { /* of a loop that reads nothing back: it loads */
         return NULL;
     }
     bool item = f->direction == GS_DIR_D2H && f->bytes <= ITEM_BYTES * (int64_t)f->count;
@@ -126,8 +140,9 @@ static int more(const void *a, const void *b)
     return x->site.line - y->site.line;
 }
 
-static struct gs_transfer describe(const struct gs_builder *b, const struct flow *f, double link)
+static struct gs_transfer describe(const struct gs_transfers *t, const struct flow *f, double link)
 {
+    const struct gs_builder *b = t->b;
     double speed = bandwidth(f);
     struct gs_pace pace = gs_pace_of(&f->cadence, b->sites[f->site].function);
     return (struct gs_transfer){.direction = f->direction,
@@ -144,7 +159,7 @@ static struct gs_transfer describe(const struct gs_builder *b, const struct flow
                                 .last_s = gs_seconds(f->cadence.last_ns),
                                 .pace = pace,
                                 .site = b->sites[f->site],
-                                .advice = advise(b, f, &pace, speed, link)};
+                                .advice = advise(t, f, &pace, speed, link)};
 }
 
 void gs_transfers_finish(struct gs_transfers *t)
@@ -154,10 +169,12 @@ void gs_transfers_finish(struct gs_transfers *t)
     for (size_t i = 0; i < t->n; i++) {
         double speed = t->flows[i].bytes >= BULK_BYTES ? bandwidth(&t->flows[i]) : NAN;
         link = speed > link ? speed : link;
+        t->reads = t->reads || (t->flows[i].direction == GS_DIR_D2H &&
+                                gs_pace_of(&t->flows[i].cadence, NULL).phase == GS_PHASE_STEP);
     }
     struct gs_transfer *work = gs_realloc(NULL, t->n, sizeof *work);
     for (size_t i = 0; i < t->n; i++) {
-        work[i] = describe(t->b, &t->flows[i], link);
+        work[i] = describe(t, &t->flows[i], link);
     }
     report->transfers = gs_list(t->b, work, t->n, sizeof *work, more, &report->transfers_n,
                                 &report->transfers_total);

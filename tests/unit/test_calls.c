@@ -143,7 +143,7 @@ static void test_copies_that_wait(void **state)
             syn_copy(&s, (struct syn_copy){.direction = GS_DIR_H2D,
                                            .host_memory = GS_HOSTMEM_PAGEABLE,
                                            .bytes = 512,
-                                           .at = at + 4 * SYN_MS + j * SYN_MS / 4,
+                                           .at = at + 4 * SYN_MS + j * SYN_MS / 10,
                                            .blocked = 1000,
                                            .stack = tiny});
         }
