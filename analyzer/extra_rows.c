@@ -63,39 +63,49 @@ bool gs_run_each_mark(struct gs_run *run, uint32_t process, gs_mark_fn each, voi
     return finish(db, st, rc, error, error_size);
 }
 
-/* --- one stack's allocations --------------------------------------------------------------------- */
+/* --- allocations --------------------------------------------------------------------------------- */
 
-struct times {
+struct rows {
     const struct gs_database *db;
-    uint32_t stack;
-    gs_time_fn each;
+    gs_row_fn each;
     void *self;
 };
 
-static void on_time(sqlite3_context *context, int n, sqlite3_value **v)
+static uint32_t stack_of(const struct gs_database *db, sqlite3_value *v)
 {
-    struct times *t = sqlite3_user_data(context);
-    (void)n;
-    if (gs_ids_get(&t->db->stacks, sqlite3_value_int64(v[1])) == t->stack) {
-        t->each(t->self, sqlite3_value_int64(v[0]));
-    }
+    return sqlite3_value_type(v) == SQLITE_NULL ? GS_NONE : gs_ids_get(&db->stacks, sqlite3_value_int64(v));
 }
 
-static void on_times_end(sqlite3_context *context)
+static void on_row(sqlite3_context *context, int n, sqlite3_value **v)
+{
+    struct rows *r = sqlite3_user_data(context);
+    bool freed = sqlite3_value_type(v[1]) != SQLITE_NULL;
+    int64_t at = sqlite3_value_int64(v[0]), life = freed ? sqlite3_value_int64(v[1]) : 0;
+    (void)n;
+    at = at < 0 ? 0 : at;
+    const struct gs_row row = {.stack = stack_of(r->db, v[2]),
+                               .free_stack = stack_of(r->db, v[3]),
+                               .alloc_ns = at,
+                               .free_ns = freed ? gs_add(at, life < 0 ? 0 : life) : GS_NEVER};
+    r->each(r->self, &row);
+}
+
+static void on_rows_end(sqlite3_context *context)
 {
     sqlite3_result_null(context);
 }
 
-bool gs_run_stack_times(struct gs_run *run, uint32_t process, uint32_t stack, gs_time_fn each,
-                        void *self, char *error, size_t error_size)
+bool gs_run_each_row(struct gs_run *run, uint32_t process, gs_row_fn each, void *self, char *error,
+                     size_t error_size)
 {
     struct gs_database *db = &run->databases[run->processes[process].database];
-    struct times t = {.db = db, .stack = stack, .each = each, .self = self};
+    struct rows r = {.db = db, .each = each, .self = self};
     sqlite3_stmt *st = NULL;
-    char sql[128];
-    if (sqlite3_create_function(db->db, "gs_time", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, &t, NULL,
-                                on_time, on_times_end) == SQLITE_OK) {
-        snprintf(sql, sizeof sql, "SELECT gs_time(alloc_ns, alloc_stack_id) FROM %s NOT INDEXED",
+    char sql[160];
+    if (sqlite3_create_function(db->db, "gs_each", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, &r, NULL,
+                                on_row, on_rows_end) == SQLITE_OK) {
+        snprintf(sql, sizeof sql,
+                 "SELECT gs_each(alloc_ns, life_ns, alloc_stack_id, free_stack_id) FROM %s NOT INDEXED",
                  db->allocations);
         st = gs_prepare(db, sql);
     }

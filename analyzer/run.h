@@ -322,10 +322,14 @@ struct gs_mark {
 typedef void (*gs_mark_fn)(void *self, const struct gs_mark *mark);
 bool gs_run_each_mark(struct gs_run *run, uint32_t process, gs_mark_fn each, void *self, char *error,
                       size_t error_size);
-/* When a process allocated at one stack, in order of time; one more pass over the rows. */
-typedef void (*gs_time_fn)(void *self, int64_t ns);
-bool gs_run_stack_times(struct gs_run *run, uint32_t process, uint32_t stack, gs_time_fn each,
-                        void *self, char *error, size_t error_size);
+/* The allocations of a process as they stand in the file, by their own stacks; one more pass. */
+struct gs_row {
+    uint32_t stack, free_stack; /* GS_NONE */
+    int64_t alloc_ns, free_ns;  /* GS_NEVER */
+};
+typedef void (*gs_row_fn)(void *self, const struct gs_row *row);
+bool gs_run_each_row(struct gs_run *run, uint32_t process, gs_row_fn each, void *self, char *error,
+                     size_t error_size);
 
 /* Copies and syncs, merged in order of time, processes one after another. One of the two is NULL.
  */

@@ -172,11 +172,11 @@ static void set_times(struct gs_builder *b, struct gs_steps *s, int64_t *starts,
     s->steady = steady_of(s);
 }
 
-static const char *name_of(const struct gs_place *p, enum gs_step_source source)
+static const char *name_of(const struct gs_place *p, enum gs_step_source source, bool zeroed)
 {
     switch (source) {
     case GS_STEP_OPTIMIZER: return p->name ? p->name : "the optimizer";
-    case GS_STEP_BACKWARD: return "backward";
+    case GS_STEP_BACKWARD: return zeroed ? "backward before zero_grad" : "backward";
     default: return "the loop";
     }
 }
@@ -187,7 +187,7 @@ static const char *called(struct gs_step_finder *f, const struct gs_steps *s, co
     struct gs_site shown = s->site;
     shown.function = shown.line ? NULL : shown.function;
     return m->name ? m->name
-                   : gs_arena_printf(f->b->arena, "%s at %s", name_of(&f->tree.places[m->place], s->source),
+                   : gs_arena_printf(f->b->arena, "%s at %s", name_of(&f->tree.places[m->place], s->source, m->zeroed),
                                      gs_site_text(&shown, place, sizeof place));
 }
 
@@ -232,12 +232,21 @@ static struct gs_moments period_of_calls(struct gs_step_finder *f, uint32_t proc
     return gs_moments_of_period(&f->tree);
 }
 
+static struct gs_moments of_backward(struct gs_place_tree *t, uint32_t process)
+{
+    struct gs_moments m = gs_moments_of_calls(t, GS_PLACE_BACKWARD);
+    if (m.count >= 2 * LEAST) {
+        gs_moments_accumulate(&m, t, process);
+    }
+    return m;
+}
+
 static struct gs_moments ask(struct gs_step_finder *f, uint32_t process, size_t source)
 {
     switch (source) {
     case 0: return gs_moments_of_calls(&f->tree, GS_PLACE_OPTIMIZER);
     case 1: return gs_moments_of_marks(f->b->run, f->b->arena, process);
-    case 2: return gs_moments_of_calls(&f->tree, GS_PLACE_BACKWARD);
+    case 2: return of_backward(&f->tree, process);
     case 3: return gs_moments_of_period(&f->tree);
     case 4: return gs_moments_of_stacks(&f->tree, process);
     default: return period_of_calls(f, process);

@@ -303,9 +303,17 @@ static uint32_t usual_count(const struct gs_place_tree *t, uint32_t place)
     return usual;
 }
 
-static void on_time(void *self, int64_t ns)
+struct at_stack {
+    uint32_t stack;
+    struct gs_moments *m;
+};
+
+static void on_row(void *self, const struct gs_row *row)
 {
-    gs_moments_add(self, ns, ns);
+    struct at_stack *at = self;
+    if (row->stack == at->stack) {
+        gs_moments_add(at->m, row->alloc_ns, row->alloc_ns);
+    }
 }
 
 struct gs_moments gs_moments_of_stacks(const struct gs_place_tree *t, uint32_t process)
@@ -323,11 +331,62 @@ struct gs_moments gs_moments_of_stacks(const struct gs_place_tree *t, uint32_t p
         stack++;
     }
     char error[256]; /* of rows that cannot be read the replay has told */
-    if (usual && gs_run_stack_times(t->run, process, stack, on_time, &m, error, sizeof error) && m.n) {
+    struct at_stack at = {stack, &m};
+    if (usual && gs_run_each_row(t->run, process, on_row, &at, error, sizeof error) && m.n) {
         int64_t span = m.times[m.n - 1] - m.times[0];
         m.count = 2 * span >= t->last_ns - m.times[0] && gs_moments_even(m.times, m.n) ? m.count : 0;
         m.place = place;
         m.stack = stack;
     }
     return m;
+}
+
+/* --- backward passes whose gradients one step takes together ------------------------------------- */
+
+struct zeroed { /* moments at which gradients were dropped */
+    struct gs_place_tree *t;
+    int64_t *times;
+    size_t n, cap;
+    int64_t last_ns; /* of the newest */
+};
+
+/* Rows come in order of allocation: gradients that are made after others were dropped are of another
+ * round. */
+static void on_zeroed(void *self, const struct gs_row *row)
+{
+    struct zeroed *z = self;
+    if (row->free_stack == GS_NONE || row->free_ns == GS_NEVER ||
+        z->t->places[gs_place_of(z->t, row->free_stack)].kind != GS_PLACE_ZERO) {
+        return;
+    }
+    if ((!z->n || row->alloc_ns > z->last_ns) && z->n < GS_MOMENTS_MAX) {
+        *GS_PUSH(z->times, z->n, z->cap) = row->free_ns;
+        z->last_ns = row->free_ns;
+    }
+    z->last_ns = row->free_ns > z->last_ns ? row->free_ns : z->last_ns;
+}
+
+void gs_moments_accumulate(struct gs_moments *m, struct gs_place_tree *t, uint32_t process)
+{
+    struct zeroed z = {.t = t};
+    char error[256];
+    if (m->stride != 1 || !m->n || !gs_run_each_row(t->run, process, on_zeroed, &z, error, sizeof error)) {
+        free(z.times);
+        return;
+    }
+    size_t kept = 0, at = 0;
+    if (z.n >= 2 && m->n * 2 >= z.n * 3) {
+        for (size_t i = 0; i < m->n; i++) {
+            while (at < z.n && z.times[at] <= m->times[i]) {
+                at++;
+            }
+            bool last = i + 1 == m->n, dropped = at < z.n && !last && z.times[at] <= m->times[i + 1];
+            if (last || dropped) {
+                m->times[kept++] = m->times[i];
+            }
+        }
+        m->n = m->count = kept;
+        m->zeroed = true;
+    }
+    free(z.times);
 }

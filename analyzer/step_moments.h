@@ -13,6 +13,7 @@ struct gs_moments {
     uint64_t count;   /* of all */
     uint32_t place;   /* that most of them come from, GS_NONE */
     uint32_t stack;   /* likewise */
+    bool zeroed;      /* of backward passes: the last ones before zero_grad */
     const char *name; /* "range \"step\"", NULL: the place says it */
 };
 
@@ -30,6 +31,9 @@ struct gs_place_tree;
  * Calls of an optimizer or backward passes: those that take turns are one round. An optimizer without
  * which the backward passes go on is none. */
 struct gs_moments gs_moments_of_calls(struct gs_place_tree *t, unsigned place_kind);
+/* Where zero_grad drops the gradients of several backward passes at once, only the last of each is left.
+ * One more pass over the rows. */
+void gs_moments_accumulate(struct gs_moments *m, struct gs_place_tree *t, uint32_t process);
 /* The outermost loop: a line of the user's that comes by at even intervals. */
 struct gs_moments gs_moments_of_period(const struct gs_place_tree *t);
 /* Where all happens at one line: the stacks below it, most of which came by equally often. One more pass
