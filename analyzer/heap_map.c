@@ -6,7 +6,8 @@
 enum {
     SEGMENT_GRAIN = 2 << 20, /* PyTorch's segments are multiples of it */
     PAGE = 20 << 20          /* of its expandable segments for large blocks: on the average a hole has half
-                                a page at either end that a neighbour keeps */
+                                a page at either end that a neighbour keeps. What is free at a segment's end would be
+                the next block's: there is one segment alone */
 };
 
 static int by_address(const void *a, const void *b)
@@ -51,7 +52,9 @@ static bool walk_segment(struct gs_heap_map *map, const struct gs_range *s,
     if (*at == first) {
         return false;
     }
-    hole(map, end > free_from ? (int64_t)(end - free_from) : 0);
+    int64_t tail = end > free_from ? (int64_t)(end - free_from) : 0;
+    hole(map, tail);
+    map->page_bytes = gs_add(map->page_bytes, tail > PAGE ? PAGE : tail);
     map->segment_bytes = gs_add(map->segment_bytes, s->bytes);
     map->segments++;
     return true;

@@ -17,7 +17,7 @@
 #include <string.h>
 #include "analyzer/settings.h"
 
-enum { MIB = 1 << 20, MEASURES_MOST = 4, CANDIDATES = 32 };
+enum { MIB = 1 << 20, MEASURES_MOST = 4, CANDIDATES = 32, HARDLY = 16 };
 
 static bool known(int64_t value)
 {
@@ -55,11 +55,23 @@ void gs_oom_measure(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_me
         return;
     }
     if (known(m.frees_bytes)) {
-        bool most = m.frees_bytes > 0 && m.enough == GS_MEASURE_AT_MOST;
-        int64_t need = gs_oom_need(v->facts);
-        m.enough = most                          ? (m.frees_bytes < need ? 0 : -1)
-                   : m.enough == GS_MEASURE_HELD ? 1
-                                                 : m.frees_bytes >= need;
+        bool most = m.enough == GS_MEASURE_AT_MOST || m.enough == GS_MEASURE_MOST_BUT_NOT;
+        bool covers = m.frees_bytes >= gs_oom_need(v->facts);
+        switch (m.enough) {
+        case GS_MEASURE_FITS:
+            m.enough = 1;
+            break;
+        case GS_MEASURE_FITS_NOT:
+        case GS_MEASURE_MOST_BUT_NOT:
+            m.enough = 0;
+            break;
+        case GS_MEASURE_AT_MOST:
+            m.enough = covers ? -1 : 0;
+            break;
+        default:
+            m.enough = covers;
+            break;
+        }
         m.text = gs_arena_printf(b->arena, "%s: frees %s %s%s", m.text, most ? "up to" : "about",
                                  gs_bytes_text(b, (double)m.frees_bytes),
                                  m.enough > 0    ? ", enough for this request"
@@ -71,23 +83,42 @@ void gs_oom_measure(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_me
     v->measures[v->measures_n++] = m;
 }
 
-static int better(const void *a, const void *b)
+/* What an amount is worth: of two like ones the easier. */
+static double worth(const struct gs_measure *m)
 {
-    const struct gs_measure *x = a, *y = b;
+    static const double of_effort[] = {1, 1, 0.9, 0.8, 0.5};
+    return (double)m->frees_bytes * of_effort[m->effort];
+}
+
+static bool better(const struct gs_measure *x, const struct gs_measure *y)
+{
     if (x->first != y->first) {
-        return x->first ? -1 : 1;
+        return x->first;
     }
     if (known(x->frees_bytes) != known(y->frees_bytes)) {
-        return known(x->frees_bytes) ? -1 : 1;
+        return known(x->frees_bytes);
     }
     if ((x->enough > 0) != (y->enough > 0)) {
-        return x->enough > 0 ? -1 : 1;
+        return x->enough > 0;
     }
-    if (x->enough > 0 && x->effort != y->effort) {
-        return x->effort < y->effort ? -1 : 1;
+    return known(x->frees_bytes) && worth(x) > worth(y);
+}
+
+/* What frees hardly anything beside another is not worth the reading. */
+static void drop_small(struct gs_oom_verdict *v)
+{
+    int64_t most = 0;
+    size_t kept = 0;
+    for (size_t i = 0; i < v->measures_n; i++) {
+        most = v->measures[i].frees_bytes > most ? v->measures[i].frees_bytes : most;
     }
-    return x->frees_bytes != y->frees_bytes ? (x->frees_bytes > y->frees_bytes ? -1 : 1)
-                                            : (int)x->effort - (int)y->effort;
+    for (size_t i = 0; i < v->measures_n; i++) {
+        const struct gs_measure *m = &v->measures[i];
+        if (m->first || !known(m->frees_bytes) || m->frees_bytes >= most / HARDLY) {
+            v->measures[kept++] = *m;
+        }
+    }
+    v->measures_n = kept;
 }
 
 /* Of what the cause asks for only the first must lead; the rest of it goes by its worth. */
@@ -98,8 +129,9 @@ static void choose(struct gs_builder *b, struct gs_oom_verdict *v)
         v->measures[i].first = v->measures[i].first && !first;
         first = first || v->measures[i].first;
     }
+    drop_small(v);
     for (size_t i = 1; i < v->measures_n; i++) { /* few, and equal ones keep their order */
-        for (size_t j = i; j > 0 && better(&v->measures[j], &v->measures[j - 1]) < 0; j--) {
+        for (size_t j = i; j > 0 && better(&v->measures[j], &v->measures[j - 1]); j--) {
             struct gs_measure m = v->measures[j];
             v->measures[j] = v->measures[j - 1];
             v->measures[j - 1] = m;
@@ -135,12 +167,14 @@ struct sight {
     int64_t need, least; /* least: what is below it does not matter */
     enum phase phase;    /* of the request */
     struct held of[GS_CATEGORIES_N];
-    struct held cache;   /* of keys and values: activations that stay on purpose */
-    struct held buckets; /* DistributedDataParallel's */
-    int64_t forward;     /* temporaries of forward passes: they, too, grow with the batch */
-    struct held foreach; /* temporaries of an optimizer that works on all parameters at once */
-    int64_t repeated;    /* activations of lines that have made several */
-    unsigned repeating;  /* such lines */
+    struct held cache;     /* of keys and values: activations that stay on purpose */
+    struct held buckets;   /* DistributedDataParallel's */
+    int64_t forward;       /* temporaries of forward passes: they, too, grow with the batch */
+    struct held foreach;   /* temporaries of an optimizer that works on all parameters at once */
+    int64_t repeated;      /* activations of lines that have made several */
+    int64_t kept;          /* of them all but one a line: only a backward pass needs them */
+    unsigned repeating;    /* such lines */
+    const char *evaluates; /* the request is below a function of such a name */
     bool checkpointed, autocast, trains;
 };
 
@@ -204,6 +238,7 @@ static void look_at(struct sight *s, const struct gs_category_line *l)
                       passes_symbol(run, l->stack, "autocast");
         if (l->count >= 3) {
             s->repeated = gs_add(s->repeated, l->bytes);
+            s->kept = gs_add(s->kept, l->bytes - l->bytes / (int64_t)l->count);
             s->repeating++;
         }
     } else if (l->category == GS_CATEGORY_GRADIENTS &&
@@ -251,6 +286,21 @@ static bool trains(const struct gs_run *run)
     return false;
 }
 
+/* A forward pass keeps what only a backward pass needs, and none will come: its lines have made
+ * several blocks each, and all are still there. */
+static const char *evaluates(const struct sight *s)
+{
+    static const char *const names[] = {"eval", "valid", "infer", "predict", "generate"};
+    const struct gs_run *run = s->b->run;
+    const char *where = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        where = passes(run, s->f->stack, NULL, names[i]) ? names[i] : where;
+    }
+    bool on = passes(run, s->f->stack, "/torch/utils/_contextlib.py", NULL); /* @torch.no_grad() */
+    bool keeps = s->repeating >= 2 && s->repeated >= s->of[GS_CATEGORY_ACTIVATIONS].bytes / 2;
+    return s->phase == FORWARD && keeps && !on ? (where ? where : s->trains ? NULL : "") : NULL;
+}
+
 static struct sight sight_of(struct gs_builder *b, struct gs_oom_verdict *v)
 {
     const struct gs_oom_facts *f = v->facts;
@@ -266,6 +316,7 @@ static struct sight sight_of(struct gs_builder *b, struct gs_oom_verdict *v)
         s.checkpointed ||
         (f->stack != GS_NONE && passes(b->run, f->stack, "/torch/utils/checkpoint.py", NULL));
     s.trains = trains(b->run);
+    s.evaluates = evaluates(&s);
     return s;
 }
 
@@ -283,6 +334,17 @@ static void add(struct sight *s, enum gs_effort effort, int64_t frees, int8_t en
             s->b, s->v,
             (struct gs_measure){
                 .text = text, .frees_bytes = frees, .enough = enough, .effort = (uint8_t)effort});
+    }
+}
+
+/* What was added since comes before all else. */
+static void lead(struct sight *s, size_t before)
+{
+    if (s->v->measures_n > before) {
+        struct gs_measure m = s->v->measures[before];
+        m.first = true;
+        memmove(s->v->measures + 1, s->v->measures, before * sizeof m);
+        s->v->measures[0] = m;
     }
 }
 
@@ -307,16 +369,13 @@ static void expandable(struct sight *s)
     frees = s->f->map.strays ? 0 : frees < cached ? frees : cached;
     bool fits = frees + (known(s->f->free) ? s->f->free : 0) >= segment_of(s->f->requested, true);
     size_t before = s->v->measures_n;
-    add(s, GS_EFFORT_SETTING, frees, fits ? GS_MEASURE_HELD : 0,
+    add(s, GS_EFFORT_SETTING, frees, fits ? GS_MEASURE_FITS : GS_MEASURE_FITS_NOT,
         TEXT(s,
              s->set.text ? "add expandable_segments:True to %s%s"
                          : "set %s=expandable_segments:True%s",
              variable, s->set.expandable == GS_UNSURE ? ", unless it is on already" : ""));
-    if (s->v->cause == GS_CAUSE_FRAGMENTATION && fits && s->v->measures_n > before) {
-        struct gs_measure m = s->v->measures[before]; /* what this cause asks for before all else */
-        m.first = true;
-        memmove(s->v->measures + 1, s->v->measures, before * sizeof m);
-        s->v->measures[0] = m;
+    if (s->v->cause == GS_CAUSE_FRAGMENTATION && fits) {
+        lead(s, before);
     }
 }
 
@@ -326,14 +385,15 @@ static void batch(struct sight *s)
     int64_t grows = gs_add(gs_add(activations(s), s->of[GS_CATEGORY_INPUTS].bytes), s->forward);
     bool halves = s->phase == FORWARD || s->phase == BACKWARD;
     int64_t frees = grows / 2, left = s->need - (halves ? s->f->requested / 2 : 0);
-    add(s, GS_EFFORT_ARGUMENT, frees, frees >= left ? GS_MEASURE_HELD : 0,
-        TEXT(s, "halve the batch%s", s->trains ? " and accumulate gradients over two" : ""));
+    add(s, GS_EFFORT_ARGUMENT, frees, frees >= left ? GS_MEASURE_FITS : GS_MEASURE_FITS_NOT,
+        TEXT(s, "halve the batch%s",
+             s->trains && !s->evaluates ? " and accumulate gradients over two" : ""));
 }
 
 static void checkpoint(struct sight *s)
 {
     const struct held *a = &s->of[GS_CATEGORY_ACTIVATIONS];
-    if (s->checkpointed || !s->trains) {
+    if (s->checkpointed || !s->trains || s->evaluates) {
         return;
     }
     double kept = a->blocks > 4 ? 2 / sqrt(a->blocks) : 1;
@@ -363,11 +423,26 @@ static void eight_bit(struct sight *s)
         passes(run, o->heaviest, "deepspeed", NULL)) {
         return;
     }
-    add(s, GS_EFFORT_TRAINING, share(saved, o->bytes), GS_MEASURE_AT_MOST,
-        TEXT(s,
-             "an 8-bit optimizer (bitsandbytes) or Adafactor instead of %s of optimizer state, if "
-             "it is fp32",
-             SIZE(s, o->bytes)));
+    /* Adam's two states of each parameter, of which the first step had made a part */
+    int64_t whole =
+        passes(run, o->heaviest, "/torch/optim/adam", NULL)
+            ? gs_add(s->of[GS_CATEGORY_PARAMETERS].bytes, s->of[GS_CATEGORY_PARAMETERS].bytes)
+            : 0;
+    bool begun = s->phase == STEP && whole > gs_add(o->bytes, o->bytes / 50);
+    int64_t room = gs_add(o->bytes, known(s->f->free) ? s->f->free : 0);
+    bool fits = share(1 - saved, whole) <= room;
+    add(s, GS_EFFORT_TRAINING, share(saved, o->bytes),
+        begun ? (fits ? GS_MEASURE_AT_MOST : GS_MEASURE_MOST_BUT_NOT) : GS_MEASURE_AT_MOST,
+        begun
+            ? TEXT(s,
+                   "an 8-bit optimizer (bitsandbytes) or Adafactor: this is the first step, which "
+                   "sets up "
+                   "the optimizer's state, %s so far and in the end about twice the parameters' %s",
+                   SIZE(s, o->bytes), SIZE(s, s->of[GS_CATEGORY_PARAMETERS].bytes))
+            : TEXT(s,
+                   "an 8-bit optimizer (bitsandbytes) or Adafactor instead of %s of optimizer "
+                   "state, if it is fp32",
+                   SIZE(s, o->bytes)));
 }
 
 static int64_t ranks_of(const struct gs_run *run)
@@ -399,7 +474,7 @@ static void zero(struct sight *s)
 static void gradients(struct sight *s)
 {
     const struct held *g = &s->of[GS_CATEGORY_GRADIENTS];
-    if (s->phase == FORWARD) {
+    if (s->phase == FORWARD && !s->evaluates) {
         add(s, GS_EFFORT_LINE, g->bytes, 0,
             TEXT(s,
                  "optimizer.zero_grad(set_to_none=True) before the forward pass, which still holds "
@@ -423,27 +498,17 @@ static void foreach (struct sight *s)
     }
 }
 
-/* Where forward passes keep what only a backward pass would need: their lines have made several
- * blocks each, and all are still there. */
 static void no_grad(struct sight *s)
 {
-    static const char *const names[] = {"eval", "valid", "infer", "predict", "generate"};
-    const struct gs_run *run = s->b->run;
-    const char *where = NULL;
-    for (size_t i = 0; s->f->stack != GS_NONE && i < sizeof names / sizeof *names; i++) {
-        where = passes(run, s->f->stack, NULL, names[i]) ? names[i] : where;
+    if (s->evaluates) {
+        size_t before = s->v->measures_n;
+        add(s, GS_EFFORT_LINE, s->kept, 0,
+            TEXT(s,
+                 "%storch.inference_mode() or torch.no_grad() around the forward pass, which keeps "
+                 "what only a backward pass needs",
+                 *s->evaluates ? "" : "if no backward pass follows: "));
+        lead(s, before);
     }
-    bool on =
-        s->f->stack == GS_NONE || passes(run, s->f->stack, "/torch/utils/_contextlib.py", NULL);
-    if (on || s->phase != FORWARD || (s->trains && !where) || s->repeating < 2 ||
-        s->repeated < activations(s) / 2) {
-        return;
-    }
-    add(s, GS_EFFORT_LINE, activations(s), GS_MEASURE_AT_MOST,
-        TEXT(
-            s,
-            "%sunder torch.inference_mode() or torch.no_grad() a forward pass keeps no activations",
-            where ? "" : "if no backward pass follows: "));
 }
 
 static void key_value_cache(struct sight *s)

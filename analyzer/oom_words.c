@@ -135,9 +135,14 @@ void gs_say_cache_fragmentation(struct gs_oom_words *w)
     w->v->verdict = TEXT(w, "fragmentation: PyTorch holds %s that no tensor uses, in pieces%s%s",
                          SIZE(w, gs_oom_cached(f)), f->map.segments ? " of at most " : " too small",
                          f->map.segments ? SIZE(w, f->map.largest_free_bytes) : "");
-    advise(w, GS_EFFORT_ARGUMENT, GS_UNKNOWN,
-           "varying sizes cause it: pad sequences to a few lengths, keep the last batch full "
-           "(drop_last=True)");
+    gs_oom_measure(
+        w->b, w->v,
+        (struct gs_measure){
+            .frees_bytes = GS_UNKNOWN,
+            .effort = GS_EFFORT_ARGUMENT,
+            .text =
+                "varying sizes cause it: pad sequences to a few lengths, keep the last batch full "
+                "(drop_last=True)"});
 }
 
 void gs_say_preallocation(struct gs_oom_words *w)

@@ -35,8 +35,10 @@ enum gs_effort {
 
 /* For `enough`, beside what the amount against the need tells. */
 enum {
-    GS_MEASURE_HELD = 2,   /* it was looked into: it is */
-    GS_MEASURE_AT_MOST = 3 /* the amount is the most that it can be */
+    GS_MEASURE_FITS = 2,        /* looked into: it is enough */
+    GS_MEASURE_FITS_NOT = 3,    /* … it is not */
+    GS_MEASURE_AT_MOST = 4,     /* the amount is the most that it can be */
+    GS_MEASURE_MOST_BUT_NOT = 5 /* both */
 };
 
 /* oom_measures.c. What must be freed for the request to succeed, at least 1. */

@@ -1,0 +1,114 @@
+"""What is said of an OOM (ooms.py), and what of it is not said once it has been done. Where a thing is said to be enough,
+it is done, and the run comes to its end."""
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("ooms.py")
+MIB = 1 << 20
+EXPANDABLE = "expandable_segments:True"
+
+
+@pytest.fixture
+def fails(once):
+    """The verdict of a run that dies of it, and what of it would have helped: amount and whether it is enough, by the
+    words it has."""
+    def run(how, *options, **more):
+        done = end(once, how, *options, **more)
+        assert done.code and "OutOfMemoryError" in done.stderr, done.stderr
+        oom = done.report()["oom"][0]
+        assert oom["fatal"] and oom["advice"] == [m["text"] for m in oom["measures"]] and len(oom["measures"]) <= 4
+        assert sum(part["bytes"] for part in oom["waterfall"]) == oom["total_bytes"] == 1024 * MIB
+        for m in oom["measures"]:
+            assert m["enough"] is None or m["frees_bytes"] is not None, m
+        return oom
+    return run
+
+
+def end(once, how, *options, **more):
+    more = dict(SIMCUDA_MEMORY="1GiB", SIMCUDA_CONTEXT="100MiB") | more
+    return once(" ".join(("ooms", how, *options, *map(str, more.values()))), SCRIPT, how, *options, **more)
+
+
+def measure(oom, words):
+    found = [m for m in oom["measures"] if words in m["text"]]
+    assert len(found) <= 1, found
+    return found[0] if found else None
+
+
+def parts(oom):
+    return {part["category"] or part["what"]: part["bytes"] for part in oom["waterfall"]}
+
+
+def test_a_batch_too_large(fails, once):
+    oom = fails("capacity")
+    held = parts(oom)
+    assert oom["cause"] == "capacity" and held["context"] == 100 * MIB and held["free"] == oom["free_bytes"]
+    parameters = 8 * (2 * 4 * 512 * 512 + 5 * 512) * 4
+    for category, copies in ("parameters", 1), ("gradients", 1), ("optimizer_state", 2):
+        assert copies * parameters <= held[category] <= 1.02 * copies * parameters, category
+    batch = measure(oom, "halve the batch and accumulate")
+    grows = held["activations"] + held["inputs"]
+    assert batch["enough"] and grows / 2 <= batch["frees_bytes"] <= (grows + held["temporaries"]) / 2
+    gradients = measure(oom, "zero_grad(set_to_none=True)")
+    assert gradients["enough"] and gradients["frees_bytes"] == held["gradients"]
+    checkpoint = measure(oom, "checkpoint")
+    assert 0 < checkpoint["frees_bytes"] < held["activations"]
+    assert end(once, "capacity", "checkpoint").code == 0
+
+
+def test_what_is_done_is_not_recommended(fails):
+    oom = fails("capacity", "early", "autocast")
+    assert not measure(oom, "zero_grad") and not measure(oom, "autocast") and measure(oom, "checkpoint")
+    oom = fails("capacity", "early", "checkpoint", SIMCUDA_MEMORY="1GiB", SIMCUDA_CONTEXT="450MiB")
+    assert not measure(oom, "checkpoint") and not measure(oom, "zero_grad")
+
+
+def test_holes(fails, once):
+    oom = fails("fragmentation")
+    held = parts(oom)
+    assert oom["cause"] == "fragmentation" and held["cached"] == 420 * MIB
+    first = oom["measures"][0]
+    assert first["text"].startswith("set PYTORCH_CUDA_ALLOC_CONF=" + EXPANDABLE)
+    assert first["enough"] and 100 * MIB < first["frees_bytes"] <= held["cached"]
+    assert end(once, "fragmentation", PYTORCH_CUDA_ALLOC_CONF=EXPANDABLE).code == 0
+    oom = fails("fragmentation", PYTORCH_CUDA_ALLOC_CONF="garbage_collection_threshold:0.9")
+    assert measure(oom, f"add {EXPANDABLE} to PYTORCH_CUDA_ALLOC_CONF")
+    for how in "capacity", "fragmentation full":
+        oom = fails(*how.split(), PYTORCH_CUDA_ALLOC_CONF=EXPANDABLE)
+        assert not measure(oom, "expandable")
+
+
+@pytest.mark.parametrize("how", ["forwards", "evaluation"])
+def test_a_forward_pass_that_keeps_what_none_needs(fails, once, how):
+    oom = fails(how)
+    first = oom["measures"][0]
+    assert "torch.no_grad()" in first["text"] and first["enough"]
+    assert first["text"].startswith("if no backward") == (how == "forwards")  # it might be the first of a training
+    assert first["frees_bytes"] > parts(oom)["activations"] / 2
+    assert not measure(oom, "checkpoint") and not measure(oom, "accumulate")
+    assert end(once, how, "no_grad").code == 0
+
+
+def test_the_first_step_of_an_optimizer(fails):
+    oom = fails("first_step")
+    held = parts(oom)
+    optimizer = measure(oom, "8-bit optimizer")
+    assert "first step" in optimizer["text"] and optimizer["enough"] is False
+    assert .7 * held["optimizer_state"] < optimizer["frees_bytes"] < .75 * held["optimizer_state"]
+    assert not measure(oom, "batch") and not measure(oom, "checkpoint") and not measure(oom, "zero_grad")
+
+
+def test_an_optimizer_that_works_on_all_at_once(fails, once):
+    oom = fails("in_foreach")
+    foreach = oom["measures"][0]
+    assert "foreach=False" in foreach["text"] and foreach["enough"]
+    assert foreach["frees_bytes"] == parts(oom)["temporaries"]
+    assert end(once, "in_foreach", "each").code == 0
+
+
+def test_another_process(fails):
+    oom = fails("capacity", SIMCUDA_OTHER="300MiB@4242")
+    assert parts(oom)["other_processes"] == 300 * MIB
+    other = measure(oom, "end process 4242 (other-process)")
+    assert other and other["frees_bytes"] == 300 * MIB and other["enough"]
