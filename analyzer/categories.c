@@ -58,16 +58,6 @@ static void start_process(struct work *w, uint32_t process)
     }
 }
 
-static bool records_python(const struct gs_run *run)
-{
-    for (uint32_t s = 0; s < gs_run_stacks(run); s++) {
-        if (gs_stack_frame(run, s)->kind == GS_FRAME_PYTHON) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static struct place *place_add(struct work *w, int64_t time_ns, struct gs_by_category *to)
 {
     struct place *p = GS_PUSH(w->places, w->n, w->cap);
@@ -193,7 +183,7 @@ static void close_place(struct work *w, struct place *p)
         p->to->bytes[gs_category_of(i)] += p->by_rule[i];
         if (p->by_rule[i]) {
             p->to->shares[p->to->shares_n++] = (struct gs_category_share){
-                gs_category_of(i), gs_category_evidence(i), p->by_rule[i], p->count_by_rule[i]};
+                gs_category_of(i), gs_category_evidence(i), p->by_rule[i], p->count_by_rule[i], i};
         }
     }
     if (p->to->shares_n > 1) {
@@ -261,7 +251,7 @@ bool gs_categories_build(struct gs_builder *b, char *error, size_t error_size)
     gs_run_processes(b->run, &n);
     struct work w = {.b = b,
                      .categorizer = gs_categorizer_new(b->run),
-                     .python = records_python(b->run)};
+                     .python = gs_category_python(b->run)};
     for (uint32_t i = 0; ok && i < n; i++) {
         ok = look(&w, i, error, error_size);
     }

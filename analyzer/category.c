@@ -44,13 +44,13 @@ static const struct rule {
     enum gs_category category;
     uint8_t doing, hint;
     uint32_t fates;
-    const char *evidence;
+    const char *evidence, *while_;
 } rules[] = {
 #define DOING(d, f, n)
 #define SYMBOL(d, s)
 #define HINT(h, f, n)
 #define HINT_SYMBOL(h, s)
-#define RULE(c, d, h, f, e) {GS_CATEGORY_##c, d, h, f, e},
+#define RULE(c, d, h, f, e) {GS_CATEGORY_##c, d, h, f, e, #d},
 #include "analyzer/category.def"
 #undef RULE
 };
@@ -64,6 +64,8 @@ struct gs_categorizer {
     struct gs_run *run;
     struct gs_map frames; /* frame, by address → facts, packed */
     struct gs_map stacks; /* stack → facts, packed */
+    struct gs_map pairs[2]; /* by tensor: the calls that made and freed it → its two rules, packed */
+    enum { UNASKED, NO_PYTHON, PYTHON } python;
 };
 
 struct gs_categorizer *gs_categorizer_new(struct gs_run *run)
@@ -77,6 +79,8 @@ void gs_categorizer_free(struct gs_categorizer *c)
 {
     gs_map_free(&c->frames);
     gs_map_free(&c->stacks);
+    gs_map_free(&c->pairs[0]);
+    gs_map_free(&c->pairs[1]);
     free(c);
 }
 
@@ -173,6 +177,36 @@ unsigned gs_category_rules(void)
     return RULES;
 }
 
+bool gs_category_python(const struct gs_run *run)
+{
+    for (uint32_t s = 0; s < gs_run_stacks(run); s++) {
+        if (gs_stack_frame(run, s)->kind == GS_FRAME_PYTHON) {
+            return true;
+        }
+    }
+    return false;
+}
+
+unsigned gs_category_rule_of(struct gs_categorizer *c, bool tensor, uint32_t stack,
+                             uint32_t free_stack, bool kept)
+{
+    if (c->python == UNASKED) {
+        c->python = gs_category_python(c->run) ? PYTHON : NO_PYTHON;
+    }
+    uint32_t *both = gs_map_at(&c->pairs[tensor], (uint64_t)stack << 32 | free_stack);
+    if (*both == GS_MAP_NEW) {
+        struct gs_category_block block = {.stack = stack,
+                                          .free_stack = free_stack,
+                                          .tensor = tensor,
+                                          .direct = !tensor,
+                                          .python = c->python == PYTHON};
+        uint32_t freed = gs_category_rule(c, &block);
+        block.kept = true;
+        *both = freed | gs_category_rule(c, &block) << 16;
+    }
+    return kept ? *both >> 16 : *both & 0xffff;
+}
+
 enum gs_category gs_category_of(unsigned rule)
 {
     return rules[rule].category;
@@ -181,6 +215,11 @@ enum gs_category gs_category_of(unsigned rule)
 const char *gs_category_evidence(unsigned rule)
 {
     return rules[rule].evidence;
+}
+
+const char *gs_category_while(unsigned rule)
+{
+    return rules[rule].while_;
 }
 
 const char *gs_category_word(enum gs_category category)

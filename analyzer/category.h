@@ -39,12 +39,20 @@ void gs_categorizer_free(struct gs_categorizer *c);
 /* The number of the rule that fits, 0 … gs_category_rules() - 1. */
 unsigned gs_category_rule(struct gs_categorizer *c, const struct gs_category_block *block);
 
+/* The same by its calls alone, looked up once for each two: of a tensor, or of what a CUDA call took
+ * where there are none. */
+unsigned gs_category_rule_of(struct gs_categorizer *c, bool tensor, uint32_t stack,
+                             uint32_t free_stack, bool kept);
+/* Has any stack a Python frame? */
+bool gs_category_python(const struct gs_run *run);
+
 /* Was the call in a backward pass, as its Python frames say? */
 bool gs_category_backward(struct gs_categorizer *c, uint32_t stack);
 
 unsigned gs_category_rules(void);
 enum gs_category gs_category_of(unsigned rule);
 const char *gs_category_evidence(unsigned rule);
+const char *gs_category_while(unsigned rule); /* "STEP": what was done then, as in category.def */
 const char *gs_category_word(enum gs_category category); /* "optimizer_state" */
 
 #endif

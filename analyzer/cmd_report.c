@@ -35,7 +35,7 @@ static const struct example examples[] = {
     {"gpuspy report run.db", "what was live at the peak, why the out of memory, what waits"},
     {"gpuspy report --json run.db | jq .oom", "the same for a script"},
     {"gpuspy report --params 1.3B --precision amp run.db",
-     "the measured peak beside what such a model needs"},
+     "what was measured beside what such a model needs, and why they differ"},
     {"gpuspy report runs/", "all processes of the run recorded in a folder"},
     {0},
 };
@@ -48,8 +48,8 @@ const struct command_text text_report = {
         "or keeps growing; what to do.\n\n"
         "The other processes of the same run are found beside the file and reported together. A "
         "recording whose program was killed is completed first. With --params, --optimizer and "
-        "--precision the measured peak is set beside what the model needs at least (see 'gpuspy help "
-        "estimate').",
+        "--precision each category that was measured is set beside what the model needs at least (see "
+        "'gpuspy help estimate'), with what the figures imply of the difference.",
     .examples = examples,
 };
 
@@ -135,7 +135,9 @@ int cmd_report(int argc, char **argv)
             return EXIT_USAGE;
         }
         bytes = (struct gs_estimate_bytes){(double)e.weights, (double)e.gradients,
-                                           (double)(e.optimizer + e.master), (double)e.total};
+                                           (double)(e.optimizer + e.master), (double)e.total,
+                                           (double)e.params, (double)e.cast_copies};
+        options_.memory_map = true; /* each category's own peak needs the calls that freed */
         options_.estimate = &bytes;
     }
     int code = report(&s, &options_, argv, (size_t)operands);

@@ -14,9 +14,7 @@ struct snapshot {
     struct gs_export *e;
     struct pickle p;
     struct gs_map stacks, frames; /* → memo */
-    struct gs_map rules;          /* the calls that made and freed it → a rule of category.def */
     struct gs_categorizer *categorizer;
-    bool python;        /* stacks have Python frames */
     bool tensors;       /* of the device now written */
     int64_t start_us;   /* wall clock at the start */
     uint64_t seen, skip; /* events of this device; so many are left out */
@@ -103,21 +101,10 @@ static void frames(struct snapshot *s, uint32_t stack)
 
 /* --- categories ---------------------------------------------------------------------------------- */
 
-/* The rule of a block, by the calls that made and freed it: looked up once for each two. */
 static enum gs_category category(struct snapshot *s, uint32_t stack, uint32_t free_stack, bool kept)
 {
-    struct gs_category_block block = {.stack = stack,
-                                      .free_stack = free_stack,
-                                      .tensor = s->tensors,
-                                      .direct = !s->tensors,
-                                      .python = s->python};
-    uint32_t *both = gs_map_at(&s->rules, (uint64_t)stack << 32 | free_stack);
-    if (*both == GS_MAP_NEW) {
-        uint32_t freed = gs_category_rule(s->categorizer, &block);
-        block.kept = true;
-        *both = freed | gs_category_rule(s->categorizer, &block) << 16;
-    }
-    return gs_category_of(kept ? *both >> 16 : *both & 0xffff);
+    return gs_category_of(
+        gs_category_rule_of(s->categorizer, s->tensors, stack, free_stack, kept));
 }
 
 static void write_category(struct snapshot *s, enum gs_category c)
@@ -342,16 +329,6 @@ static bool write_all(struct snapshot *s, char *error, size_t error_size)
     return true;
 }
 
-static bool records_python(const struct gs_run *run)
-{
-    for (uint32_t i = 0; i < gs_run_stacks(run); i++) {
-        if (gs_stack_frame(run, i)->kind == GS_FRAME_PYTHON) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bool gs_export_snapshot(struct gs_export *e, char *error, size_t error_size)
 {
     size_t n;
@@ -360,7 +337,6 @@ bool gs_export_snapshot(struct gs_export *e, char *error, size_t error_size)
     memset(s, 0, sizeof *s);
     s->e = e;
     s->start_us = start == GS_UNKNOWN ? 0 : start / 1000;
-    s->python = records_python(e->run);
     s->categorizer = gs_categorizer_new(e->run);
     pickle_start(&s->p, e->out);
     bool ok = write_all(s, error, error_size);
@@ -371,7 +347,6 @@ bool gs_export_snapshot(struct gs_export *e, char *error, size_t error_size)
     gs_categorizer_free(s->categorizer);
     gs_map_free(&s->stacks);
     gs_map_free(&s->frames);
-    gs_map_free(&s->rules);
     free(s);
     return ok;
 }

@@ -25,6 +25,7 @@ struct gs_builder {
     uint8_t *growing;
     size_t growing_n;
     struct gs_step_finder *steps; /* ask gs_steps_of, step.h */
+    struct gs_budgets *budgets;
 };
 
 /* Number of the stack's site in b->sites. GS_NONE as stack is a site too: the unknown one. */
@@ -192,7 +193,25 @@ void gs_ooms_explain(struct gs_builder *b); /* cause and advice; after categorie
 void gs_leaks_build(struct gs_builder *b); /* after growth */
 void gs_marks_build(struct gs_builder *b);
 void gs_samples_build(struct gs_builder *b);
-void gs_budget_build(struct gs_builder *b);
+struct gs_budgets;
+void gs_budgets_start(struct gs_builder *b, struct gs_observer *observer); /* → b->budgets */
+void gs_budgets_build(struct gs_builder *b); /* after categories, steps, failures */
+void gs_budgets_free(struct gs_budgets *g);
+/* budget_why.c: the sentence of each row. */
+struct gs_budget_facts {
+    struct gs_builder *b;
+    const struct gs_budget *budget;
+    const struct gs_budget_row *of[GS_CATEGORIES_N]; /* by category, never NULL */
+    bool later[GS_CATEGORIES_N]; /* its own peak came after the measured one */
+    uint64_t blocks[GS_CATEGORIES_N]; /* at the peak */
+    int64_t buckets, in_step; /* at the peak: DistributedDataParallel's; the optimizer's temporaries */
+    uint64_t in_step_blocks;
+    uint32_t process;
+    size_t ranks;    /* processes that hold tensors */
+    bool stepped;    /* an optimizer was seen to step */
+    bool failed;     /* the process ran out of memory for good */
+};
+const char *gs_budget_why(const struct gs_budget_facts *f, enum gs_category category);
 void gs_advice_build(struct gs_builder *b); /* last */
 
 #endif

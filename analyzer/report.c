@@ -41,7 +41,7 @@ double gs_wall(const struct gs_builder *b)
 
 static bool watch_memory(struct gs_builder *b, char *error, size_t error_size)
 {
-    enum { STEPS, OWNERS, PEAKS, TIMELINES, MEMORY, GROWTH, CHURN, PREALLOCATIONS, OOMS, N };
+    enum { STEPS, OWNERS, PEAKS, TIMELINES, MEMORY, GROWTH, CHURN, PREALLOCATIONS, OOMS, BUDGET, N };
     struct gs_observer observers[N];
     gs_owners_start(b, &observers[OWNERS]);
     gs_steps_start(b, &observers[STEPS]);
@@ -53,6 +53,7 @@ static bool watch_memory(struct gs_builder *b, char *error, size_t error_size)
     struct gs_preallocations *preallocations =
         gs_preallocations_start(b, &observers[PREALLOCATIONS]);
     struct gs_ooms *ooms = gs_ooms_start(b, &observers[OOMS]);
+    gs_budgets_start(b, &observers[BUDGET]);
     bool ok = gs_run_replay(b->run, observers, N, error, error_size);
     gs_peaks_finish(peaks);
     gs_timelines_finish(timelines);
@@ -250,13 +251,14 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
         gs_ooms_explain(&b);
         gs_steps_build(&b);
         gs_leaks_build(&b);
-        gs_budget_build(&b);
+        gs_budgets_build(&b);
         gs_marks_build(&b);
         gs_samples_build(&b);
         gs_advice_build(&b);
         o->report.notes = gs_run_notes(run, &o->report.notes_n);
     }
     gs_steps_free(b.steps);
+    gs_budgets_free(b.budgets);
     free(b.sites);
     gs_owners_free(&b);
     gs_map_free(&b.helpers);

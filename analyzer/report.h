@@ -71,6 +71,7 @@ struct gs_category_share {
     const char *evidence; /* the rule's */
     int64_t bytes;
     uint64_t count;
+    unsigned rule;
 };
 struct gs_category_line {
     uint32_t stack; /* GS_NONE */
@@ -394,6 +395,16 @@ struct gs_fragmentation { /* GS_UNKNOWN and NAN where the calls do not tell */
     uint64_t segments, blocks;
 };
 
+/* A category beside its estimate. */
+struct gs_budget_row {
+    enum gs_category category;
+    double estimate_bytes;   /* NAN: it is not estimated */
+    int64_t peak_bytes;      /* at the measured peak */
+    int64_t most_bytes;      /* at any time, GS_UNKNOWN: of CUDA's own allocations */
+    double difference_bytes; /* peak - estimate, NAN */
+    const char *why;         /* what the figures imply of it; NULL: as estimated */
+};
+
 struct gs_budget {
     bool present;
     struct gs_estimate_bytes estimate;
@@ -401,6 +412,9 @@ struct gs_budget {
     enum gs_series_layer measured_layer;
     struct gs_by_category by_category; /* of that peak */
     double difference_bytes, difference_share; /* measured - estimate; share of the estimate */
+    struct gs_budget_row rows[GS_CATEGORIES_N]; /* none where no tensor has a category */
+    size_t rows_n;
+    int64_t parameter_bytes; /* of one device, the most that were measured; 0 none */
 };
 
 /* What NVML said of one device in one process, thinned to so many points; in order of time. */

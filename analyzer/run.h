@@ -30,6 +30,7 @@ typedef bool (*gs_symbol_fn)(void *data, const char *module_path, const char *bu
 /* What the estimate command computes, for `report --params`: bytes. */
 struct gs_estimate_bytes {
     double weights, gradients, optimizer, total;
+    double params, cast_copies; /* cast_copies: on top, while forward runs under autocast */
 };
 
 struct gs_options {

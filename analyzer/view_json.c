@@ -480,6 +480,23 @@ static json_t *advice_json(const struct gs_advice *a)
     return o;
 }
 
+static json_t *budget_rows_json(const struct gs_budget *b)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < b->rows_n; i++) {
+        const struct gs_budget_row *r = &b->rows[i];
+        json_t *o = json_object();
+        set_text(o, "category", gs_category_word(r->category));
+        set(o, "estimate_bytes", number_json(r->estimate_bytes));
+        set_bytes(o, "measured_bytes", r->peak_bytes);
+        set_bytes(o, "most_bytes", r->most_bytes);
+        set(o, "difference_bytes", number_json(r->difference_bytes));
+        set_text(o, "why", r->why);
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
 static json_t *budget_json(const struct gs_budget *b)
 {
     json_t *o = json_object(), *estimate = json_object(), *measured = json_object(),
@@ -504,6 +521,8 @@ static json_t *budget_json(const struct gs_budget *b)
         set(difference, "bytes", number_json(b->difference_bytes));
         set_real(difference, "share", b->difference_share);
     }
+    set(o, "categories", budget_rows_json(b));
+    set_bytes(o, "parameter_bytes", b->parameter_bytes ? b->parameter_bytes : GS_UNKNOWN);
     set(o, "estimate", estimate);
     set(o, "measured", measured);
     set(o, "difference", difference);

@@ -162,64 +162,6 @@ void view_text_head(const struct view_text *v)
     devices(v);
 }
 
-/* ---------------------------------------------------------------- budget */
-
-/* `there`: bytes at the peak, 0 not known; NULL: no category is known, and no column for it. */
-static void budget_row(struct table *t, const char *what, double bytes, const int64_t *there)
-{
-    char size[UNITS_TEXT], at_peak[UNITS_TEXT] = "";
-    const char *cells[TABLE_COLUMNS] = {bytes >= 0 ? format_bytes(size, units_whole(bytes)) : ""};
-    size_t n = 1;
-
-    if (there)
-        cells[n++] = *there > 0 ? view_bytes(at_peak, *there) : "";
-    cells[n] = what;
-    table_add(t, cells, NULL);
-}
-
-void view_text_budget(const struct view_text *v)
-{
-    const struct gs_budget *b = &v->report->budget;
-    const int64_t *of = b->by_category.bytes, none = 0;
-    bool told = of[GS_CATEGORY_PARAMETERS] || of[GS_CATEGORY_GRADIENTS] ||
-                of[GS_CATEGORY_OPTIMIZER_STATE];
-    struct table t = {.head = {"", ""}}, three = {.head = {"estimate", "at the peak", ""}};
-    char size[UNITS_TEXT], share[UNITS_TEXT], line[256];
-
-    if (!b->present)
-        return;
-    view_heading(v, TERM_BOLD, "Budget", ": what the model needs at least, and what was measured");
-    t = told ? three : t;
-#define AT_PEAK(bytes) (told ? (bytes) : NULL)
-    budget_row(&t, "weights", b->estimate.weights, AT_PEAK(&of[GS_CATEGORY_PARAMETERS]));
-    budget_row(&t, "gradients", b->estimate.gradients, AT_PEAK(&of[GS_CATEGORY_GRADIENTS]));
-    budget_row(&t, "optimizer states", b->estimate.optimizer,
-               AT_PEAK(&of[GS_CATEGORY_OPTIMIZER_STATE]));
-    budget_row(&t, "the least that it needs", b->estimate.total, AT_PEAK(&none));
-    if (b->measured_bytes == GS_UNKNOWN) {
-        table_print(&t, &v->term, INDENT, v->out);
-        view_wrap(v, INDENT, "", "Nothing was measured: no allocation was recorded.");
-        return;
-    }
-    snprintf(line, sizeof line, "measured at the peak (%s)", view_layer(b->measured_layer));
-    budget_row(&t, line, told ? -1 : (double)b->measured_bytes, AT_PEAK(&b->measured_bytes));
-#undef AT_PEAK
-    table_print(&t, &v->term, INDENT, v->out);
-    format_bytes_signed(size, (int64_t)b->difference_bytes);
-    format_share(share, fabs(b->difference_share));
-    if (b->difference_bytes >= 0)
-        snprintf(line, sizeof line,
-                 "%s (%s) on top: activations, temporary buffers, and what is kept "
-                 "too long",
-                 size, share);
-    else
-        snprintf(line, sizeof line,
-                 "%s (%s less): the model is smaller than said, its states were not "
-                 "there yet, or it is spread over several GPUs",
-                 size, share);
-    view_wrap(v, INDENT, "", line);
-}
-
 /* ---------------------------------------------------------------- the end */
 
 /* A command to type, and what for where there is room. */
@@ -239,7 +181,7 @@ void view_text_advice(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
     size_t shown = 0;
-    char path[4096];
+    char path[4096], params[64];
 
     for (size_t i = 0; i < r->advice_n && shown < ADVICE_MOST; i++) {
         if (r->ooms_n && strcmp(r->advice[i].topic, "oom") == 0)
@@ -254,6 +196,7 @@ void view_text_advice(const struct view_text *v)
     if (!v->native)
         next(v, "--native", path, "with the calls that led to each place");
     next(v, "--json", path, "for scripts");
-    if (!r->budget.present)
-        next(v, "--params N", path, "beside what a model of N parameters needs");
+    view_next_budget(v, params, sizeof params);
+    if (*params)
+        next(v, params, path, "beside what such a model needs at least");
 }

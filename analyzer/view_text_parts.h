@@ -22,6 +22,8 @@ void view_text_transfers(const struct view_text *v);
 void view_text_marks(const struct view_text *v);     /* the program's own ranges */
 void view_text_growth(const struct view_text *v);    /* grows, stays, comes and goes */
 void view_text_budget(const struct view_text *v);
+/* "--params 124.4M" for the next command; "" where the budget was shown. */
+void view_next_budget(const struct view_text *v, char *out, size_t size);
 void view_text_advice(const struct view_text *v);    /* and the next command */
 
 /* What was taken in advance or is kept in a pool, a line each (view_text_owner.c). */

@@ -36,3 +36,33 @@ def test_cuda_builds_on_the_simulated_gpu(recording, build, kind):
     assert sum(peak["by_category"].values()) == peak["bytes"]
     for category, bytes_ in json.loads(done.stdout).items():
         assert peak["by_category"].get(category, 0) == pytest.approx(bytes_, rel=0.01), category
+
+
+# The optimizer's name, and what the budget says of the optimizer's states beside Adam's.
+BUDGETS = {"mlp": ("sgd-momentum", "one state a parameter"), "foreach": ("adamw", "two states a parameter"),
+           "noopt": ("sgd", "none: no step of an optimizer")}
+
+
+@pytest.mark.parametrize("kind", BUDGETS)
+@pytest.mark.parametrize("build", CUDA or [pytest.param(None, marks=pytest.mark.skip("make test-torch fetches them"))],
+                         ids=[done.parent.name for done in CUDA] or ["none"])
+def test_the_budget_of_a_known_model(recording, build, kind):
+    """The estimates of float32 training and what is measured agree; another optimizer's are explained."""
+    done = recording.gpuspy("run", "-q", "--no-summary", "-o", recording.database, "--simulate", "a100-80g", "--",
+                            build.parent / "bin" / "python", ROOT / "fixtures" / "python" / "train_kinds.py", kind,
+                            "cuda")
+    assert done.returncode == 0, done.stderr
+    own = json.loads(done.stdout)
+    params = own["parameters"] // 4
+    optimizer, says = BUDGETS[kind]
+    budget = recording.report("--params", params, "--optimizer", optimizer)["budget"]
+    rows = {r["category"]: r for r in budget["categories"]}
+    assert budget["parameter_bytes"] == pytest.approx(own["parameters"], rel=0.01)
+    assert sum(r["measured_bytes"] for r in budget["categories"]) == budget["measured"]["peak_bytes"]
+    for category in ("parameters", "gradients", "optimizer_state"):
+        if category in rows and rows[category]["estimate_bytes"]:
+            assert rows[category]["most_bytes"] == pytest.approx(rows[category]["estimate_bytes"], rel=0.01), category
+            assert rows[category]["why"] is None or "at the peak" in rows[category]["why"]
+    rows = {r["category"]: r for r in recording.report("--params", params, "--optimizer", "adam-amsgrad")["budget"]["categories"]}
+    assert says in rows["optimizer_state"]["why"] or "at the peak" in rows["optimizer_state"]["why"]
+    assert f"--params {params / 1e6:.4g}M" in recording.gpuspy("report", recording.database).stdout

@@ -237,10 +237,11 @@ void fuzz_report(const char *path, uint8_t how)
 {
     char error[1024] = "";
     struct symbolizer *symbols = how & 64 ? symbolizer_new() : NULL;
-    struct gs_estimate_bytes bytes = {1e9, 1e9, 2e9, 4e9};
+    struct gs_estimate_bytes bytes = {1e9, 1e9, 2e9, 4e9, 2.5e8, 1e8};
     struct gs_options options = {.top = how & 8 ? 2 : 50,
                                  .by_device = how & 32,
                                  .estimate = how & 128 ? &bytes : NULL,
+                                 .memory_map = how & 128,
                                  .symbol = symbols ? symbolizer_name : NULL,
                                  .symbol_data = symbols};
     struct gs_run *run = gs_run_open(&path, 1, &options, error, sizeof error);

@@ -29,7 +29,7 @@ static const struct {
     {"transfers[]", "direction pinned count bytes bytes_per_s site advice"},
     {"fragmentation[]",
      "device reserved_bytes active_bytes free_bytes largest_free_bytes external utilisation"},
-    {"budget", "estimate measured difference"},
+    {"budget", "estimate measured difference categories parameter_bytes"},
     {"advice[]", "text topic"},
 };
 
@@ -79,7 +79,7 @@ static void test_contract(void **state)
     (void)state;
     struct syn s;
     full_run(&s);
-    struct gs_estimate_bytes estimate = {4e9, 4e9, 8e9, 16e9};
+    struct gs_estimate_bytes estimate = {4e9, 4e9, 8e9, 16e9, 1e9, 0};
     struct gs_options options = {.estimate = &estimate};
     struct gs_report *r = syn_report(&s, &options);
     json_t *root = gs_view_json_build(r);

@@ -137,7 +137,12 @@ static struct gs_report full(void)
         .fragmentation_n = 1, .churn = &churn, .churn_n = 1, .churn_total = 1, .retries = &retry,
         .retries_n = 1, .retries_total = 1, .advice = advice, .advice_n = 2,
         .budget = {.present = true,
-                   .estimate = {4e8, 4e8, 8e8, 1.6e9},
+                   .estimate = {4e8, 4e8, 8e8, 1.6e9, 1e8, 0},
+                   .rows = {{GS_CATEGORY_PARAMETERS, 4e8, 400000000, 400000000, 0, NULL},
+                            {GS_CATEGORY_GRADIENTS, 4e8, 0, 200000000, -4e8,
+                             "none at the peak: up to 190.73 MiB were there later"},
+                            {GS_CATEGORY_UNKNOWN, NAN, 5 * MIB, GS_UNKNOWN, NAN, "not explained"}},
+                   .rows_n = 3,
                    .measured_bytes = 1780 * MIB,
                    .measured_layer = GS_SERIES_TENSOR,
                    .difference_bytes = 2.7e8,
@@ -200,6 +205,7 @@ static void fits_every_width(void **state)
 static void a_budget_without_a_measurement_says_so(void **state)
 {
     struct gs_report r = full();
+    r.budget.rows_n = 0;
     r.budget.measured_bytes = GS_UNKNOWN;
     r.budget.difference_bytes = r.budget.difference_share = NAN;
     char *text = print(&r, (struct term){false, true, 100}, false);
@@ -211,6 +217,45 @@ static void a_budget_without_a_measurement_says_so(void **state)
     assert_null(strstr(budget, "measured at the peak"));
     assert_null(strstr(budget, "on top"));
     free(text);
+}
+
+static void a_budget_stands_category_by_category(void **state)
+{
+    struct gs_report r = full();
+    char *text = print(&r, (struct term){false, true, 100}, false);
+    const char *budget = strstr(text, "Budget");
+
+    (void)state;
+    assert_non_null(budget);
+    assert_non_null(strstr(budget, "  381.47 MiB   381.47 MiB          0 B  parameters\n"));
+    assert_non_null(strstr(budget, "  381.47 MiB          0 B  -381.47 MiB  gradients: none at the peak: up to"));
+    assert_non_null(strstr(budget, "                5.00 MiB               unknown: not explained\n"));
+    assert_non_null(strstr(budget, "the least that it needs, and the peak"));
+    free(text);
+    r.budget.rows_n = 0;
+    text = print(&r, (struct term){false, true, 100}, false);
+    assert_non_null(strstr(text, "measured at the peak (tensors)"));
+    assert_non_null(strstr(text, "on top: activations"));
+    free(text);
+}
+
+static void the_next_command_has_the_measured_parameters(void **state)
+{
+    static const struct {
+        int64_t bytes;
+        const char *option;
+    } cases[] = {{0, "--params N "}, {33587200, "--params 8.397M "}, {497759232, "--params 124.4M "},
+                 {28000000000, "--params 7B "}, {40000, "--params 10k "}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gs_report r = full();
+        r.budget.present = false;
+        r.budget.parameter_bytes = cases[i].bytes;
+        char *text = print(&r, (struct term){false, true, 100}, false);
+        assert_non_null(strstr(text, cases[i].option));
+        free(text);
+    }
 }
 
 static void says_what_matters_first(void **state)
@@ -338,6 +383,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fits_every_width),
         cmocka_unit_test(a_budget_without_a_measurement_says_so),
+        cmocka_unit_test(a_budget_stands_category_by_category),
+        cmocka_unit_test(the_next_command_has_the_measured_parameters),
         cmocka_unit_test(says_what_matters_first),
         cmocka_unit_test(lost_events_come_before_all),
         cmocka_unit_test(native_shows_the_calls),

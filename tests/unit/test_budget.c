@@ -1,0 +1,208 @@
+/* Why a category differs from its estimate: each sentence on the figures that imply it, and none that they
+ * do not; and the rows of a whole report. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include "analyzer/question.h"
+#include "tests/unit/synthetic.h"
+
+#define MB 1000000LL
+
+struct figures { /* bytes; the estimate is fp32 Adam of 1e6 parameters: 4, 4, 8 MB */
+    int64_t peak[GS_CATEGORIES_N], most[GS_CATEGORIES_N];
+    double per_parameter; /* of the weights' estimate; 0: 4 */
+    double casts;
+    int64_t buckets, in_step;
+    uint64_t in_step_blocks, blocks;
+    size_t ranks;
+    bool stepped, failed, later;
+};
+
+static struct gs_arena arena;
+
+static const char *why(const struct figures *x, enum gs_category category)
+{
+    double weights = x->per_parameter > 0 ? x->per_parameter : 4;
+    struct gs_builder b = {.arena = &arena};
+    struct gs_budget budget = {
+        .estimate = {weights * 1e6, weights * 1e6, 2 * weights * 1e6, 4 * weights * 1e6, 1e6, x->casts}};
+    struct gs_budget_row rows[GS_CATEGORIES_N];
+    struct gs_budget_facts f = {.b = &b, .budget = &budget, .buckets = x->buckets, .in_step = x->in_step,
+                                .in_step_blocks = x->in_step_blocks, .ranks = x->ranks ? x->ranks : 1,
+                                .stepped = x->stepped, .failed = x->failed};
+    for (int c = 0; c < GS_CATEGORIES_N; c++) {
+        const double estimates[] = {budget.estimate.weights, budget.estimate.gradients, budget.estimate.optimizer};
+        rows[c] = (struct gs_budget_row){.category = (enum gs_category)c,
+                                         .estimate_bytes = c < 3 ? estimates[c] : (double)NAN,
+                                         .peak_bytes = x->peak[c],
+                                         .most_bytes = x->most[c] > x->peak[c] ? x->most[c] : x->peak[c]};
+        f.of[c] = &rows[c];
+        f.blocks[c] = x->blocks;
+        f.later[c] = x->later;
+    }
+    return gs_budget_why(&f, category);
+}
+
+#define P GS_CATEGORY_PARAMETERS
+#define G GS_CATEGORY_GRADIENTS
+#define O GS_CATEGORY_OPTIMIZER_STATE
+#define T GS_CATEGORY_TEMPORARIES
+#define A GS_CATEGORY_ACTIVATIONS
+
+static const struct {
+    struct figures figures;
+    enum gs_category category;
+    const char *says; /* NULL: as estimated */
+} cases[] = {
+    {{.peak = {4 * MB, 4 * MB, 8 * MB}}, P, NULL},
+    {{.peak = {4 * MB, 4 * MB, 8 * MB}}, G, NULL},
+    {{.peak = {4 * MB, 4 * MB, 8 * MB}}, O, NULL},
+    {{.peak = {4 * MB + MB / 20}}, P, NULL},
+    {{.peak = {2 * MB}}, P, "2 bytes a parameter, not 4"},
+    {{.peak = {4 * MB}, .per_parameter = 2}, P, "4 bytes a parameter, not 2: float32"},
+    {{.peak = {6 * MB}, .per_parameter = 2}, P, "a float32 copy"},
+    {{.peak = {8 * MB}}, P, "the weights twice"},
+    {{.peak = {1 * MB}, .ranks = 4}, P, "one part in 4: it is spread over the run's 4 processes"},
+    {{.peak = {1 * MB}}, P, "as much as 250k parameters of 4 bytes, or 500k of 2"},
+    {{.peak = {5 * MB}}, P, "as much as 1.25M parameters of 4 bytes, or 2.5M of 2"},
+    {{.peak = {5 * MB}, .blocks = 2000}, P, "the rounding of 2000 blocks to 512 bytes"},
+    {{.peak = {0}}, P, "not explained: no block was recognised as one"},
+    {{.peak = {0}, .most = {4 * MB}, .later = true}, P, "none at the peak: up to 3.81 MiB were there later"},
+    {{.peak = {4 * MB, 0}, .most = {4 * MB, 4 * MB}}, G, "none at the peak: up to 3.81 MiB were there before, and freed"},
+    {{.peak = {4 * MB, 1 * MB}, .most = {4 * MB, 4 * MB}, .later = true}, G, "not all at the peak"},
+    {{.peak = {4 * MB, 0}}, G, "none: no backward pass was seen"},
+    {{.peak = {4 * MB, 0}, .failed = true}, G, "none: memory ran out before a backward pass left any"},
+    {{.peak = {2 * MB, 2 * MB}}, G, "as large as the parameters, one for each"},
+    {{.peak = {4 * MB, 1 * MB}}, G, "25 % of the parameters' bytes: the other parameters have none"},
+    {{.peak = {4 * MB, 8 * MB}}, G, "twice the parameters' bytes"},
+    {{.peak = {4 * MB, 8 * MB}, .buckets = 4 * MB}, G, "DistributedDataParallel's buckets; gradient_as_bucket_view"},
+    {{.peak = {4 * MB, 6 * MB}}, G, "not explained"},
+    {{.peak = {0, 6 * MB}}, G, "not explained"},
+    {{.peak = {4 * MB, 4 * MB, 0}}, O, "none: no step of an optimizer was seen"},
+    {{.peak = {4 * MB, 4 * MB, 0}, .failed = true}, O, "none: memory ran out before a first step"},
+    {{.peak = {4 * MB, 4 * MB, 0}, .failed = true, .stepped = true}, O, "kept nothing, as SGD without momentum"},
+    {{.peak = {4 * MB, 4 * MB, 0}, .most = {4 * MB, 4 * MB, 8 * MB}, .later = true}, O, "up to 7.63 MiB were there later"},
+    {{.peak = {4 * MB, 4 * MB, 4 * MB}}, O, "one state a parameter"},
+    {{.peak = {4 * MB, 2 * MB, 4 * MB}}, O, "twice the gradients' bytes: two states a parameter"},
+    {{.peak = {4 * MB, 4 * MB, 2031250}}, O, "two states of 8 bit"},
+    {{.peak = {4 * MB, 4 * MB, 12 * MB}}, O, "three states a parameter"},
+    {{.peak = {2 * MB, 2 * MB, 12 * MB}, .per_parameter = 2}, O, "a float32 copy of 16-bit weights"},
+    {{.peak = {4 * MB, 4 * MB, 5 * MB}}, O, "not explained: 1.25 times the gradients' bytes"},
+    {{.peak = {4 * MB, 0, 4 * MB}}, O, "not explained: 1 times the parameters' bytes"},
+    {{.peak = {4 * MB, 4 * MB, 2 * MB}, .ranks = 4}, O, "one part in 4"},
+    {{.peak = {[P] = 4 * MB, [T] = 5 * MB}, .in_step = 4 * MB, .in_step_blocks = 30}, T, "fused=True"},
+    {{.peak = {[P] = 4 * MB, [T] = 5 * MB}, .in_step = 4 * MB, .in_step_blocks = 1}, T, "of it in the optimizer's step"},
+    {{.peak = {[P] = 4 * MB, [T] = 5 * MB}, .in_step = MB / 2, .in_step_blocks = 30}, T, "not estimated: made and freed"},
+    {{.peak = {[A] = 5 * MB}}, A, "not estimated: what forward keeps"},
+    {{.peak = {[A] = 5 * MB}, .casts = 2e6}, A, "autocast's 16-bit copies of the weights are up to 1.91 MiB"},
+    {{.peak = {[GS_CATEGORY_UNKNOWN] = 5 * MB}}, GS_CATEGORY_UNKNOWN, "not explained: no rule covers it"},
+};
+
+static void test_each_sentence(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *says = why(&cases[i].figures, cases[i].category);
+        if (cases[i].says ? !says || !strstr(says, cases[i].says) : says != NULL) {
+            fail_msg("case %zu: '%s', not '%s'", i, says ? says : "", cases[i].says ? cases[i].says : "");
+        }
+    }
+    gs_arena_free(&arena);
+}
+
+#define TORCH "/usr/lib/python3/dist-packages/torch/"
+
+static void block(struct syn *s, int at, int64_t bytes, int64_t stack, int end, int64_t free_stack)
+{
+    int64_t id = syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = bytes, .at = at * SYN_MS,
+                                                 .life = end < 0 ? SYN_LIVE : (end - at) * SYN_MS, .stack = stack});
+    syn_sql(s, "UPDATE allocation_row SET free_stack_id = nullif(%lld,0) WHERE id = %lld", (long long)free_stack,
+            (long long)id);
+}
+
+static const struct gs_budget_row *row_of(const struct gs_budget *b, enum gs_category c)
+{
+    for (size_t i = 0; i < b->rows_n; i++) {
+        if (b->rows[i].category == c) {
+            return &b->rows[i];
+        }
+    }
+    return NULL;
+}
+
+/* The peak is in forward, where the gradients of the step before are freed already. */
+static void test_rows_of_a_report(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct gs_estimate_bytes estimate = {4e6, 4e6, 8e6, 16e6, 1e6, 0};
+    struct gs_options options = {.all = true, .memory_map = true, .estimate = &estimate};
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    int64_t main_ = syn_python(&s, 0, "<module>", "/home/u/train.py", 9);
+    int64_t moved = syn_python(&s, main_, "Module._apply", TORCH "nn/modules/module.py", 3);
+    int64_t forward = syn_python(&s, main_, "Module._call_impl", TORCH "nn/modules/module.py", 7);
+    int64_t backward = syn_python(&s, main_, "Tensor.backward", TORCH "_tensor.py", 6);
+    int64_t zero = syn_python(&s, main_, "Optimizer.zero_grad", TORCH "optim/optimizer.py", 2);
+    int64_t step = syn_python(&s, main_, "Adam.step", TORCH "optim/adam.py", 4);
+    block(&s, 10, 4 * MB, moved, -1, 0);
+    block(&s, 20, 4 * MB, backward, 40, zero);
+    block(&s, 30, 8 * MB, step, -1, 0);
+    block(&s, 50, 20 * MB, forward, 60, backward);
+    block(&s, 70, 4 * MB, backward, 80, zero);
+    block(&s, 90, MB, main_, 95, main_);
+    struct gs_report *r = syn_report(&s, &options);
+    const struct gs_budget *b = &r->budget;
+    assert_true(b->present);
+    assert_int_equal(b->measured_bytes, 32 * MB);
+    assert_int_equal(b->parameter_bytes, 4 * MB);
+    assert_int_equal(b->rows_n, 4);
+    assert_int_equal(row_of(b, P)->peak_bytes, 4 * MB);
+    assert_null(row_of(b, P)->why);
+    assert_int_equal(row_of(b, O)->most_bytes, 8 * MB);
+    assert_null(row_of(b, O)->why);
+    assert_int_equal(row_of(b, G)->peak_bytes, 0);
+    assert_int_equal(row_of(b, G)->most_bytes, 4 * MB);
+    assert_true(row_of(b, G)->difference_bytes == -4e6);
+    assert_non_null(strstr(row_of(b, G)->why, "none at the peak: up to 3.81 MiB were there before"));
+    assert_int_equal(row_of(b, A)->peak_bytes, 20 * MB);
+    assert_true(isnan(row_of(b, A)->difference_bytes));
+    int64_t sum = 0;
+    for (size_t i = 0; i < b->rows_n; i++) {
+        sum += b->rows[i].peak_bytes;
+    }
+    assert_int_equal(sum, b->measured_bytes);
+    syn_close(r);
+    syn_end(&s);
+}
+
+/* No call paths: nothing is recognised, and nothing is said to be missing. */
+static void test_nothing_recognised(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct gs_estimate_bytes estimate = {4e6, 4e6, 8e6, 16e6, 1e6, 0};
+    struct gs_options options = {.all = true, .memory_map = true, .estimate = &estimate};
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    block(&s, 10, 4 * MB, 0, -1, 0);
+    struct gs_report *r = syn_report(&s, &options);
+    assert_int_equal(r->budget.rows_n, 0);
+    assert_int_equal(r->budget.measured_bytes, 4 * MB);
+    assert_int_equal(r->budget.parameter_bytes, 0);
+    syn_close(r);
+    syn_end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_sentence),
+        cmocka_unit_test(test_rows_of_a_report),
+        cmocka_unit_test(test_nothing_recognised),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
