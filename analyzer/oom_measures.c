@@ -39,7 +39,10 @@ int64_t gs_oom_need(const struct gs_oom_facts *f)
     bool tensor = f->row->layer == GS_LAYER_TENSOR;
     /* PyTorch kept to a limit of its own: nobody knows how near it was */
     int64_t free = known(f->free) && (f->device_failed || !tensor) ? f->free : 0;
-    int64_t need = (tensor ? segment_of(f->requested, false) : f->requested) - free;
+    int64_t asked = f->device_requested > 0 ? f->device_requested
+                    : tensor                ? segment_of(f->requested, false)
+                                            : f->requested;
+    int64_t need = asked - free;
     return need > 0 ? need : f->requested > 0 ? f->requested : 1;
 }
 

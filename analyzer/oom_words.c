@@ -1,5 +1,7 @@
 /* Sentences about an OOM's cause, with the numbers they rest on, and advice. */
 #include "analyzer/oom_words.h"
+
+#include <string.h>
 #include "analyzer/settings.h"
 
 typedef struct gs_oom_facts facts;
@@ -77,6 +79,37 @@ void gs_say_cap(struct gs_oom_words *w)
                                      : "PYTORCH_CUDA_ALLOC_CONF"));
 }
 
+static bool in_module(const struct gs_run *run, uint32_t stack)
+{
+    const struct gs_frame *frame;
+    for (; (frame = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+        if (frame->kind == GS_FRAME_PYTHON && frame->function &&
+            strstr(frame->function, "_call_impl")) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What ends in one tensor of each step hangs on it. */
+static void say_graph(struct gs_oom_words *w)
+{
+    const facts *f = w->f;
+    uint32_t number = gs_site_number(w->b, f->root_stack);
+    w->v->growing = w->b->sites[number];
+    w->v->verdict = TEXT(w,
+                         "a leak: what %s makes keeps the autograd graph of its step, about %s each, "
+                         "%llu times so far: %s of the %s live (%.0f %%)",
+                         gs_oom_place(w, f->root_stack),
+                         SIZE(w, f->growing_count ? f->growing / (int64_t)f->growing_count : f->growing),
+                         (unsigned long long)f->growing_count, SIZE(w, f->growing), SIZE(w, f->live),
+                         100 * (double)f->growing / (double)f->live);
+    advise(w, GS_EFFORT_LINE, f->growing,
+           TEXT(w,
+                "%s: keep its number (.item()) or a copy without the graph (.detach()), not the tensor",
+                gs_site_line(w->b, &w->v->growing)));
+}
+
 void gs_say_leak(struct gs_oom_words *w)
 {
     const facts *f = w->f;
@@ -88,16 +121,25 @@ void gs_say_leak(struct gs_oom_words *w)
             ? TEXT(w, "; %u more call path%s grow, %s with it", f->growing_sites - 1,
                    f->growing_sites > 2 ? "s" : "", SIZE(w, f->growing))
             : "";
+    if (f->root_stack != GS_NONE) {
+        say_graph(w);
+        return;
+    }
     w->v->verdict =
         TEXT(w, "a leak: %s keeps %s each time, %llu times so far: %s of the %s live (%.0f %%)%s",
              gs_oom_place(w, f->growing_stack), SIZE(w, each), (unsigned long long)f->growing_count,
              SIZE(w, f->growing_heaviest), SIZE(w, f->live),
              100 * (double)f->growing_heaviest / (double)f->live, others);
     advise(w, GS_EFFORT_LINE, f->growing,
-           TEXT(w,
-                "%s: keep a number or a copy on the host (.item(), .detach().cpu()), or drop the "
-                "reference each step",
-                gs_site_line(w->b, &w->v->growing)));
+           in_module(w->b->run, f->growing_stack)
+               ? TEXT(w,
+                      "%s: a forward pass makes it, so something keeps what that pass returned, with its "
+                      "graph: keep a number (.item()) or .detach() it",
+                      gs_site_line(w->b, &w->v->growing))
+               : TEXT(w,
+                      "%s: keep a number or a copy on the host (.item(), .detach().cpu()), or drop the "
+                      "reference each step",
+                      gs_site_line(w->b, &w->v->growing)));
     if (f->turnover < 0.05) {
         advise(
             w, GS_EFFORT_TRAINING, GS_UNKNOWN,
