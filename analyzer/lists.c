@@ -18,9 +18,10 @@ void *gs_reach(void *p, size_t index, size_t *cap, size_t size)
 
 uint32_t gs_site_number(struct gs_builder *b, uint32_t stack)
 {
-    uint32_t *of_stack = gs_map_at(&b->site_of_stack, stack);
-    if (*of_stack != GS_MAP_NEW) {
-        return *of_stack;
+    /* of stack + 1, so that GS_NONE has its own; numbers + 1, 0 not asked yet */
+    uint32_t *of_stack = GS_REACH(b->site_of_stack, (uint32_t)(stack + 1), b->site_of_stack_cap);
+    if (*of_stack) {
+        return *of_stack - 1;
     }
     struct gs_site site = gs_site_of(b->run, stack, &b->helpers);
     uint32_t *of_key = gs_map_at(&b->site_of_key, gs_site_key(&site));
@@ -28,7 +29,8 @@ uint32_t gs_site_number(struct gs_builder *b, uint32_t stack)
         *of_key = (uint32_t)b->sites_n;
         *GS_PUSH(b->sites, b->sites_n, b->sites_cap) = site;
     }
-    return *of_stack = *of_key;
+    *of_stack = *of_key + 1;
+    return *of_key;
 }
 
 struct gs_trace gs_trace_of(struct gs_builder *b, uint32_t stack)

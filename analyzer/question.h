@@ -19,7 +19,9 @@ struct gs_builder {
     /* sites, each (site, caller) once */
     struct gs_site *sites;
     size_t sites_n, sites_cap;
-    struct gs_map site_of_key, site_of_stack;
+    struct gs_map site_of_key;
+    uint32_t *site_of_stack;
+    size_t site_of_stack_cap;
     struct gs_owners *owners; /* see owner.h */
     /* by location: its growth verdict, from growth.c, for oom.c and the leaks */
     uint8_t *growing;

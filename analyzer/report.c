@@ -263,7 +263,7 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
     gs_owners_free(&b);
     gs_map_free(&b.helpers);
     gs_map_free(&b.site_of_key);
-    gs_map_free(&b.site_of_stack);
+    free(b.site_of_stack);
     free(b.growing);
     if (!ok) {
         gs_report_free(&o->report);

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/site.h"
+#include "analyzer/question.h"
 
 /* clang-format off */
 enum fact { STR, BAR, CLIP, SCALE, SCALER, LBFGS, SCHEDULER, OPTIMIZER, SAVE, LOAD, MOVE, LOADER, QUIET,
@@ -72,15 +72,16 @@ enum { FRAME_ROWS = sizeof frame_rows / sizeof *frame_rows, RULES = sizeof rules
 struct facts { /* of a stack */
     uint64_t bits;
     uint32_t line; /* its innermost Python frame */
+    bool known;
     uint32_t op;   /* number among the names, 0 none */
 };
 
 struct gs_signer {
     struct gs_run *run;
     struct gs_arena *arena;
-    struct gs_map index, frames;
-    struct facts *facts; /* by index: of stacks */
-    size_t facts_n, facts_cap;
+    struct gs_map frames;
+    struct facts *facts; /* by stack + 1, so that GS_NONE has its own */
+    size_t facts_cap;
     uint64_t *bits; /* by frames: of frames */
     size_t bits_n, bits_cap;
     const char **operators; /* numbers from 1 on */
@@ -96,7 +97,6 @@ struct gs_signer *gs_signer_new(struct gs_run *run, struct gs_arena *arena)
 
 void gs_signer_free(struct gs_signer *s)
 {
-    gs_map_free(&s->index);
     gs_map_free(&s->frames);
     free(s->facts);
     free(s->bits);
@@ -182,13 +182,12 @@ static struct facts look(struct gs_signer *s, uint32_t stack)
 
 static const struct facts *facts_of(struct gs_signer *s, uint32_t stack)
 {
-    uint32_t *at = gs_map_at(&s->index, stack);
-    if (*at == GS_MAP_NEW) {
-        *at = (uint32_t)s->facts_n;
-        struct facts facts = look(s, stack);
-        *GS_PUSH(s->facts, s->facts_n, s->facts_cap) = facts;
+    struct facts *facts = GS_REACH(s->facts, (uint32_t)(stack + 1), s->facts_cap);
+    if (!facts->known) {
+        *facts = look(s, stack);
+        facts->known = true;
     }
-    return &s->facts[gs_map_get(&s->index, stack)];
+    return facts;
 }
 
 uint32_t gs_sign(struct gs_signer *s, uint32_t stack, enum gs_shape shape)

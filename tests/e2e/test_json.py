@@ -12,6 +12,7 @@ CAUSES = {"capacity", "fragmentation", "leak", "other_process", "oversized_reque
 FRAME = {"kind": {"python", "native"}, "function": (TEXT, None), "file": (TEXT, None), "line": (int, None)}
 SITE = {"file": (TEXT, None), "line": (int, None), "function": (TEXT, None)}
 BY_STACK = {"bytes": int, "count": int, "frames": [FRAME]}
+PHASE = {"startup", "step", "logging", "evaluation", "end", None}
 CONTRACT = {
     "schema": int,
     "run": {"command": TEXT, "duration_s": NUMBER, "lost_events": int, "complete": FLAG,
@@ -25,9 +26,11 @@ CONTRACT = {
     "leaks": [{"bytes": int, "count": int, "stack": [FRAME]}],
     "growth": [{"bytes_per_step": NUMBER, "steps": int, "stack": [FRAME]}],
     "sync": [{"kind": {"stream", "device", "context", "event", "implicit"}, "count": int, "blocked_s": NUMBER,
-              "share": NUMBER, "site": SITE, "advice": (TEXT, None)}],
+              "share": NUMBER, "site": SITE, "advice": (TEXT, None), "pattern": (TEXT, None), "matters": FLAG,
+              "calls_per_step": (NUMBER, None), "phase": PHASE, "every_steps": (int, None)}],
     "transfers": [{"direction": {"h2d", "d2h", "d2d", "p2p", "h2h"}, "pinned": (bool, None), "count": int,
-                   "bytes": int, "bytes_per_s": (float, None), "site": SITE, "advice": (TEXT, None)}],
+                   "bytes": int, "bytes_per_s": (float, None), "site": SITE, "advice": (TEXT, None),
+                   "calls_per_step": (NUMBER, None), "phase": PHASE}],
     "fragmentation": [{"device": int, "reserved_bytes": (int, None), "active_bytes": (int, None),
                        "free_bytes": (int, None), "largest_free_bytes": (int, None), "external": (float, None),
                        "utilisation": (float, None)}],
