@@ -1,4 +1,5 @@
-/* Whose the memory is, in the JSON report: by_owner{}, owners[], preallocations[]. */
+/* Whose the memory is, in the JSON report: by_owner{}, owners[], preallocations[]; and
+ * the processes side by side: ranks[], rank_findings[]. */
 #include "analyzer/arena.h"
 #include "analyzer/json_parts.h"
 
@@ -58,6 +59,47 @@ json_t *gs_json_preallocations(const struct gs_report *r)
         set_text(o, "text", p->said);
         set_text(o, "advice", p->advice);
         set(o, "site", gs_json_site(&p->site));
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
+json_t *gs_json_ranks(const struct gs_report *r)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < r->ranks_n; i++) {
+        const struct gs_rank *k = &r->ranks[i];
+        json_t *o = json_object();
+        set_bytes(o, "rank", k->rank);
+        set_count(o, "pid", r->processes[k->process].pid);
+        set(o, "device", json_integer(k->device));
+        set_text(o, "gpu", k->gpu);
+        set_bytes(o, "tensor_peak_bytes", k->tensor_peak_bytes);
+        set_bytes(o, "device_peak_bytes", k->device_peak_bytes);
+        set_real(o, "blocked_s", k->blocked_s);
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
+json_t *gs_json_rank_findings(const struct gs_report *r)
+{
+#define KIND(s, w) [GS_RANK_##s] = w,
+    static const char *const kinds[] = {GS_RANK_KINDS(KIND)};
+#undef KIND
+    json_t *list = json_array();
+    for (size_t i = 0; i < r->rank_findings_n; i++) {
+        const struct gs_rank_finding *f = &r->rank_findings[i];
+        json_t *o = json_object();
+        set_text(o, "kind", kinds[f->kind]);
+        set_count(o, "pid", r->processes[f->process].pid);
+        set_bytes(o, "rank", r->processes[f->process].rank);
+        set(o, "device", json_integer(f->device));
+        set_count(o, "ranks", f->ranks);
+        set_bytes(o, "bytes", f->bytes);
+        set_text(o, "text", f->text);
+        set_text(o, "advice", f->advice);
+        set(o, "site", gs_json_site(&f->site));
         json_array_append_new(list, o);
     }
     return list;

@@ -54,5 +54,7 @@ json_t *gs_json_steps(const struct gs_report *r);  /* json_steps.c: steps[] */
 json_t *gs_json_spaces(const int64_t bytes[8]);
 void gs_json_set_owners(json_t *o, const struct gs_by_owner *list, size_t n); /* by_owner, owners */
 json_t *gs_json_preallocations(const struct gs_report *r);
+json_t *gs_json_ranks(const struct gs_report *r);
+json_t *gs_json_rank_findings(const struct gs_report *r);
 
 #endif

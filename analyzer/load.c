@@ -301,6 +301,19 @@ static bool add_mapper(struct load *l, sqlite3_stmt *st)
     return run->mappers_n < SMALL_TABLE_MAX;
 }
 
+static bool add_context(struct load *l, sqlite3_stmt *st)
+{
+    struct gs_run *run = l->run;
+    struct gs_context c = {.process = process_of(l, st, 0),
+                           .device = device_of(st, 1),
+                           .create_ns = positive(st, 2),
+                           .stack = stack_of(l, st, 3)};
+    if (c.process != GS_NONE && c.device >= 0) {
+        *GS_PUSH(run->contexts, run->contexts_n, run->contexts_cap) = c;
+    }
+    return run->contexts_n < SMALL_TABLE_MAX;
+}
+
 static bool add_setting(struct load *l, sqlite3_stmt *st)
 {
     struct gs_run *run = l->run;
@@ -356,6 +369,8 @@ static const struct {
      "SELECT process_id, device, address, bytes, map_ns, unmap_ns, stack_id FROM mapping WHERE "
      "?1 OR EXISTS (SELECT 1 FROM oom) ORDER BY id"},
     {add_mapper, true, false, "mapping", "SELECT DISTINCT process_id, stack_id FROM mapping"},
+    {add_context, true, false, "handle",
+     "SELECT process_id, device, create_ns, stack_id FROM handle WHERE kind = 1 ORDER BY id"},
     {add_graph_memory, false, false, "pool",
      "SELECT process_id, device, time_ns, reserved_bytes FROM pool WHERE pool = 0 ORDER BY id"},
     {add_counted, false, false, "call_count",

@@ -2,6 +2,7 @@
  * conclusions. */
 #include "analyzer/cadence.h"
 #include "analyzer/question.h"
+#include "analyzer/rank.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -39,9 +40,11 @@ double gs_wall(const struct gs_builder *b)
     return wall > 0 ? wall : 1e-9;
 }
 
-static bool watch_memory(struct gs_builder *b, char *error, size_t error_size)
+static bool watch_memory(struct gs_builder *b, struct gs_ranks **ranks, char *error, size_t error_size)
 {
-    enum { STEPS, OWNERS, PEAKS, TIMELINES, MEMORY, GROWTH, CHURN, PREALLOCATIONS, OOMS, BUDGET, N };
+    enum {
+        STEPS, OWNERS, PEAKS, TIMELINES, MEMORY, GROWTH, CHURN, PREALLOCATIONS, OOMS, BUDGET, RANKS, N
+    };
     struct gs_observer observers[N];
     gs_owners_start(b, &observers[OWNERS]);
     gs_steps_start(b, &observers[STEPS]);
@@ -54,6 +57,7 @@ static bool watch_memory(struct gs_builder *b, char *error, size_t error_size)
         gs_preallocations_start(b, &observers[PREALLOCATIONS]);
     struct gs_ooms *ooms = gs_ooms_start(b, &observers[OOMS]);
     gs_budgets_start(b, &observers[BUDGET]);
+    *ranks = gs_ranks_start(b, &observers[RANKS]);
     bool ok = gs_run_replay(b->run, observers, N, error, error_size);
     gs_peaks_finish(peaks);
     gs_timelines_finish(timelines);
@@ -68,6 +72,7 @@ static bool watch_memory(struct gs_builder *b, char *error, size_t error_size)
 struct calls {
     struct gs_syncs *syncs;
     struct gs_transfers *transfers;
+    struct gs_ranks *ranks;
     uint64_t n;
 };
 
@@ -76,14 +81,15 @@ static void on_call(void *self, const struct gs_copy *copy, const struct gs_sync
     struct calls *c = self;
     c->n++;
     gs_syncs_call(c->syncs, copy, sync);
+    gs_ranks_call(c->ranks, copy, sync);
     if (copy) {
         gs_transfers_call(c->transfers, copy);
     }
 }
 
-static bool watch_calls(struct gs_builder *b, char *error, size_t error_size)
+static bool watch_calls(struct gs_builder *b, struct gs_ranks *ranks, char *error, size_t error_size)
 {
-    struct calls c = {.syncs = gs_syncs_start(b), .transfers = gs_transfers_start(b)};
+    struct calls c = {.syncs = gs_syncs_start(b), .transfers = gs_transfers_start(b), .ranks = ranks};
     bool ok = gs_run_calls(b->run, on_call, &c, error, error_size);
     gs_syncs_finish(c.syncs);
     gs_transfers_finish(c.transfers);
@@ -241,8 +247,11 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
     b.top = b.options->all ? SIZE_MAX : b.options->top ? b.options->top : TOP;
     gs_site_helpers(run, &b.helpers);
     o->report.simulated = gs_simulated(&b);
-    bool ok = watch_memory(&b, error, error_size) && watch_calls(&b, error, error_size) &&
+    struct gs_ranks *ranks;
+    bool ok = watch_memory(&b, &ranks, error, error_size) &&
+              watch_calls(&b, ranks, error, error_size) &&
               gs_categories_build(&b, error, error_size);
+    gs_ranks_finish(ranks);
     if (ok) {
         describe_run(&b);
         list_devices(&b);

@@ -155,6 +155,32 @@ struct gs_device_memory {
     int64_t tensor_peak_bytes, reserved_peak_bytes; /* their own peaks, at other times maybe */
 };
 
+/* The processes that held device memory, side by side: see rank.h. */
+struct gs_rank {
+    uint32_t process;
+    int64_t rank;    /* GS_UNKNOWN */
+    int device;      /* that it works on: its own number of it */
+    const char *gpu; /* the host's: the word of CUDA_VISIBLE_DEVICES, else that number */
+    int64_t tensor_peak_bytes, device_peak_bytes; /* there; tensors GS_UNKNOWN */
+    double blocked_s; /* in waits and blocking copies, of all its threads */
+};
+#define GS_RANK_KINDS(X)                                                            \
+    X(STRAY, "stray")   /* it has memory or a context on a GPU that is another's */ \
+    X(SHARED, "shared") /* several work on one GPU */                               \
+    X(IMBALANCE, "imbalance")
+#define GS_ENUM_RANK(s, w) GS_RANK_##s,
+enum gs_rank_kind { GS_RANK_KINDS(GS_ENUM_RANK) };
+struct gs_rank_finding {
+    enum gs_rank_kind kind;
+    uint32_t process; /* the first of them */
+    int device;       /* its number of the GPU */
+    size_t ranks;     /* that it is about */
+    int64_t bytes;
+    const char *text;   /* one sentence */
+    const char *advice; /* NULL none */
+    struct gs_site site;
+};
+
 /* A framework that took a device in advance, or keeps what it took: what is used inside is not seen. */
 struct gs_preallocation {
     uint32_t process;
@@ -452,6 +478,10 @@ struct gs_report {
     size_t timelines_n; /* same order as peaks; then those of layer graph */
     struct gs_device_memory *memory;
     size_t memory_n;
+    struct gs_rank *ranks;
+    size_t ranks_n; /* in order of rank; none where fewer than two processes held device memory */
+    struct gs_rank_finding *rank_findings;
+    size_t rank_findings_n;
     struct gs_preallocation *preallocations;
     size_t preallocations_n; /* by process, largest first */
     struct gs_oom_verdict *ooms;

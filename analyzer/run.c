@@ -236,6 +236,7 @@ void gs_run_forget(struct gs_run *run, size_t databases, size_t processes)
     FORGET(counted)
     FORGET(checks)
     FORGET(mappers)
+    FORGET(contexts)
     FORGET(settings)
 #undef FORGET
     gs_backward_forget(run, processes);
@@ -269,6 +270,7 @@ void gs_run_close(struct gs_run *run)
     free(run->counted);
     free(run->checks);
     free(run->mappers);
+    free(run->contexts);
     free(run->settings);
     free(run->notes);
     free(run->api_names);
@@ -294,6 +296,7 @@ LIST(gs_run_graph_memory, gs_graph_memory, graphs)
 LIST(gs_run_counted, gs_counted, counted)
 LIST(gs_run_tensor_checks, gs_tensor_check, checks)
 LIST(gs_run_mappers, gs_mapper, mappers)
+LIST(gs_run_contexts, gs_context, contexts)
 LIST(gs_run_settings, gs_setting, settings)
 
 static const struct gs_setting *find_setting(const struct gs_run *run, uint32_t process,

@@ -206,6 +206,13 @@ struct gs_mapper {
     uint32_t process, stack; /* GS_NONE */
 };
 
+/* A context that the program asked for by name, or the first that a device needed. */
+struct gs_context {
+    uint32_t process, stack;
+    int device;
+    int64_t create_ns; /* GS_UNKNOWN */
+};
+
 /* A variable of the environment that changes how memory is used, as it was at the first CUDA call. */
 struct gs_setting {
     uint32_t process;
@@ -235,6 +242,7 @@ const struct gs_graph_memory *gs_run_graph_memory(const struct gs_run *run, size
 int64_t gs_graph_memory_at(const struct gs_run *run, uint32_t process, int device, int64_t time_ns);
 const struct gs_counted *gs_run_counted(const struct gs_run *run, size_t *n);
 const struct gs_tensor_check *gs_run_tensor_checks(const struct gs_run *run, size_t *n);
+const struct gs_context *gs_run_contexts(const struct gs_run *run, size_t *n); /* by process, then time */
 const struct gs_setting *gs_run_settings(const struct gs_run *run, size_t *n);
 /* The value of a variable in interpose/settings.def; NULL: not set, or not known. */
 const char *gs_run_setting(const struct gs_run *run, uint32_t process, const char *name);

@@ -67,6 +67,8 @@ struct gs_run {
     size_t checks_n, checks_cap;
     struct gs_mapper *mappers;
     size_t mappers_n, mappers_cap;
+    struct gs_context *contexts;
+    size_t contexts_n, contexts_cap;
     struct gs_setting *settings;
     size_t settings_n, settings_cap;
     const char **notes;

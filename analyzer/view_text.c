@@ -15,6 +15,7 @@ void view_text(const struct view_text *v)
 {
     view_text_head(v);
     view_text_verdict(v);
+    view_text_ranks(v);
     view_text_memory(v);
     view_text_budget(v);
     view_text_growth(v);
