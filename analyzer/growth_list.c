@@ -2,7 +2,7 @@
  *
  * Who keeps a loss with its graph keeps all that the forward pass made for it: many lines grow together,
  * and none of them is the one to change. They are one entry, with its lines, when in their rhythm (the
- * same first and last step, one's count a whole multiple of the other's) at least two lines below
+ * same first and last step, counts in a proportion of small numbers) at least two lines below
  * torch.nn.Module calls grow, or three lines at all. Call paths of one line in one rhythm are one entry
  * in any case.
  *
@@ -26,11 +26,19 @@ static bool in_module(const struct gs_run *run, uint32_t stack)
     return false;
 }
 
-static bool multiple(uint64_t a, uint64_t b)
+/* As a few of one come for a few of the other: 3 for 2. One of either may be missing. */
+static bool in_proportion(uint64_t a, uint64_t b)
 {
-    uint64_t large = a > b ? a : b, small = a > b ? b : a, times = (large + small / 2) / small;
-    uint64_t off = large > times * small ? large - times * small : times * small - large;
-    return off <= times + large / 50;
+    enum { FEW = 4 };
+    uint64_t large = a > b ? a : b, small = a > b ? b : a;
+    for (uint64_t few = 1; few <= FEW; few++) {
+        uint64_t times = (few * large + small / 2) / small;
+        uint64_t off = few * large > times * small ? few * large - times * small : times * small - few * large;
+        if (off <= times + few + few * large / 100) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool near(const struct gs_steps *steps, const struct gs_grown *g, int64_t a, int64_t b)
@@ -47,7 +55,7 @@ static bool together(const struct gs_builder *b, const struct gs_grown *x, const
 {
     const struct gs_steps *steps = gs_steps_of(b, x->entry.process);
     return x->entry.process == y->entry.process && x->entry.device == y->entry.device &&
-           x->entry.layer == y->entry.layer && multiple(x->entry.count, y->entry.count) &&
+           x->entry.layer == y->entry.layer && in_proportion(x->entry.count, y->entry.count) &&
            near(steps, x, x->first_ns, y->first_ns) && near(steps, x, x->last_ns, y->last_ns);
 }
 

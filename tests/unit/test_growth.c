@@ -127,6 +127,169 @@ static void test_tiny_and_few_are_not_told(void **state)
     syn_end(&s);
 }
 
+/* A training step at step `i`: what its loop allocates and frees. */
+struct loop {
+    int64_t forward, optimizer, keep;
+};
+
+static struct loop a_loop(struct syn *s)
+{
+    int64_t main = begin(s), call;
+    struct loop l;
+    call = syn_python(s, main, "Module._call_impl", "/x/site-packages/torch/nn/modules/module.py", 1700);
+    l.forward = syn_python(s, call, "Net.forward", "/home/u/model.py", 20);
+    l.optimizer = syn_python(s, syn_python(s, 0, "train", "/home/u/train.py", 60), "Adam.step",
+                             "/x/site-packages/torch/optim/adam.py", 9);
+    l.keep = syn_python(s, 0, "train", "/home/u/train.py", 55);
+    return l;
+}
+
+static void work(struct syn *s, const struct loop *l, int step)
+{
+    keep(s, l->forward, step, 50000, 5 * SYN_MS);
+    syn_alloc(s, (struct syn_alloc){.bytes = 1000, .at = (int64_t)step * 10 * SYN_MS + 3 * SYN_MS, .life = 1000, .stack = l->optimizer});
+}
+
+static void in_order(struct syn *s)
+{
+    syn_sql(s, "CREATE TEMP TABLE t AS SELECT kind, address, bytes, alloc_ns, life_ns, alloc_stack_id FROM allocation "
+               "ORDER BY alloc_ns; DELETE FROM allocation_row; INSERT INTO allocation_row(kind, address, bytes, alloc_ns, "
+               "life_ns, alloc_stack_id) SELECT * FROM t");
+}
+
+static void test_every_tenth_step_is_growth_by_step(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct loop l = a_loop(&s);
+    for (int i = 0; i < STEPS; i++) {
+        work(&s, &l, i);
+        if (i % 10 == 0) {
+            keep(&s, l.keep, i, 640, SYN_LIVE);
+        }
+    }
+    struct gs_report *r = grown(&s, 1);
+    assert_true(r->growth[0].by_steps && !r->growth[0].graph);
+    assert_int_equal(r->growth[0].steps, STEPS);
+    assert_int_equal(r->growth[0].count, STEPS / 10);
+    assert_true(r->growth[0].bytes_per_step == 64);
+    assert_int_equal(r->growth[0].lines_n, 1);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_a_short_training_after_a_long_start(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct loop l = a_loop(&s);
+    for (int i = STEPS - 40; i < STEPS; i++) { /* the last sixteenth of the time */
+        work(&s, &l, i);
+        keep(&s, l.keep, i, 1000, SYN_LIVE);
+    }
+    struct gs_report *r = grown(&s, 1);
+    assert_int_equal(r->growth[0].steps, 40);
+    assert_true(r->growth[0].bytes_per_step == 1000);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_a_kept_graph_is_one_leak_of_many_lines(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct loop l = a_loop(&s);
+    int64_t train = syn_python(&s, 0, "train", "/home/u/train.py", 57), line[3];
+    for (int i = 0; i < 3; i++) {
+        int64_t call = syn_python(&s, train, "Module._call_impl", "/x/site-packages/torch/nn/modules/module.py", 1700);
+        line[i] = syn_python(&s, call, "Net.forward", "/home/u/model.py", 30 + i);
+    }
+    int64_t other = syn_python(&s, 0, "log", "/home/u/log.py", 7);
+    for (int i = 0; i < STEPS; i++) {
+        work(&s, &l, i);
+        for (int k = 0; k < 3; k++) {
+            for (int times = 0; times <= k; times++) {
+                keep(&s, line[k], i, 1000, SYN_LIVE);
+            }
+        }
+        if (i > STEPS / 2) { /* of another rhythm */
+            keep(&s, other, i, 500, SYN_LIVE);
+        }
+    }
+    in_order(&s);
+    struct gs_report *r = grown(&s, 2);
+    const struct gs_growth *g = &r->growth[0];
+    assert_true(g->graph && g->by_steps);
+    assert_int_equal(g->bytes, 6000 * STEPS);
+    assert_true(g->bytes_per_step == 6000);
+    assert_int_equal(g->lines_n, 3);
+    assert_int_equal(g->lines[0].site.line, 32);
+    assert_int_equal(g->lines[0].bytes, 3000 * STEPS);
+    assert_int_equal(g->lines[2].site.line, 30);
+    assert_int_equal(g->under.line, 57);
+    assert_int_equal(r->growth[1].stack.site.line, 7);
+    assert_false(r->growth[1].graph);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_once_an_epoch_is_growth_in_jumps(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct loop l = a_loop(&s);
+    for (int i = 0; i < STEPS; i++) {
+        work(&s, &l, i);
+        for (int k = 0; k < 20 && i % 80 == 79; k++) {
+            keep(&s, l.keep, i, 1000, SYN_LIVE);
+        }
+    }
+    in_order(&s);
+    struct gs_report *r = grown(&s, 1);
+    assert_int_equal(r->growth[0].jumps, 8);
+    assert_int_equal(r->growth[0].count, 160);
+    syn_close(r);
+    syn_end(&s);
+}
+
+/* What reaches its size: at a half, at three quarters, and shortly before the end. */
+static void test_what_levels_off_does_not_grow(void **state)
+{
+    (void)state;
+    for (int full = STEPS / 2; full <= STEPS * 9 / 10; full += STEPS / 5) {
+        struct syn s;
+        struct loop l = a_loop(&s);
+        for (int i = 0; i < STEPS; i++) {
+            work(&s, &l, i);
+            keep(&s, l.keep, i, 1000, (int64_t)full * 10 * SYN_MS); /* the oldest goes when a new one comes */
+        }
+        struct gs_report *r = grown(&s, 0);
+        syn_close(r);
+        syn_end(&s);
+    }
+}
+
+static void test_growth_that_ends_with_training_is_growth(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct loop l = a_loop(&s);
+    int64_t evaluate = syn_python(&s, 0, "evaluate", "/home/u/train.py", 80);
+    for (int i = 0; i < STEPS; i++) { /* an evaluation as long at the end */
+        if (i < STEPS / 2) {
+            work(&s, &l, i);
+            keep(&s, l.keep, i, 1000, SYN_LIVE);
+        } else {
+            keep(&s, evaluate, i, 50000, 5 * SYN_MS);
+            keep(&s, evaluate, i, 50000, 5 * SYN_MS);
+        }
+    }
+    struct gs_report *r = grown(&s, 1);
+    assert_int_equal(r->growth[0].steps, STEPS / 2);
+    syn_close(r);
+    syn_end(&s);
+}
+
 static void test_churn(void **state)
 {
     (void)state;
@@ -179,6 +342,12 @@ int main(void)
         cmocka_unit_test(test_a_leak_that_begins_late_and_one_in_epochs),
         cmocka_unit_test(test_what_does_not_grow),
         cmocka_unit_test(test_tiny_and_few_are_not_told),
+        cmocka_unit_test(test_every_tenth_step_is_growth_by_step),
+        cmocka_unit_test(test_a_short_training_after_a_long_start),
+        cmocka_unit_test(test_a_kept_graph_is_one_leak_of_many_lines),
+        cmocka_unit_test(test_once_an_epoch_is_growth_in_jumps),
+        cmocka_unit_test(test_what_levels_off_does_not_grow),
+        cmocka_unit_test(test_growth_that_ends_with_training_is_growth),
         cmocka_unit_test(test_churn),
         cmocka_unit_test(test_segments_are_no_leak_under_pytorch),
     };
