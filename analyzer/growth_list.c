@@ -1,12 +1,10 @@
 /* Call paths that grow in the same rhythm, because one thing keeps them.
  *
  * Who keeps a loss with its graph keeps all that the forward pass made for it: many lines grow together,
- * and none of them is the one to change. They are one entry, with its lines, when in their rhythm (the
- * same first and last step, counts in a proportion of small numbers) at least two lines below
- * torch.nn.Module calls grow, or three lines at all. Call paths of one line in one rhythm are one entry
- * in any case.
- *
- * What is made last in each step is what was kept, or what it was added to.
+ * and none of them is the one to change. What grows in one rhythm (the same first and last step, counts
+ * in a proportion of small numbers) is one entry, with its lines, when at least two of its call paths go
+ * through torch.nn.Module calls, or it has three lines at all. Call paths of one line in one rhythm are
+ * one entry in any case.
  */
 #include "analyzer/growth.h"
 
@@ -88,25 +86,20 @@ static int heavier_line(const void *a, const void *b)
 struct group { /* numbers of those of one rhythm, the heaviest first */
     size_t *members;
     size_t n, cap;
-    unsigned sites, module_sites;
+    unsigned sites, modules; /* different lines; call paths through a module */
 };
 
 static void look(struct gs_builder *b, const struct gs_grown *grown, struct group *g)
 {
-    struct gs_map seen = {0}, seen_modules = {0};
+    struct gs_map seen = {0};
     for (size_t i = 0; i < g->n; i++) {
         uint32_t stack = grown[g->members[i]].stack;
-        uint32_t number = gs_site_number(b, stack), *at = gs_map_at(&seen, number);
+        uint32_t *at = gs_map_at(&seen, gs_site_number(b, stack));
         g->sites += *at == GS_MAP_NEW;
         *at = 1;
-        if (in_module(b->run, stack)) {
-            at = gs_map_at(&seen_modules, number);
-            g->module_sites += *at == GS_MAP_NEW;
-            *at = 1;
-        }
+        g->modules += in_module(b->run, stack);
     }
     gs_map_free(&seen);
-    gs_map_free(&seen_modules);
 }
 
 /* The lines of those that are one, into the entry of the first. */
@@ -167,7 +160,7 @@ static int faster(const void *a, const void *b)
 static void add_group(struct gs_builder *b, const struct gs_grown *grown, const struct group *g,
                       struct gs_growth **list, size_t *n, size_t *cap)
 {
-    if (g->module_sites >= MODULES || g->sites >= ANY) {
+    if (g->modules >= MODULES || g->sites >= ANY) {
         struct gs_growth e = merge(b, grown, g->members, g->n);
         e.graph = true;
         *GS_PUSH(*list, *n, *cap) = e;
@@ -208,7 +201,7 @@ void gs_growth_list(struct gs_builder *b, struct gs_grown *grown, size_t n)
         qsort(grown, n, sizeof *grown, heavier);
     }
     for (size_t i = 0; i < n; i++) {
-        group.n = group.sites = group.module_sites = 0;
+        group.n = group.sites = group.modules = 0;
         for (size_t k = i; k < n; k++) {
             if (!done[k] && !done[i] && (k == i || together(b, &grown[i], &grown[k]))) {
                 *GS_PUSH(group.members, group.n, group.cap) = k;

@@ -97,13 +97,15 @@ static uint32_t loop_line(const struct gs_place_tree *t, uint32_t place)
     return line;
 }
 
-/* The first call of the loop after each moment: the lines beside `line` that come by as often. */
+/* The first call of the loop after each moment: the lines beside `line` that come by as often, but for
+ * those that come after it in the first round. */
 static void find_starts(const struct gs_place_tree *t, uint32_t line, const struct gs_moments *m, int64_t *starts)
 {
     const struct gs_place *own = &t->places[line];
     for (uint32_t i = 1; i < t->n; i++) {
         const struct gs_place *p = &t->places[i];
-        if (p->parent != own->parent || p->visits * 2 < own->visits || p->thread != own->thread || p->shift) {
+        if (p->parent != own->parent || p->visits * 2 < own->visits || p->thread != own->thread || p->shift ||
+            p->first_ns > m->times[0]) {
             continue;
         }
         for (size_t k = 0, at = 0; k < m->n; k++) {
