@@ -282,7 +282,8 @@ static bool trains(const struct gs_run *run)
         const struct gs_frame *f = gs_stack_frame(run, i);
         if (f->kind == GS_FRAME_PYTHON &&
             (part_of(f->file, "/torch/optim/") || part_of(f->file, "/torch/autograd/__init__.py") ||
-             part_of(f->file, "/torch/autograd/graph.py"))) {
+             part_of(f->file, "/torch/autograd/graph.py") ||
+             part_of(f->file, "/torch/utils/checkpoint.py"))) {
             return true;
         }
     }

@@ -42,10 +42,6 @@ static void line_cell(const void *self, const void *item, char *out, size_t size
 
     if (line->text)
         term_clean(text, sizeof text, line->text, c->v->term.utf8);
-    if (line->bytes == GS_UNKNOWN) {
-        snprintf(out, size, "  %s", text);
-        return;
-    }
     int used = 4 + c->bytes_width + (*text ? term_columns(text) : 0);
     if (line->site.known && columns - used - 2 >= 12)
         view_site(c->v, site, sizeof site, &line->site, columns - used - (*text ? 2 : 0));
@@ -66,7 +62,7 @@ static void part(const struct view_text *v, struct table *t, const struct gs_hel
     double whole = p->share > 0 ? (double)p->bytes / p->share : 0;
     for (size_t i = 0; i < p->lines_n && i < LINES_MOST; i++) {
         const char *none[] = {"", "", "", ""};
-        if (p->lines[i].bytes == GS_UNKNOWN || (double)p->lines[i].bytes >= line_least * whole)
+        if ((double)p->lines[i].bytes >= line_least * whole)
             table_add(t, none, &p->lines[i]);
     }
 }

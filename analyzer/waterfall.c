@@ -291,6 +291,9 @@ static const char *owner_of(struct gs_builder *b, uint32_t location)
 /* By library and line. */
 static void direct(struct gs_builder *b, const struct gs_oom_verdict *v, struct gs_held_part *part)
 {
+    if (part->what == GS_HELD_DIRECT && v->live_layer != GS_SERIES_TENSOR) {
+        part->text = "taken from CUDA";
+    }
     const struct gs_oom_facts *f = v->facts;
     struct lines lines = {.b = b};
     struct gs_map tensors = {0}; /* stacks that stand with the tensors */
@@ -370,12 +373,13 @@ static void others(struct gs_builder *b, const struct gs_oom_verdict *v, struct 
         foremost_named = false;
     }
     if (said && said->other_pid && !foremost_named) {
-        line_text(&lines,
-                  gs_arena_printf(b->arena, "%sprocess %u%s%s%s", lines.n ? "" : "foremost ",
-                                  said->other_pid, said->other_name ? " (" : "",
-                                  said->other_name ? said->other_name : "",
-                                  said->other_name ? ")" : ""),
-                  GS_UNKNOWN, 0);
+        const char *who = gs_arena_printf(b->arena, "process %u%s%s%s", said->other_pid,
+                                          said->other_name ? " (" : "",
+                                          said->other_name ? said->other_name : "",
+                                          said->other_name ? ")" : "");
+        part->text = gs_arena_printf(b->arena, "%s, %s%s", part->text, lines.n ? "" : "foremost ",
+                                     who);
+        line_text(&lines, who, GS_UNKNOWN, 0);
         lines.list[lines.n - 1].pid = said->other_pid;
     }
     lines_close(&lines, part);

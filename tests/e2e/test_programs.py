@@ -109,6 +109,23 @@ def test_out_of_memory(recording, how):
     run(recording, "oom", how, SIMCUDA_MEMORY="256MiB", SIMCUDA_CONTEXT="0")
     for free_bytes, total in recording.sql("select free_bytes, total_bytes from oom"):
         assert total == 256 << 20 and 0 < free_bytes <= 252 << 20
+    for oom in recording.report()["oom"]:
+        assert [(part["what"], part["bytes"] >> 20) for part in oom["waterfall"]] == [("direct", 4), ("free", 252)]
+        line, = oom["waterfall"][0]["detail"]
+        assert line["site"]["function"] == "main" and line["bytes"] == 4 << 20
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_waterfall_fits_the_terminal(recording, columns):
+    run(recording, "oom", SIMCUDA_MEMORY="256MiB", SIMCUDA_CONTEXT="20MiB", SIMCUDA_OTHER="100MiB@77")
+    text = subprocess.run([str(BUILD / "gpuspy"), "report", str(recording.database)], text=True, check=True,
+                          stdout=subprocess.PIPE, env=dict(os.environ, COLUMNS=str(columns))).stdout
+    part = text[text.index("Of the GPU's 256.00 MiB at that moment"):text.index("  Stack")]
+    assert max(map(len, part.splitlines())) <= columns
+    words = " ".join(part.split())
+    for line in ("4.00 MiB 1.6 %", "taken from CUDA", "20.00 MiB 7.8 %", "this process's CUDA context and code",
+                 "100.00 MiB 39 %", "other processes, foremost process 77 (other-process)", "132.00 MiB 52 %"):
+        assert line in words, words
 
 
 # --- fork and children --------------------------------------------------------------------------
