@@ -265,7 +265,7 @@ static void write_segment(struct snapshot *s, int device, const struct gs_trace_
     word(s, "segment_type", g->small ? "small" : "large");
     pickle_key(&s->p, "segment_pool_id");
     pickle_int(&s->p, 0);
-    pickle_int(&s->p, 0);
+    pickle_int(&s->p, g->private); /* which of several graphs' pools is not known */
     pickle_pair(&s->p);
     pickle_key(&s->p, "is_expandable");
     pickle_bool(&s->p, g->mapped);

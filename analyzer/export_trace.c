@@ -12,7 +12,7 @@ struct piece {
     uint64_t address, stream;
     int64_t bytes, time_ns;
     uint32_t stack;
-    bool told, mapped;
+    bool told, mapped, private;
 };
 
 struct change { /* of a mapping */
@@ -102,12 +102,19 @@ static void piece_remove(struct tracer *t, uint64_t address, bool mapped, int64_
     }
 }
 
+static void piece_take(struct piece *p, const struct gs_trace_block *b)
+{
+    p->told = true;
+    p->stream = b->stream;
+    p->private = b->private;
+}
+
 /* A block lies in it: so it is PyTorch's, and of the block's stream. What was mapped piece by piece
  * for the block is one call of the allocator's. */
-static void pieces_tell(struct tracer *t, uint64_t address, int64_t bytes, uint64_t stream)
+static void pieces_tell(struct tracer *t, const struct gs_trace_block *b)
 {
-    uint64_t end = address + (uint64_t)bytes;
-    size_t at = pieces_up_to(t, address) - 1;
+    uint64_t end = b->address + (uint64_t)b->bytes;
+    size_t at = pieces_up_to(t, b->address) - 1;
     while (at < t->pieces_n && t->pieces[at].address < end) {
         struct piece *p = &t->pieces[at++];
         if (p->told) {
@@ -119,17 +126,15 @@ static void pieces_tell(struct tracer *t, uint64_t address, int64_t bytes, uint6
                                    .time_ns = p->time_ns,
                                    .bytes = p->bytes,
                                    .address = p->address,
-                                   .stream = stream};
-        p->told = true;
-        p->stream = stream;
+                                   .stream = b->stream};
+        piece_take(p, b);
         for (; at < t->pieces_n && p->mapped; at++) {
             struct piece *next = &t->pieces[at];
             if (next->told || !next->mapped || next->address >= end ||
                 next->address != e.address + (uint64_t)e.bytes) {
                 break;
             }
-            next->told = true;
-            next->stream = stream;
+            piece_take(next, b);
             e.bytes += next->bytes;
         }
         tell(t, &e);
@@ -247,8 +252,10 @@ static bool in_device(const struct gs_lifetime *life)
 
 static struct gs_trace_block block_of(const struct tracer *t, const struct gs_lifetime *life)
 {
+    bool tensor = life->layer == GS_LAYER_TENSOR, unknown = tensor && life->stream == UINT64_MAX;
     return (struct gs_trace_block){.address = life->address,
-                                   .stream = life->stream,
+                                   .stream = unknown ? 0 : life->stream,
+                                   .private = tensor && life->space == GS_SPACE_POOL,
                                    .bytes = life->bytes,
                                    .stack = life->stack,
                                    .free_stack = gs_run_free_stack(t->run, life),
@@ -261,7 +268,7 @@ static void block_alloc(struct tracer *t, const struct gs_trace_block *b, int64_
         whole_alloc(t, b, time_ns);
         return;
     }
-    pieces_tell(t, b->address, b->bytes, b->stream);
+    pieces_tell(t, b);
     tell(t, &(struct gs_trace_event){.action = GS_TRACE_ALLOC,
                                      .stack = b->stack,
                                      .free_stack = b->free_stack,
@@ -420,6 +427,7 @@ static void gather_pieces(struct tracer *t)
             continue;
         }
         if (last && p->mapped && last->mapped && last->stream == p->stream &&
+            last->private == p->private &&
             last->address + (uint64_t)last->bytes == p->address) {
             last->bytes = gs_add(last->bytes, p->bytes);
         } else {
@@ -428,6 +436,7 @@ static void gather_pieces(struct tracer *t)
                                                      .bytes = p->bytes,
                                                      .stack = p->stack,
                                                      .mapped = p->mapped,
+                                                     .private = p->private,
                                                      .small = p->bytes <= SMALL_SEGMENT});
         }
     }

@@ -34,6 +34,7 @@ struct gs_trace_block {
     int64_t bytes;
     uint32_t stack, free_stack;
     bool kept;
+    bool private; /* in a pool of a CUDA graph */
 };
 struct gs_trace_segment {
     uint64_t address, stream;
@@ -41,6 +42,7 @@ struct gs_trace_segment {
     uint32_t stack;
     bool mapped; /* it can grow: mapped, not allocated */
     bool small;  /* of the pool for blocks up to 1 MiB */
+    bool private; /* of a CUDA graph's own pool */
     size_t first, n; /* its blocks, in order of address */
 };
 struct gs_trace_state {

@@ -15,7 +15,8 @@ from conftest import BUILD, HERE
 
 CONF = "PYTORCH_CUDA_ALLOC_CONF"
 RUNS = {
-    "plain": (["adamw", "recomputed", "other_streams", "emptied", "raw_allocations", "memory_pool", "crumbs", "graphs"], {}),
+    "plain": (["adamw", "recomputed", "emptied", "raw_allocations", "memory_pool", "crumbs"], {}),
+    "streams": (["other_streams", "graphs"], {}),
     "expandable": (["adamw", "emptied", "crumbs"], {CONF: "expandable_segments:True"}),
     "split": (["amp", "crumbs", "retries"], {CONF: "max_split_size_mb:32,roundup_power2_divisions:4", "SIMCUDA_MEMORY": "1GiB"}),
     "little": (["halve_the_batch", "fails_in_backward"], {"SIMCUDA_MEMORY": "2GiB"}),
@@ -56,24 +57,32 @@ def blocks(segment):
 
 
 def shape(snapshot):
-    return [(s["device"], s["address"], s["total_size"], s["allocated_size"], s["segment_type"], s["is_expandable"], blocks(s))
+    return [(s["device"], s["address"], s["total_size"], s["allocated_size"], s["segment_type"], s["is_expandable"], s["stream"],
+             blocks(s))
             for s in sorted(snapshot["segments"], key=lambda s: s["address"])]
 
 
 @pytest.mark.parametrize("run", RUNS, indirect=True)
 def test_segments_and_blocks_are_pytorchs(run):
-    wrong = []
+    wrong, streams, private = [], set(), 0
     said = run.compared.said
-    for said in said[::max(1, len(said) // 8)]:
-        at = run.compared.at(said)
-        theirs = pickle.loads((run.snapshots / str(said["moment"])).read_bytes())
+    for moment in said[::max(1, len(said) // 8)]:
+        at = run.compared.at(moment)
+        theirs = pickle.loads((run.snapshots / str(moment["moment"])).read_bytes())
         ours = export(run.database, "--at", f"{at / 1e9:.9f}")
         mine, wanted = shape(ours), shape(theirs)
+        streams |= {s["stream"] for s in theirs["segments"]}
+        private += sum(s["segment_pool_id"] != (0, 0) for s in theirs["segments"])
+        graphs = [[s["address"] for s in x["segments"] if s["segment_pool_id"] != (0, 0)] for x in (ours, theirs)]
+        if moment["situation"] == "graphs" and sorted(graphs[0]) != sorted(graphs[1]):
+            wrong.append((moment["situation"], moment["name"], "private pools", *graphs))
         if mine != wanted:
-            wrong.append((said["situation"], said["name"], [m for m in mine if m not in wanted][:2],
+            wrong.append((moment["situation"], moment["name"], [m for m in mine if m not in wanted][:2],
                           [w for w in wanted if w not in mine][:2]))
     assert wrong == []
     assert len(run.compared.said) > 1
+    if any(moment["situation"] == "other_streams" for moment in said):
+        assert len(streams) > 1 and private, "nothing was compared"
 
 
 HISTORY = """
