@@ -10,6 +10,7 @@
 #include "analyzer/arena.h"
 #include "analyzer/command.h"
 #include "analyzer/export_choice.h"
+#include "analyzer/input.h"
 #include "analyzer/output.h"
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/term.h"
@@ -198,6 +199,8 @@ int cmd_export(int argc, char **argv)
         return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (!sensible(&s, operands))
         return EXIT_USAGE;
+    if (!input_openable("export", argv, 1))
+        return EXIT_INPUT;
     struct symbolizer *symbols = symbolizer_new();
     struct gs_export *e = gs_realloc(NULL, 1, sizeof *e);
     memset(e, 0, sizeof *e);

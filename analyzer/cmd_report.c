@@ -1,9 +1,9 @@
 /* gpuspy report: opens the recording, builds the report, hands it to a view. */
 #include <stdint.h>
 #include <stdio.h>
-#include <sys/stat.h>
 #include "analyzer/command.h"
 #include "analyzer/estimate/settings.h"
+#include "analyzer/input.h"
 #include "analyzer/report.h"
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/term.h"
@@ -74,25 +74,10 @@ static bool print(const struct settings *s, const struct gs_report *report, cons
     return true;
 }
 
-/* Opening a FIFO would wait for its writer for ever. */
-static bool openable(char **paths, size_t n)
-{
-    struct stat st;
-
-    for (size_t i = 0; i < n; i++) {
-        if (stat(paths[i], &st) != 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
-            continue; /* what is missing is said where it is opened */
-        complain("report: cannot read '%s': it is no file; give a database that gpuspy recorded",
-                 paths[i]);
-        return false;
-    }
-    return true;
-}
-
 static int report(const struct settings *s, const struct gs_options *options_, char **paths,
                   size_t n)
 {
-    if (!openable(paths, n))
+    if (!input_openable("report", paths, n))
         return EXIT_INPUT;
     char error[1024] = "";
     int code = EXIT_INPUT;

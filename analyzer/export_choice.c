@@ -216,6 +216,20 @@ static struct gs_run *open_run(const char *path, bool alone, struct symbolizer *
 }
 
 /* The first look is at all processes that are named; then only the chosen one is open. */
+/* What is missing or damaged. */
+static void say_notes(const struct gs_export *e)
+{
+    size_t n;
+    const struct gs_process *p = &gs_run_processes(e->run, &n)[e->process];
+    const char *const *notes = gs_run_notes(e->run, &n);
+
+    for (size_t i = 0; i < n; i++)
+        complain("export: %s", notes[i]);
+    if (p->lost_events)
+        complain("export: %llu events were lost: what they allocated and freed is not there",
+                 (unsigned long long)p->lost_events);
+}
+
 int export_choose(const struct export_wish *w, const char *path, struct symbolizer *symbols,
                   struct gs_export *e)
 {
@@ -245,6 +259,11 @@ int export_choose(const struct export_wish *w, const char *path, struct symboliz
         process = 0;
     }
     e->process = process;
-    return process == GS_NONE ? EXIT_NO : e->run ? choose_moment(w, e) : EXIT_INPUT;
+    if (process == GS_NONE)
+        return EXIT_NO;
+    if (!e->run)
+        return EXIT_INPUT;
+    say_notes(e);
+    return choose_moment(w, e);
 }
 

@@ -233,6 +233,15 @@ def test_what_is_not_there(plain, options, hint):
     assert hint in export(plain, *options, code=1)
 
 
+def test_what_is_no_recording(plain, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "text").write_text("no database")
+    for name in ("pipe", "text", "missing"):
+        done = plain.gpuspy("export", "-o", tmp_path / "x", tmp_path / name)
+        assert done.returncode == 3 and done.stderr.startswith("gpuspy: export: cannot read") and done.stderr.count("\n") == 1
+    assert not (tmp_path / "x").exists()
+
+
 def test_no_half_file_is_left(plain, tmp_path):
     out = tmp_path / "there.pickle"
     out.write_text("before")
@@ -340,6 +349,30 @@ cuda.cudaFree(held.pop())
     assert last[0]["frames"][-1]["line"] == 11
     assert totals_hold(export(recording, "--at", "peak")) == 800 * MIB
     assert snapshot == export(recording, "--at", "oom")
+
+
+def test_a_killed_program(recording):
+    script = """
+import ctypes, os, signal
+cuda = ctypes.CDLL("libcudart.so.13")
+for i in range(5):
+    at = ctypes.c_void_p()
+    cuda.cudaMalloc(ctypes.byref(at), ctypes.c_size_t(1 << 20))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    recording.python(script, check=False)
+    snapshot = export(recording)
+    assert totals_hold(snapshot) == 5 * MIB and unwound(snapshot) == ({}, {})
+    assert totals_hold(export(recording, "--at", "end")) == 5 * MIB
+
+
+def test_what_was_lost_is_said(plain, tmp_path):
+    database = tmp_path / "run.db"
+    shutil.copy(plain.database, database)
+    with sqlite3.connect(database) as db:
+        db.execute("UPDATE process SET lost_events = 7")
+    done = plain.gpuspy("export", "-o", tmp_path / "x", database)
+    assert done.returncode == 0 and "7 events were lost" in done.stderr
 
 
 def grow(database, copies):

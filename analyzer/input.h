@@ -1,0 +1,12 @@
+/* What commands read. */
+#ifndef GPUSPY_INPUT_H
+#define GPUSPY_INPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* False after a line on stderr, which begins with `who`, where one of them is neither file nor folder:
+ * opening a FIFO would wait for its writer for ever. What is missing is said where it is opened. */
+bool input_openable(const char *who, char **paths, size_t n);
+
+#endif
