@@ -170,14 +170,15 @@ struct sight {
     int64_t need, least; /* least: what is below it does not matter */
     enum phase phase;    /* of the request */
     struct held of[GS_CATEGORIES_N];
-    struct held cache;     /* of keys and values: activations that stay on purpose */
-    struct held buckets;   /* DistributedDataParallel's */
-    int64_t forward;       /* temporaries of forward passes: they, too, grow with the batch */
-    struct held foreach;   /* temporaries of an optimizer that works on all parameters at once */
-    int64_t repeated;      /* activations of lines that have made several */
-    int64_t kept;          /* of them all but one a line: only a backward pass needs them */
-    unsigned repeating;    /* such lines */
-    const char *evaluates; /* the request is below a function of such a name */
+    struct held cache;   /* of keys and values: activations that stay on purpose */
+    struct held buckets; /* DistributedDataParallel's */
+    int64_t forward;     /* temporaries of forward passes: they, too, grow with the batch */
+    struct held foreach; /* temporaries of an optimizer that works on all parameters at once */
+    int64_t repeated;    /* activations of lines that have made several */
+    int64_t kept;        /* of them all but one a line: only a backward pass needs them */
+    unsigned repeating;  /* such lines */
+    bool evaluates;      /* a forward pass that no backward pass follows */
+    bool keeps;          /* … which keeps all the same what one would need */
     bool checkpointed, autocast, trains;
 };
 
@@ -290,19 +291,67 @@ static bool trains(const struct gs_run *run)
     return false;
 }
 
-/* A forward pass keeps what only a backward pass needs, and none will come: its lines have made
- * several blocks each, and all are still there. */
-static const char *evaluates(const struct sight *s)
+static bool named(const struct gs_run *run, uint32_t stack, const char *const *names, size_t n)
 {
-    static const char *const names[] = {"eval", "valid", "infer", "predict", "generate"};
-    const struct gs_run *run = s->b->run;
-    const char *where = NULL;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        where = passes(run, s->f->stack, NULL, names[i]) ? names[i] : where;
+    bool found = false;
+    for (size_t i = 0; i < n; i++) {
+        found = found || passes(run, stack, NULL, names[i]);
     }
-    bool on = passes(run, s->f->stack, "/torch/utils/_contextlib.py", NULL); /* @torch.no_grad() */
-    bool keeps = s->repeating >= 2 && s->repeated >= s->of[GS_CATEGORY_ACTIVATIONS].bytes / 2;
-    return s->phase == FORWARD && keeps && !on ? (where ? where : s->trains ? NULL : "") : NULL;
+    return found;
+}
+
+/* Training's forward passes came before the backward passes that followed them. Where the paths
+ * that made these activations were seen only after every path of backward and of the optimizer, and
+ * steps have gone by, this is another forward pass, and nothing has ever followed it. */
+static bool never_followed(const struct sight *s)
+{
+    enum { STEPS_LEAST = 3 };
+    const struct gs_run *run = s->b->run;
+    const struct gs_steps *steps = gs_steps_of(s->b, s->v->process);
+    if (!steps || steps->source == GS_STEP_PERIOD ||
+        gs_steps_done(steps, s->f->row->time_ns) < STEPS_LEAST) {
+        return false;
+    }
+    struct gs_map activations = {0};
+    for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
+        const struct gs_category_line *l = &s->v->by_category.lines[i];
+        if (l->category == GS_CATEGORY_ACTIVATIONS) {
+            *gs_map_at(&activations, l->stack) = (uint32_t)i;
+        }
+    }
+    int64_t newer = 0; /* activations on paths newer than the newest of training's */
+    for (size_t i = gs_run_locations(run); i-- > 0;) {
+        const struct gs_location *at = gs_run_location(run, (uint32_t)i);
+        if (gs_run_series(run, at->series)->process != s->v->process) {
+            continue;
+        }
+        if (passes(run, at->stack, "/torch/autograd/", NULL) ||
+            passes(run, at->stack, "/torch/optim/", NULL)) {
+            break;
+        }
+        uint32_t line = gs_map_get(&activations, at->stack);
+        newer += line != GS_MAP_NEW ? s->v->by_category.lines[line].bytes : 0;
+    }
+    gs_map_free(&activations);
+    const int64_t all = s->of[GS_CATEGORY_ACTIVATIONS].bytes;
+    return all > 0 && newer >= all - all / 10;
+}
+
+static void judge_pass(struct sight *s)
+{
+    static const char *const evaluation[] = {"eval", "valid", "infer", "predict", "generate"};
+    static const char *const training[] = {"train", "fit"};
+    const struct gs_run *run = s->b->run;
+    uint32_t stack = s->f->stack;
+    s->evaluates = s->phase == FORWARD &&
+                   (named(run, stack, evaluation, sizeof evaluation / sizeof *evaluation) ||
+                    (s->trains && never_followed(s)));
+    s->trains = s->trains ||
+                (!s->evaluates && named(run, stack, training, sizeof training / sizeof *training));
+    /* below @torch.no_grad() it is on; else lines that have made several blocks each, all of which
+     * are still there, tell that it is not */
+    s->keeps = s->phase == FORWARD && !passes(run, stack, "/torch/utils/_contextlib.py", NULL) &&
+               s->repeating && s->repeated >= s->of[GS_CATEGORY_ACTIVATIONS].bytes / 2;
 }
 
 static struct sight sight_of(struct gs_builder *b, struct gs_oom_verdict *v)
@@ -320,7 +369,7 @@ static struct sight sight_of(struct gs_builder *b, struct gs_oom_verdict *v)
         s.checkpointed ||
         (f->stack != GS_NONE && passes(b->run, f->stack, "/torch/utils/checkpoint.py", NULL));
     s.trains = trains(b->run);
-    s.evaluates = evaluates(&s);
+    judge_pass(&s);
     return s;
 }
 
@@ -410,7 +459,7 @@ static void checkpoint(struct sight *s)
 
 static void precision(struct sight *s)
 {
-    if (s->autocast || s->phase == STEP || !s->trains) {
+    if (s->autocast || s->phase == STEP || !s->trains || s->evaluates) {
         return;
     }
     add(s, GS_EFFORT_TRAINING, activations(s) / 2, GS_MEASURE_AT_MOST,
@@ -478,7 +527,7 @@ static void zero(struct sight *s)
 static void gradients(struct sight *s)
 {
     const struct held *g = &s->of[GS_CATEGORY_GRADIENTS];
-    if (s->phase == FORWARD && !s->evaluates) {
+    if (s->phase == FORWARD) {
         add(s, GS_EFFORT_LINE, g->bytes, 0,
             TEXT(s,
                  "optimizer.zero_grad(set_to_none=True) before the forward pass, which still holds "
@@ -504,13 +553,19 @@ static void foreach (struct sight *s)
 
 static void no_grad(struct sight *s)
 {
-    if (s->evaluates) {
-        size_t before = s->v->measures_n;
-        add(s, GS_EFFORT_LINE, s->kept, 0,
-            TEXT(s,
-                 "%storch.inference_mode() or torch.no_grad() around the forward pass, which keeps "
-                 "what only a backward pass needs",
-                 *s->evaluates ? "" : "if no backward pass follows: "));
+    bool sure = s->repeating > 1; /* one line alone may be collecting its results */
+    if (!s->keeps || (s->trains && !s->evaluates) || !(s->evaluates || sure)) {
+        return;
+    }
+    size_t before = s->v->measures_n;
+    add(s, GS_EFFORT_LINE, s->kept, 0,
+        s->evaluates
+            ? TEXT(s,
+                   "torch.inference_mode() or torch.no_grad() around this forward pass, which no "
+                   "backward pass follows%s",
+                   sure ? "" : ", unless it is there already")
+            : "if no backward pass is to follow: torch.inference_mode() or torch.no_grad()");
+    if (s->evaluates && sure) {
         lead(s, before);
     }
 }

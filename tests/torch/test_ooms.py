@@ -86,7 +86,7 @@ def test_a_forward_pass_that_keeps_what_none_needs(fails, once, how):
     assert "torch.no_grad()" in first["text"] and first["enough"]
     assert first["text"].startswith("if no backward") == (how == "forwards")  # it might be the first of a training
     assert first["frees_bytes"] > parts(oom)["activations"] / 2
-    assert not measure(oom, "checkpoint") and not measure(oom, "accumulate")
+    assert not measure(oom, "checkpoint") and not measure(oom, "accumulate gradients")
     assert end(once, how, "no_grad").code == 0
 
 
