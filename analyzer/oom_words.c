@@ -135,8 +135,8 @@ void gs_say_leak(struct gs_oom_words *w)
     advise(w, GS_EFFORT_LINE, f->growing,
            in_module(w->b->run, f->growing_stack)
                ? TEXT(w,
-                      "%s: a forward pass makes it, so something keeps what that pass returned, with its "
-                      "graph: keep a number (.item()) or .detach() it",
+                      "%s: something keeps this, or what its forward pass returned, graph and all: keep "
+                      "a number (.item()) or .detach() it",
                       gs_site_line(w->b, &w->v->growing))
                : TEXT(w,
                       "%s: keep a number or a copy on the host (.item(), .detach().cpu()), or drop the "
