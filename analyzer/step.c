@@ -138,8 +138,8 @@ static size_t steady_of(const struct gs_steps *s)
 {
     size_t k = 0, tenth = s->starts_n / 10;
     for (size_t i = 0; i + 1 < s->starts_n && i < s->starts_n / 2; i++) {
-        int64_t lasts = s->start_ns[i + 1] - s->start_ns[i];
-        k = lasts > 2 * s->median_ns * (int64_t)s->stride && i < 16 ? i + 1 : k;
+        double lasts = (double)(s->start_ns[i + 1] - s->start_ns[i]);
+        k = lasts > 2.0 * (double)s->median_ns * (double)s->stride && i < 16 ? i + 1 : k;
     }
     k = k > tenth ? k : tenth;
     k = k == 0 && s->starts_n > 4 ? 1 : k;
@@ -156,13 +156,13 @@ static void set_times(struct gs_builder *b, struct gs_steps *s, int64_t *starts,
     bool gaps = false;
     memcpy(start, starts, n * sizeof *start);
     for (size_t i = 0; i < n; i++) {
-        int64_t next = i + 1 < n ? starts[i + 1] : GS_NEVER, soon = gs_add(m->times[i], 2 * tail);
+        int64_t next = i + 1 < n ? starts[i + 1] : GS_NEVER, soon = gs_add(m->times[i], gs_add(tail, tail));
         if (i + 1 == n) { /* the last one takes as long as the others, at least to its moment */
             int64_t whole = gs_add(starts[i], usual);
             next = whole > soon ? whole : soon;
             next = next > process_end && process_end >= m->times[i] ? process_end : next;
         }
-        bool far = i + 1 < n && next - m->times[i] > 2 * usual && m->stride == 1 && soon < next;
+        bool far = i + 1 < n && next - m->times[i] > gs_add(usual, usual) && m->stride == 1 && soon < next;
         end[i] = far ? soon : next;
         gaps = gaps || far;
     }

@@ -4,7 +4,7 @@
 #include <string.h>
 #include "analyzer/step_tree.h"
 
-enum { LEAST_PERIODS = 8, FEW_PERIODS = 4, RARER = 16 };
+enum { LEAST_PERIODS = 8, FEW_PERIODS = 4, RARER = 16, MANY_LINES = 64 };
 
 /* --- which calls are the steps ------------------------------------------------------------------ */
 
@@ -137,12 +137,22 @@ struct gs_moments gs_moments_of_calls(struct gs_place_tree *t, unsigned kind)
 
 /* --- a loop without such calls ------------------------------------------------------------------- */
 
-/* Comes by at even intervals, and to the end: what only loads is over before the work begins. */
+/* Three quarters of the gaps are about as long (in events: a busy machine does not change them). */
+static bool even(const struct gs_place *p)
+{
+    uint64_t most = 0;
+    for (size_t i = 0; i + 2 < GS_PLACE_GAPS; i++) {
+        uint64_t near = (uint64_t)p->gaps[i] + p->gaps[i + 1] + p->gaps[i + 2];
+        most = near > most ? near : most;
+    }
+    return most * 4 >= (p->visits - 1) * 3;
+}
+
+/* Comes by evenly, and to the end: what only loads is over before the work begins. */
 static bool regular(const struct gs_place_tree *t, const struct gs_place *p)
 {
-    double span = (double)(p->last_ns - p->first_ns);
-    return p->visits >= FEW_PERIODS && 2 * span >= (double)(t->last_ns - p->first_ns) &&
-           gs_moments_even(p->times, p->n);
+    return p->visits >= FEW_PERIODS && even(p) &&
+           p->last_ns - p->first_ns >= (t->last_ns - p->first_ns) / 2;
 }
 
 /* Events in and below each place. */
@@ -182,27 +192,36 @@ static bool once_a_visit(const struct gs_place_tree *t, uint32_t place)
     return false;
 }
 
-/* Among the lines below `parent` that come by regularly, and of which something happens, the one that
- * does so most seldom: it comes once a round. */
+static bool as_often(uint64_t a, uint64_t b)
+{
+    uint64_t more = a > b ? a : b, less = a > b ? b : a;
+    return (more - less) * 20 <= more;
+}
+
+/* Of the lines below `parent` those that come by equally often are of one loop: of the loop in which most
+ * happens the line that came first. (A line of every fifth round and a loop of five within a round look the
+ * same; neither is where most happens.) */
 static uint32_t round_of(const struct gs_place_tree *t, uint32_t parent, const uint64_t *sums, uint64_t least)
 {
     uint64_t most = 0;
     uint32_t found = GS_NONE;
     for (uint32_t i = 1; i < t->n; i++) {
         const struct gs_place *p = &t->places[i];
-        if (p->parent == parent && p->visits >= least) {
-            most = sums[i] > most ? sums[i] : most;
+        if (p->parent != parent || p->visits < least || sums[i] * MANY_LINES < sums[parent] ||
+            !regular(t, p) || !once_a_visit(t, i)) {
+            continue;
         }
-    }
-    for (uint32_t i = 1; i < t->n; i++) {
-        const struct gs_place *p = &t->places[i];
-        if (p->parent == parent && p->visits >= least && sums[i] * 4 >= most &&
-            (found == GS_NONE || p->visits < t->places[found].visits) && regular(t, p) &&
-            once_a_visit(t, i)) {
+        uint64_t events = 0;
+        for (uint32_t k = 1; k < t->n; k++) {
+            const struct gs_place *q = &t->places[k];
+            events += q->parent == parent && q->thread == p->thread && as_often(p->visits, q->visits) ? sums[k] : 0;
+        }
+        if (events > most || (events == most && p->first_ns < t->places[found].first_ns)) {
+            most = events;
             found = i;
         }
     }
-    return found;
+    return found != GS_NONE && 4 * most >= sums[parent] ? found : GS_NONE;
 }
 
 static uint32_t heaviest_child(const struct gs_place_tree *t, uint32_t parent, const uint64_t *sums)
@@ -305,14 +324,16 @@ static uint32_t usual_count(const struct gs_place_tree *t, uint32_t place)
 
 struct at_stack {
     uint32_t stack;
+    int64_t rows;
     struct gs_moments *m;
 };
 
 static void on_row(void *self, const struct gs_row *row)
 {
     struct at_stack *at = self;
+    at->rows++;
     if (row->stack == at->stack) {
-        gs_moments_add(at->m, row->alloc_ns, row->alloc_ns);
+        gs_moments_add(at->m, at->rows, row->alloc_ns);
     }
 }
 
@@ -331,10 +352,12 @@ struct gs_moments gs_moments_of_stacks(const struct gs_place_tree *t, uint32_t p
         stack++;
     }
     char error[256]; /* of rows that cannot be read the replay has told */
-    struct at_stack at = {stack, &m};
+    struct at_stack at = {.stack = stack, .m = &m};
     if (usual && gs_run_each_row(t->run, process, on_row, &at, error, sizeof error) && m.n) {
         int64_t span = m.times[m.n - 1] - m.times[0];
-        m.count = 2 * span >= t->last_ns - m.times[0] && gs_moments_even(m.times, m.n) ? m.count : 0;
+        m.count = span >= (t->last_ns - m.times[0]) / 2 && gs_moments_even(m.begins, m.n) ? m.count : 0;
+        free(m.begins); /* numbers of rows */
+        m.begins = NULL;
         m.place = place;
         m.stack = stack;
     }

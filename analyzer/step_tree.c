@@ -162,7 +162,11 @@ static void visit(struct gs_place_tree *t, struct gs_place *p, uint32_t thread, 
         p->first_ns = ns;
     } else if (p->thread != thread) {
         return;
+    } else {
+        unsigned gap = 63 - (unsigned)__builtin_clzll((t->events - p->last_event) | 1);
+        p->gaps[gap < GS_PLACE_GAPS ? gap : GS_PLACE_GAPS - 1]++;
     }
+    p->last_event = t->events;
     p->last_ns = ns;
     keep_time(t, p, ns);
     p->visits++;
@@ -192,6 +196,7 @@ void gs_places_restart(struct gs_place_tree *t)
         p->visits = 0;
         p->n = 0;
         p->shift = 0;
+        memset(p->gaps, 0, sizeof p->gaps);
     }
     for (size_t i = 0; i < t->stacks_n; i++) {
         t->stacks[i].events = 0;
@@ -200,6 +205,7 @@ void gs_places_restart(struct gs_place_tree *t)
     t->threads_n = t->times = 0;
     t->limit = LIMIT;
     t->last_ns = 0;
+    t->events = 0;
 }
 
 void gs_places_free(struct gs_place_tree *t)

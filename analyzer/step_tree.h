@@ -19,7 +19,7 @@ enum gs_place_kind {
     GS_PLACE_MODULE, /* a call of a torch.nn.Module */
 };
 
-enum { GS_PLACE_ROOT = 0 };
+enum { GS_PLACE_ROOT = 0, GS_PLACE_GAPS = 24 };
 
 struct gs_place {
     uint32_t parent, depth;
@@ -34,6 +34,8 @@ struct gs_place {
     int64_t *times;
     size_t n, cap;
     unsigned shift;
+    uint64_t last_event;            /* its number, of the last visit */
+    uint32_t gaps[GS_PLACE_GAPS];   /* between visits: so many of 2^i and more events */
 };
 
 struct gs_place_tree {
@@ -51,6 +53,7 @@ struct gs_place_tree {
     size_t threads_n, at_cap;
     uint32_t thread, thread_index; /* of the last event */
     size_t times, limit;           /* kept in all; what one place may keep */
+    uint64_t events;
     int64_t last_ns;
 };
 
@@ -75,6 +78,7 @@ static inline void gs_places_event(struct gs_place_tree *t, uint32_t thread, uin
     }
     uint32_t *at = thread == t->thread && t->threads_n ? &t->at[t->thread_index] : gs_places_thread(t, thread);
     t->last_ns = ns;
+    t->events++;
     if (*at != place) {
         gs_places_move(t, at, place, thread, ns);
     }
