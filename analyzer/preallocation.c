@@ -230,7 +230,7 @@ static void say_ahead(struct gs_preallocations *p, const struct holder *h, const
     f->in_advance = true;
     f->said = gs_arena_printf(p->b->arena,
                               "%s took %.0f %% of GPU %d in advance, %s in one piece (%s%s): how much of it "
-                              "is used is not seen",
+                              "is used, or that it ran out inside, is not seen",
                               row->owner, 100 * f->share, h->device, gs_bytes_text(p->b, (double)f->bytes),
                               set ? "as it was told by " : "", set ? set : row->how);
     f->advice = set ? gs_arena_printf(p->b->arena, "lower %.*s, or: %s", (int)strcspn(set, "="), set, row->advice)

@@ -7,7 +7,7 @@
 
 static const double more_share = 0.1;          /* what a rank may hold more than the others */
 static const int64_t more_bytes = 64 << 20;    /* and what is worth a word */
-enum { NAMED = 6, RANKS = 4096 };
+enum { NAMED = 6, RANKS = 4096, ROWS = 4096, SITES = 256 }; /* more only in a file that somebody made up */
 
 struct first { /* the first allocation of a process on a device */
     uint32_t process, stack;
@@ -18,6 +18,7 @@ struct gs_ranks {
     struct gs_builder *b;
     struct first *firsts;
     size_t firsts_n, firsts_cap;
+    struct gs_map peaks; /* process, device, layer → peak */
     double *blocked;
     size_t blocked_cap;
     struct gs_rank_finding *found;
@@ -67,47 +68,45 @@ const char *gs_gpu_word(const struct gs_builder *b, uint32_t process, int device
                                  : gs_arena_printf(b->arena, "%d", device);
 }
 
-static const struct gs_series *series_of(const struct gs_run *run, uint32_t process, int device,
-                                         enum gs_series_layer layer)
+static uint64_t peak_key(uint32_t process, int device, enum gs_series_layer layer)
 {
-    for (size_t i = 0; i < gs_run_serieses(run); i++) {
-        const struct gs_series *s = gs_run_series(run, (uint32_t)i);
-        if (s->process == process && s->device == device && s->layer == layer) {
-            return s;
-        }
-    }
-    return NULL;
+    return (uint64_t)process << 32 | (uint64_t)(uint16_t)device << 8 | layer;
 }
 
-static const struct gs_peak *peak_of(const struct gs_report *r, uint32_t process, int device,
+static const struct gs_peak *peak_of(const struct gs_ranks *r, uint32_t process, int device,
                                      enum gs_series_layer layer)
 {
-    for (size_t i = 0; i < r->peaks_n; i++) {
-        const struct gs_peak *p = &r->peaks[i];
-        if (p->process == process && p->device == device && p->layer == layer && p->bytes > 0) {
-            return p;
-        }
-    }
-    return NULL;
+    uint32_t at = gs_map_get(&r->peaks, peak_key(process, device, layer));
+    const struct gs_peak *p = at != GS_MAP_NEW ? &r->b->report->peaks[at] : NULL;
+    return p && p->bytes > 0 ? p : NULL;
 }
 
-/* Where a process does its work: most of its tensors came and went there, else most allocations. What it
- * holds at most may lie on another device: a checkpoint that was loaded to the wrong one. */
-static int home_of(const struct gs_ranks *r, uint32_t process)
+/* Where each process does its work: most of its tensors came and went there, else most allocations. What it
+ * holds at most may lie on another device: a checkpoint that was loaded to the wrong one. -1: nowhere. */
+static int *homes_of(struct gs_ranks *r, size_t n)
 {
     const struct gs_report *report = r->b->report;
-    uint64_t most = 0;
-    int home = -1;
+    uint64_t *most = gs_realloc(NULL, n, sizeof *most);
+    int *homes = gs_realloc(NULL, n, sizeof *homes);
+    for (size_t i = 0; i < n; i++) {
+        homes[i] = -1;
+        most[i] = 0;
+    }
     for (size_t i = 0; i < report->peaks_n; i++) {
         const struct gs_peak *p = &report->peaks[i];
-        if (p->process == process && p->layer == GS_SERIES_DEVICE && p->bytes > 0) {
-            const struct gs_series *t = series_of(r->b->run, process, p->device, GS_SERIES_TENSOR);
-            uint64_t n = p->allocations + (t ? t->allocations << 16 : 0);
-            home = n > most ? p->device : home;
-            most = n > most ? n : most;
+        *gs_map_at(&r->peaks, peak_key(p->process, p->device, p->layer)) = (uint32_t)i;
+    }
+    for (size_t i = 0; i < report->peaks_n; i++) {
+        const struct gs_peak *p = &report->peaks[i];
+        if (p->process < n && p->layer == GS_SERIES_DEVICE && p->bytes > 0) {
+            const struct gs_peak *t = peak_of(r, p->process, p->device, GS_SERIES_TENSOR);
+            uint64_t weight = p->allocations + (t ? t->allocations << 16 : 0);
+            homes[p->process] = weight > most[p->process] ? p->device : homes[p->process];
+            most[p->process] = weight > most[p->process] ? weight : most[p->process];
         }
     }
-    return home;
+    free(most);
+    return homes;
 }
 
 static int by_rank(const void *a, const void *b)
@@ -126,21 +125,23 @@ static void list_ranks(struct gs_ranks *r)
     const struct gs_process *all = gs_run_processes(r->b->run, &n);
     n = n < RANKS ? n : RANKS;
     struct gs_rank *list = gs_arena_alloc(r->b->arena, n * sizeof *list);
+    int *homes = homes_of(r, n);
     for (uint32_t i = 0; i < n; i++) {
-        int home = home_of(r, i);
+        int home = homes[i];
         if (home < 0) {
             continue;
         }
-        const struct gs_peak *t = peak_of(report, i, home, GS_SERIES_TENSOR);
+        const struct gs_peak *t = peak_of(r, i, home, GS_SERIES_TENSOR);
         list[kept++] = (struct gs_rank){
             .process = i,
             .rank = all[i].rank,
             .device = home,
             .gpu = gs_gpu_word(r->b, i, home),
             .tensor_peak_bytes = t ? t->bytes : GS_UNKNOWN,
-            .device_peak_bytes = peak_of(report, i, home, GS_SERIES_DEVICE)->bytes,
+            .device_peak_bytes = peak_of(r, i, home, GS_SERIES_DEVICE)->bytes,
             .blocked_s = i < r->blocked_cap ? r->blocked[i] : 0};
     }
+    free(homes);
     if (kept < 2) {
         return;
     }
@@ -246,12 +247,12 @@ static uint32_t first_stack(const struct gs_ranks *r, uint32_t process, int devi
 {
     size_t n;
     const struct gs_context *c = gs_run_contexts(r->b->run, &n);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && i < ROWS; i++) {
         if (c[i].process == process && c[i].device == device && c[i].stack != GS_NONE) {
             return c[i].stack;
         }
     }
-    for (size_t i = 0; i < r->firsts_n; i++) {
+    for (size_t i = 0; i < r->firsts_n && i < ROWS; i++) {
         if (r->firsts[i].process == process && r->firsts[i].device == device) {
             return r->firsts[i].stack;
         }
@@ -264,7 +265,7 @@ static bool has_context(const struct gs_run *run, const struct gs_device *d)
 {
     size_t n;
     const struct gs_context *c = gs_run_contexts(run, &n);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && i < ROWS; i++) {
         if (c[i].process == d->process && c[i].device == d->device) {
             return true;
         }
@@ -279,12 +280,12 @@ static size_t list_strays(const struct gs_ranks *r, struct stray *list)
     const struct gs_device *d = gs_run_devices(r->b->run, &n);
     for (size_t i = 0; i < report->ranks_n && kept < RANKS; i++) {
         const struct gs_rank *rank = &report->ranks[i];
-        for (size_t j = 0; j < n && kept < RANKS; j++) {
+        for (size_t j = 0; j < n && j < ROWS && kept < RANKS; j++) {
             if (d[j].process != rank->process || d[j].device == rank->device) {
                 continue;
             }
             const char *gpu = gs_gpu_word(r->b, rank->process, d[j].device);
-            const struct gs_peak *p = peak_of(report, rank->process, d[j].device, GS_SERIES_DEVICE);
+            const struct gs_peak *p = peak_of(r, rank->process, d[j].device, GS_SERIES_DEVICE);
             const struct gs_rank *host = at_home(r, rank, gpu);
             if (host && (p || has_context(r->b->run, &d[j]))) {
                 list[kept++] = (struct stray){rank, host, d[j].device, gpu, p ? p->bytes : 0,
@@ -401,9 +402,9 @@ static int64_t weight(const struct gs_rank *r, bool tensors)
 static const struct gs_by_site *excess(const struct gs_peak *more, const struct gs_peak *other, int64_t *bytes)
 {
     const struct gs_by_site *best = NULL;
-    for (size_t i = 0; i < more->by_site_n; i++) {
+    for (size_t i = 0; i < more->by_site_n && i < SITES; i++) {
         int64_t beyond = more->by_site[i].bytes;
-        for (size_t j = 0; j < other->by_site_n; j++) {
+        for (size_t j = 0; j < other->by_site_n && j < SITES; j++) {
             if (gs_site_key(&more->by_site[i].site) == gs_site_key(&other->by_site[j].site)) {
                 beyond -= other->by_site[j].bytes;
             }
@@ -451,8 +452,8 @@ static void say_imbalance(struct gs_ranks *r)
         return;
     }
     enum gs_series_layer layer = tensors ? GS_SERIES_TENSOR : GS_SERIES_DEVICE;
-    const struct gs_by_site *at = excess(peak_of(report, most->process, most->device, layer),
-                                         peak_of(report, middle->process, middle->device, layer), &beyond);
+    const struct gs_by_site *at = excess(peak_of(r, most->process, most->device, layer),
+                                         peak_of(r, middle->process, middle->device, layer), &beyond);
     struct gs_rank_finding *f = find(r, GS_RANK_IMBALANCE, most, most->device, more, GS_NONE);
     f->ranks = 1;
     f->site = at ? at->site : f->site;
@@ -480,6 +481,7 @@ void gs_ranks_finish(struct gs_ranks *r)
     for (size_t i = 0; i < r->found_n; i++) {
         report->rank_findings[i] = r->found[i];
     }
+    gs_map_free(&r->peaks);
     free(r->firsts);
     free(r->blocked);
     free(r->found);

@@ -189,10 +189,21 @@ static const struct gs_peak *fullest(const struct gs_report *r, bool gpu, int64_
     return best;
 }
 
+/* What runs out inside a framework's own pool makes no CUDA call fail. */
+static bool hands_out_itself(const struct gs_report *r)
+{
+    for (size_t i = 0; i < r->preallocations_n; i++)
+        if (!r->preallocations[i].within)
+            return true;
+    return false;
+}
+
 static void no_oom(const struct view_text *v)
 {
     bool handled = v->report->ooms_n && v->report->ooms[0].handled;
-    const char *none = handled ? "No fatal out of memory" : "No out of memory";
+    const char *none = handled                       ? "No fatal out of memory"
+                       : hands_out_itself(v->report) ? "No CUDA call ran out of memory"
+                                                     : "No out of memory";
     int64_t total;
     const struct gs_peak *p = fullest(v->report, true, &total);
     char peak[UNITS_TEXT], size[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT], place[96];
