@@ -1,5 +1,6 @@
 /* One list of things to do, by impact: what an OOM needs first, then the share of the peak or of
  * the wall time that each is about. */
+#include "analyzer/allocator.h"
 #include "analyzer/cadence.h"
 #include "analyzer/units.h"
 
@@ -228,12 +229,39 @@ static void of_polling(struct advices *a)
     }
 }
 
+/* The same line may stand among the waits, or as what frees again and again. */
+static bool emptying_advised(const struct gs_report *r, const struct gs_site *site)
+{
+    bool freed = false;
+    for (size_t i = 0; i < r->churn_n && i < 3; i++) {
+        const struct gs_churn *c = &r->churn[i];
+        freed = freed || (c->advice && c->freed.known && gs_site_key(&c->freed) == gs_site_key(site));
+    }
+    return freed || waits_there(r, site);
+}
+
+static void of_flushes(struct advices *a)
+{
+    const struct gs_report *r = a->b->report;
+    for (size_t i = 0; i < r->flushes_n && r->flushes[i].matters; i++) {
+        const struct gs_cache_flush *f = &r->flushes[i];
+        if (emptying_advised(r, &f->site)) {
+            continue;
+        }
+        double share = f->blocked_s / gs_wall(a->b);
+        add(a, "churn", share > 0.02 ? share : 0.02, at(a, &f->site, f->advice));
+    }
+}
+
 static void of_fragmentation(struct advices *a)
 {
     const struct gs_report *r = a->b->report;
     for (size_t i = 0; i < r->fragmentation_n; i++) {
         const struct gs_fragmentation *f = &r->fragmentation[i];
         enum { WORTH = 256 << 20 };
+        if (gs_torch_settings(a->b->run, f->process).expandable == GS_YES) {
+            continue; /* it is on */
+        }
         if (f->utilisation < 0.9 && f->free_bytes != GS_UNKNOWN && f->free_bytes >= WORTH) {
             add(a, "fragmentation", 1 - f->utilisation,
                 gs_arena_printf(
@@ -276,6 +304,7 @@ void gs_advice_build(struct gs_builder *b)
     of_growth(&a);
     of_time(&a);
     of_polling(&a);
+    of_flushes(&a);
     of_fragmentation(&a);
     b->report->advice =
         gs_list(b, a.list, a.n, sizeof *a.list, weightier, &b->report->advice_n, &total);

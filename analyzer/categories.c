@@ -1,10 +1,13 @@
 /* What was live at each peak and at each failure, by category: one more pass over the rows, which
  * stops at those that were live then.
  */
+#include "analyzer/allocator.h"
 #include "analyzer/question.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define NO_MOMENT SIZE_MAX
 
 struct place { /* a peak, or a failure; ordered by time */
     int64_t time_ns;
@@ -13,6 +16,7 @@ struct place { /* a peak, or a failure; ordered by time */
     int device;
     enum gs_series_layer layer;
     struct gs_peak *peak; /* NULL: a failure */
+    size_t moment;        /* of allocator.h's, which is looked at in the same pass; NO_MOMENT */
     int64_t *by_rule;
     uint64_t *count_by_rule;
     struct gs_map index; /* by stack and rule */
@@ -61,7 +65,7 @@ static void start_process(struct work *w, uint32_t process)
 static struct place *place_add(struct work *w, int64_t time_ns, struct gs_by_category *to)
 {
     struct place *p = GS_PUSH(w->places, w->n, w->cap);
-    *p = (struct place){.time_ns = time_ns, .to = to};
+    *p = (struct place){.time_ns = time_ns, .to = to, .moment = NO_MOMENT};
     p->by_rule = gs_realloc(NULL, gs_category_rules(), sizeof *p->by_rule);
     p->count_by_rule = gs_realloc(NULL, gs_category_rules(), sizeof *p->count_by_rule);
     memset(p->by_rule, 0, gs_category_rules() * sizeof *p->by_rule);
@@ -93,6 +97,15 @@ static void list_places(struct work *w, uint32_t process)
     }
 }
 
+static void list_moments(struct work *w, uint32_t process)
+{
+    size_t n;
+    const int64_t *moments = gs_allocators_moments(w->b, process, &n);
+    for (size_t i = 0; i < n; i++) {
+        place_add(w, moments[i], NULL)->moment = i;
+    }
+}
+
 static int earlier(const void *a, const void *b)
 {
     const struct place *x = a, *y = b;
@@ -119,6 +132,10 @@ static void on_live(void *self, size_t moment, const struct gs_lifetime *life, u
     struct work *w = self;
     struct place *p = &w->places[moment];
     const struct gs_series *s = gs_run_series(w->b->run, life->series);
+    if (p->moment != NO_MOMENT) {
+        gs_allocators_live(w->b, p->moment, life);
+        return;
+    }
     bool late = life->free_ns > w->end_ns;
     if (late && life->free_ns != GS_NEVER && life->free_ns > w->backward_ns &&
         gs_category_backward(w->categorizer, free_stack)) {
@@ -216,6 +233,7 @@ static bool look(struct work *w, uint32_t process, char *error, size_t error_siz
 {
     start_process(w, process);
     list_places(w, process);
+    list_moments(w, process);
     if (!w->n) {
         return true;
     }
@@ -228,6 +246,7 @@ static bool look(struct work *w, uint32_t process, char *error, size_t error_siz
         moments[i] = w->places[i].time_ns;
     }
     bool ok = gs_run_live_at(w->b->run, process, moments, w->n, on_live, w, error, error_size);
+    gs_allocators_close(w->b, process);
     count_late(w);
     for (size_t i = 0; i < w->n; i++) {
         struct place *p = &w->places[i];

@@ -49,6 +49,8 @@ static inline void set_bool(json_t *o, const char *key, bool value)
 json_t *gs_json_trace(const struct gs_trace *t);
 json_t *gs_json_site(const struct gs_site *s);
 void gs_json_oom(json_t *o, const struct gs_oom_verdict *v); /* json_oom.c: its waterfall */
+json_t *gs_json_allocator(const struct gs_report *r); /* json_allocator.c: allocator[] */
+json_t *gs_json_flushes(const struct gs_report *r);   /* cache_flushes[] */
 json_t *gs_json_steps(const struct gs_report *r);  /* json_steps.c: steps[] */
 /* json_owner.c */
 json_t *gs_json_spaces(const int64_t bytes[8]);

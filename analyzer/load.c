@@ -367,7 +367,7 @@ static const struct {
      "SELECT process_id, device, time_ns, bytes FROM reserved ORDER BY id"},
     {add_mapping, true, false, "mapping",
      "SELECT process_id, device, address, bytes, map_ns, unmap_ns, stack_id FROM mapping WHERE "
-     "?1 OR EXISTS (SELECT 1 FROM oom) ORDER BY id"},
+     "?1 OR EXISTS (SELECT 1 FROM oom) OR EXISTS (SELECT 1 FROM reserved) ORDER BY id"},
     {add_mapper, true, false, "mapping", "SELECT DISTINCT process_id, stack_id FROM mapping"},
     {add_context, true, false, "handle",
      "SELECT process_id, device, create_ns, stack_id FROM handle WHERE kind = 1 ORDER BY id"},

@@ -23,6 +23,7 @@ struct gs_builder {
     uint32_t *site_of_stack;
     size_t site_of_stack_cap;
     struct gs_owners *owners; /* see owner.h */
+    struct gs_allocators *allocators; /* see allocator.h */
     /* by location: its growth verdict, from growth.c, for oom.c and the leaks */
     uint8_t *growing;
     size_t growing_n;

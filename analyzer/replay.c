@@ -43,7 +43,8 @@ struct gs_replay {
     /* live lifetimes; a slot not in use has location GS_NONE */
     struct gs_lifetime *live;
     size_t live_n, live_cap;
-    uint32_t *free_stacks; /* by slot; only with options.memory_map */
+    uint32_t *free_stacks; /* by slot; only where `detailed` */
+    bool detailed; /* addresses, streams and the calls that freed are read */
     uint32_t *spare;
     size_t spare_n, spare_cap;
     struct bucket buckets[BUCKETS];
@@ -248,7 +249,7 @@ static void live_room(struct gs_replay *r)
     }
     free(r->live);
     r->live = grown;
-    if (r->run->options.memory_map) {
+    if (r->detailed) {
         r->free_stacks = gs_realloc(r->free_stacks, cap, sizeof *r->free_stacks);
     }
     r->live_cap = cap;
@@ -303,9 +304,8 @@ static void begin_life(struct gs_replay *r, struct gs_lifetime *life, uint32_t f
 
 /* An aggregate function that is called for each row, in order of id as the table is scanned: no
  * trip through sqlite3_step and its locks for each row and column, which is three times as fast.
- * Addresses are needed only where a heap map may be asked for. */
-enum { KIND, BYTES, ALLOC_NS, LIFE_NS, ALLOC_STACK, ADDRESS, STREAM, MAP_FREE_STACK };
-enum { FREE_STACK = ADDRESS }; /* of gs_live's row */
+ * Addresses are needed only where a heap map may be asked for, and where there are segments. */
+enum { KIND, BYTES, ALLOC_NS, LIFE_NS, ALLOC_STACK, ADDRESS, STREAM, FREE_STACK };
 static const char rows[] =
     "SELECT gs_row(kind, bytes, alloc_ns, life_ns, alloc_stack_id%s) FROM %s NOT INDEXED";
 
@@ -373,8 +373,8 @@ static void on_row(sqlite3_context *context, int n, sqlite3_value **v)
         advance(r, life.alloc_ns);
     }
     begin_life(r, &life,
-               n > MAP_FREE_STACK
-                   ? gs_ids_get(&db->stacks, sqlite3_value_int64(v[MAP_FREE_STACK]))
+               n > FREE_STACK
+                   ? gs_ids_get(&db->stacks, sqlite3_value_int64(v[FREE_STACK]))
                    : GS_NONE);
 }
 
@@ -395,7 +395,7 @@ static void on_live_row(sqlite3_context *context, int n, sqlite3_value **v)
     struct live_at *l = sqlite3_user_data(context);
     struct gs_run *run = l->replay.run;
     struct gs_lifetime life;
-    if (!read_row(&l->replay, l->db, ADDRESS, v, &life) || !wanted(run, &life)) {
+    if (!read_row(&l->replay, l->db, n, v, &life) || !wanted(run, &life)) {
         return;
     }
     l->replay.now = life.alloc_ns;
@@ -426,9 +426,9 @@ static bool replay_rows(struct gs_replay *r, struct gs_database *db, char *error
                                 on_row, on_rows_end) == SQLITE_OK) {
         char sql[256];
         snprintf(sql, sizeof sql, rows,
-                 r->run->options.memory_map ? ", address, stream, free_stack_id"
-                 : r->run->ooms_n           ? ", address, stream"
-                                            : "",
+                 r->detailed ? ", address, stream, free_stack_id"
+                 : r->run->ooms_n ? ", address, stream"
+                                  : "",
                  db->allocations);
         st = gs_prepare(db, sql);
     }
@@ -456,7 +456,8 @@ bool gs_run_live_at(struct gs_run *run, uint32_t process, const int64_t *moments
         return true;
     }
     snprintf(sql, sizeof sql,
-             "SELECT gs_live(kind, bytes, alloc_ns, life_ns, alloc_stack_id, free_stack_id) FROM %s "
+             "SELECT gs_live(kind, bytes, alloc_ns, life_ns, alloc_stack_id, address, stream, "
+             "free_stack_id) FROM %s "
              "NOT INDEXED WHERE (life_ns IS NULL OR alloc_ns + life_ns > %lld) AND alloc_ns <= %lld",
              db->allocations, (long long)moments[0], (long long)moments[n - 1]);
     sqlite3_stmt *st = NULL;
@@ -519,7 +520,10 @@ static void list_calls(struct gs_replay *r)
 bool gs_run_replay(struct gs_run *run, const struct gs_observer *observers, size_t n, char *error,
                    size_t error_size)
 {
-    struct gs_replay replay = {.run = run, .observers = observers, .observers_n = n};
+    struct gs_replay replay = {.run = run,
+                               .observers = observers,
+                               .observers_n = n,
+                               .detailed = run->options.memory_map || run->reserved_n};
     list_calls(&replay);
     gs_replay_free(run);
     run->series_of = gs_realloc(NULL, run->processes_n, sizeof *run->series_of);

@@ -1,5 +1,6 @@
 /* The whole answer: one replay of the allocations, one pass over copies and waits, then the
  * conclusions. */
+#include "analyzer/allocator.h"
 #include "analyzer/cadence.h"
 #include "analyzer/question.h"
 #include "analyzer/rank.h"
@@ -43,11 +44,13 @@ double gs_wall(const struct gs_builder *b)
 static bool watch_memory(struct gs_builder *b, struct gs_ranks **ranks, char *error, size_t error_size)
 {
     enum {
-        STEPS, OWNERS, PEAKS, TIMELINES, MEMORY, GROWTH, CHURN, PREALLOCATIONS, OOMS, BUDGET, RANKS, N
+        STEPS, OWNERS, ALLOCATORS, PEAKS, TIMELINES, MEMORY, GROWTH, CHURN, PREALLOCATIONS, OOMS,
+        BUDGET, RANKS, N
     };
     struct gs_observer observers[N];
     gs_owners_start(b, &observers[OWNERS]);
     gs_steps_start(b, &observers[STEPS]);
+    gs_allocators_start(b, &observers[ALLOCATORS]);
     struct gs_peaks *peaks = gs_peaks_start(b, &observers[PEAKS]);
     struct gs_timelines *timelines = gs_timelines_start(b, &observers[TIMELINES]);
     struct gs_memory *memory = gs_memory_start(b, &observers[MEMORY]);
@@ -70,6 +73,7 @@ static bool watch_memory(struct gs_builder *b, struct gs_ranks **ranks, char *er
 }
 
 struct calls {
+    struct gs_builder *b;
     struct gs_syncs *syncs;
     struct gs_transfers *transfers;
     struct gs_ranks *ranks;
@@ -82,6 +86,9 @@ static void on_call(void *self, const struct gs_copy *copy, const struct gs_sync
     c->n++;
     gs_syncs_call(c->syncs, copy, sync);
     gs_ranks_call(c->ranks, copy, sync);
+    if (sync) {
+        gs_allocators_call(c->b, sync);
+    }
     if (copy) {
         gs_transfers_call(c->transfers, copy);
     }
@@ -89,7 +96,10 @@ static void on_call(void *self, const struct gs_copy *copy, const struct gs_sync
 
 static bool watch_calls(struct gs_builder *b, struct gs_ranks *ranks, char *error, size_t error_size)
 {
-    struct calls c = {.syncs = gs_syncs_start(b), .transfers = gs_transfers_start(b), .ranks = ranks};
+    struct calls c = {.b = b,
+                      .syncs = gs_syncs_start(b),
+                      .transfers = gs_transfers_start(b),
+                      .ranks = ranks};
     bool ok = gs_run_calls(b->run, on_call, &c, error, error_size);
     gs_syncs_finish(c.syncs);
     gs_transfers_finish(c.transfers);
@@ -260,6 +270,7 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
         gs_ooms_explain(&b);
         gs_steps_build(&b);
         gs_leaks_build(&b);
+        gs_allocators_build(&b);
         gs_budgets_build(&b);
         gs_marks_build(&b);
         gs_samples_build(&b);
@@ -269,6 +280,7 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
     gs_steps_free(b.steps);
     gs_budgets_free(b.budgets);
     free(b.sites);
+    gs_allocators_free(&b);
     gs_owners_free(&b);
     gs_map_free(&b.helpers);
     gs_map_free(&b.site_of_key);

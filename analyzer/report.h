@@ -371,6 +371,8 @@ struct gs_retry { /* an allocation failed, memory was given back, and it then su
     int device;
     int64_t requested_bytes;
     unsigned failures;
+    double blocked_s;    /* from the failure until it was served, with all that was done for it; NAN */
+    int64_t freed_bytes; /* given back meanwhile, GS_UNKNOWN */
     struct gs_trace stack;
 };
 
@@ -458,6 +460,8 @@ struct gs_advice {
     const char *text;  /* one thing to do, with its place */
 };
 
+struct gs_allocator_state; /* allocator.h */
+struct gs_cache_flush;
 struct gs_report {
     struct gs_run *run;
     const char *command; /* of the first process, NULL unknown */
@@ -507,6 +511,10 @@ struct gs_report {
     size_t churn_n, churn_total;
     struct gs_retry *retries;
     size_t retries_n, retries_total; /* in order of time */
+    struct gs_allocator_state *allocator; /* allocator.h; by process, device, time */
+    size_t allocator_n;
+    struct gs_cache_flush *flushes; /* those that matter first */
+    size_t flushes_n, flushes_total;
     struct gs_budget budget;
     struct gs_mark_total *marks; /* longest first, then most frequent */
     size_t marks_n, marks_total;

@@ -45,6 +45,8 @@ struct gs_options {
     const struct gs_estimate_bytes *estimate; /* NULL none; read by gs_report_build only */
 };
 
+enum gs_known { GS_UNSURE, GS_NO, GS_YES };
+
 struct gs_frame {
     uint8_t kind;         /* enum gs_frame_kind */
     bool symbolised;      /* native: the symbol callback was asked */
@@ -173,13 +175,22 @@ struct gs_reserved {
 };
 
 /* Where physical memory was mapped: read only where a failure makes somebody ask, or
- * options.memory_map. */
+ * options.memory_map, or where PyTorch told its totals. */
 struct gs_mapping {
     uint32_t process;
     int device;
     uint64_t address;
     int64_t bytes, map_ns, unmap_ns; /* GS_NEVER */
     uint32_t stack;
+};
+/* A tensor that PyTorch freed while another stream could still use it. */
+struct gs_pending {
+    uint32_t process;
+    int device;
+    uint64_t address, stream;
+    int64_t bytes, free_ns, done_ns; /* done_ns GS_NEVER */
+    enum gs_known known; /* GS_UNSURE: without native frames nothing shows that its event is its own */
+    bool captured;       /* in a private pool */
 };
 /* What the device held for graphs, in order of time. */
 struct gs_graph_memory {
@@ -307,15 +318,21 @@ const struct gs_location *gs_run_location(const struct gs_run *run, uint32_t loc
 size_t gs_run_serieses(const struct gs_run *run);
 const struct gs_series *gs_run_series(const struct gs_run *run, uint32_t series);
 /* Of a lifetime that is just passed to an observer: the call that frees it, GS_NONE unless
- * options.memory_map. */
+ * options.memory_map, or where PyTorch told its totals. */
 uint32_t gs_run_free_stack(const struct gs_run *run, const struct gs_lifetime *life);
 /* Everything live at this moment of the replay: for each, a call. For heap maps. */
 void gs_run_live(const struct gs_run *run, void (*each)(void *self, const struct gs_lifetime *),
                  void *self);
 
+/* Tensors that were freed but not to be had at each of `moments` (ascending) of one process: for each
+ * of them a call, which may be told of the same tensor twice (once an event that it waits for). */
+typedef void (*gs_pending_at_fn)(void *self, size_t moment, const struct gs_pending *pending);
+void gs_run_pending_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n,
+                       gs_pending_at_fn each, void *self);
+
 /* What was live at each of `moments` of one process, in ascending order: for each of them and each
  * block then live, a call, in order of allocation. One more pass over the rows, after a replay (whose
- * locations and series it names). `life->address` and `stream` are not read. */
+ * locations and series it names). */
 typedef void (*gs_live_at_fn)(void *self, size_t moment, const struct gs_lifetime *life,
                               uint32_t free_stack);
 bool gs_run_live_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n,

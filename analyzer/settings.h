@@ -5,8 +5,6 @@
 
 #include "analyzer/run.h"
 
-enum gs_known { GS_UNSURE, GS_NO, GS_YES };
-
 /* Where PyTorch's blocks come from. */
 #define GS_BACKENDS(X)                                                        \
     X(UNKNOWN, "unknown")                                                     \

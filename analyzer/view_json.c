@@ -413,6 +413,8 @@ static json_t *retry_json(const struct gs_retry *r)
     set_real(o, "time_s", r->time_s);
     set_bytes(o, "requested_bytes", r->requested_bytes);
     set_count(o, "failures", r->failures);
+    set_real(o, "blocked_s", r->blocked_s);
+    set_bytes(o, "freed_bytes", r->freed_bytes);
     set(o, "site", gs_json_site(&r->stack.site));
     set(o, "stack", gs_json_trace(&r->stack));
     return o;
@@ -545,6 +547,8 @@ json_t *gs_view_json_build(const struct gs_report *r)
     set(o, "oom", LIST(r->ooms, r->ooms_n, oom_json));
     set(o, "leaks", LIST(r->leaks, r->leaks_n, leak_json));
     set(o, "steps", gs_json_steps(r));
+    set(o, "allocator", gs_json_allocator(r));
+    set(o, "cache_flushes", gs_json_flushes(r));
     set(o, "growth", LIST(r->growth, r->growth_n, growth_json));
     set(o, "sync", LIST(r->syncs, r->syncs_n, sync_json));
     set_real(o, "sync_share", r->sync_share);

@@ -121,7 +121,7 @@ static void churning(const struct view_text *v)
 static void retrying(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
-    struct table t = {SITES(v), .head = {"at", "asked for", "line"}};
+    struct table t = {SITES(v), .head = {"at", "asked for", "took", "line"}};
     size_t shown = r->retries_n < v->top ? r->retries_n : v->top;
 
     if (!shown)
@@ -130,9 +130,10 @@ static void retrying(const struct view_text *v)
                  ": the allocator gave its cache back and tried again");
     for (size_t i = 0; i < shown; i++) {
         const struct gs_retry *x = &r->retries[i];
-        char at[UNITS_TEXT], bytes[UNITS_TEXT];
+        char at[UNITS_TEXT], bytes[UNITS_TEXT], took[UNITS_TEXT];
         const char *cells[] = {format_seconds(at, x->time_s),
-                               view_bytes(bytes, x->requested_bytes)};
+                               view_bytes(bytes, x->requested_bytes),
+                               isnan(x->blocked_s) ? "?" : format_seconds(took, x->blocked_s)};
         table_add(&t, cells, &x->stack.site);
     }
     table_print(&t, &v->term, INDENT, v->out);
@@ -163,4 +164,5 @@ void view_text_growth(const struct view_text *v)
     fragmented(v);
     churning(v);
     retrying(v);
+    view_text_flushes(v);
 }

@@ -267,6 +267,8 @@ static void device(const struct view_text *v, const struct gs_peak *p)
     if (!oom)
         parts(v, p->process, p->device);
     view_text_preallocations(v, p->process, p->device);
+    if (t || d)
+        view_text_allocator(v, p->process, p->device);
     if ((t || d) && !(oom && oom->waterfall_n))
         categories(v, t ? t : d);
     if (t)

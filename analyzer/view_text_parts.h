@@ -18,6 +18,9 @@ const struct gs_oom_verdict *view_oom_at_peak(const struct gs_report *r, const s
 void view_text_waterfall(const struct view_text *v, const struct gs_oom_verdict *o);
 void view_text_ranks(const struct view_text *v);     /* several processes side by side (view_text_owner.c) */
 void view_text_memory(const struct view_text *v);    /* peaks by device */
+/* Lines of a device: pending frees, streams, private pools; where there are any. */
+void view_text_allocator(const struct view_text *v, uint32_t process, int device);
+void view_text_flushes(const struct view_text *v);   /* empty_cache in a loop */
 void view_text_waits(const struct view_text *v);     /* synchronisation */
 void view_text_transfers(const struct view_text *v);
 void view_text_marks(const struct view_text *v);     /* the program's own ranges */

@@ -20,13 +20,16 @@ def pools(stats, name, what):
 def of_device(device, segments):
     stats = torch.cuda.memory_stats(device)
     said = {name: {"current": pools(stats, name, "current"), "peak": pools(stats, name, "peak")}
-            for name in ("allocated_bytes", "reserved_bytes", "allocation", "segment")}
+            for name in ("allocated_bytes", "reserved_bytes", "allocation", "segment", "active_bytes", "inactive_split_bytes")}
     said.update(retries=stats.get("num_alloc_retries", 0), ooms=stats.get("num_ooms", 0),
                 made=pools(stats, "allocation", "allocated"),
                 mallocs=stats.get("num_device_alloc", 0), frees=stats.get("num_device_free", 0))
     if segments is not None:
         own = [s for s in segments if s["device"] == device]
         said["segments"] = sorted((s["address"], s["total_size"]) for s in own)
+        said["layers"] = [{"stream": s["stream"], "type": s["segment_type"], "private": tuple(s["segment_pool_id"]) != (0, 0),
+                           "reserved": s["total_size"], "allocated": s["allocated_size"], "active": s["active_size"],
+                           "expandable": s["is_expandable"]} for s in own]
         said["blocks"] = sorted((b["address"], b["size"]) for s in own for b in s["blocks"]
                                 if b["state"] == "active_allocated")
     return said

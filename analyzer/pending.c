@@ -1,0 +1,66 @@
+/* Tensors that are freed but still in use, from their rows. */
+#include "analyzer/run_internal.h"
+
+#include <stdio.h>
+
+/* How far below the call that is known to be the allocator's free the event may have been recorded. */
+enum { NEAR = 4 };
+
+/* The event is the free's where both come out of one call: the caller of the function that reported the
+ * free is in the event's stack, right above where it was recorded. */
+static enum gs_known belongs(const struct gs_run *run, uint32_t event, uint32_t free_stack)
+{
+    const struct gs_frame *leaf = event == GS_NONE || free_stack == GS_NONE
+                                      ? NULL
+                                      : gs_stack_frame(run, free_stack);
+    if (!leaf || leaf->kind != GS_FRAME_NATIVE) {
+        return GS_UNSURE;
+    }
+    const uint32_t caller = gs_stack_parent(run, free_stack);
+    if (caller == GS_NONE) {
+        return GS_UNSURE;
+    }
+    for (int i = 0; i < NEAR && event != GS_NONE; i++) {
+        event = gs_stack_parent(run, event);
+        if (event == caller) {
+            return GS_YES;
+        }
+    }
+    return GS_NO;
+}
+
+/* Rows of one free come one after another, and may wait for several events. */
+void gs_run_pending_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n,
+                       gs_pending_at_fn each, void *self)
+{
+    struct gs_database *db = &run->databases[run->processes[process].database];
+    char sql[512];
+    snprintf(sql, sizeof sql,
+             "SELECT a.kind, a.address, a.bytes, a.stream, p.free_ns, p.done_ns, p.event_stack_id, "
+             "p.free_stack_id FROM pending_free p JOIN %s a ON a.id = p.allocation_id ORDER BY p.id",
+             db->allocations);
+    sqlite3_stmt *st = n ? gs_prepare(db, sql) : NULL;
+    while (st && sqlite3_step(st) == SQLITE_ROW) {
+        const int64_t kind = sqlite3_column_int64(st, 0), done = gs_column_int(st, 5);
+        struct gs_pending p = {.process = process,
+                               .device = (int)(kind >> 5 & 127) - 1,
+                               .address = (uint64_t)sqlite3_column_int64(st, 1),
+                               .bytes = sqlite3_column_int64(st, 2),
+                               .stream = (uint64_t)sqlite3_column_int64(st, 3),
+                               .free_ns = sqlite3_column_int64(st, 4),
+                               .done_ns = done == GS_UNKNOWN ? GS_NEVER : done,
+                               .captured = (kind >> 2 & 7) == GS_SPACE_POOL,
+                               .known = belongs(
+                                   run, gs_ids_get(&db->stacks, sqlite3_column_int64(st, 6)),
+                                   gs_ids_get(&db->stacks, sqlite3_column_int64(st, 7)))};
+        if (p.known == GS_NO || p.bytes <= 0 || p.bytes > GS_BYTES_MAX) {
+            continue;
+        }
+        for (size_t i = 0; i < n && moments[i] < p.done_ns; i++) {
+            if (moments[i] >= p.free_ns) {
+                each(self, i, &p);
+            }
+        }
+    }
+    sqlite3_finalize(st);
+}
