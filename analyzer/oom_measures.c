@@ -359,7 +359,9 @@ static struct sight sight_of(struct gs_builder *b, struct gs_oom_verdict *v)
     const struct gs_oom_facts *f = v->facts;
     struct sight s = {.b = b, .v = v, .f = f, .need = gs_oom_need(f)};
     s.set = gs_torch_settings(b->run, v->process);
-    s.least = known(f->total) && f->total / 200 < s.need / 10 ? f->total / 200 : s.need / 10;
+    /* a little is worth saying where it is enough */
+    s.least = known(f->total) && f->total / 200 > s.need / 8 ? f->total / 200 : s.need / 8;
+    s.least = s.least < s.need ? s.least : s.need;
     s.least = s.least < 1 ? 1 : s.least;
     s.phase = f->stack == GS_NONE ? ELSEWHERE : phase_of(b->run, f->stack);
     for (size_t i = 0; i < v->by_category.lines_n; i++) {
@@ -625,13 +627,25 @@ void gs_oom_advise(struct gs_builder *b, struct gs_oom_verdict *v)
             measures[i].add(&s);
         }
     }
-    if (!v->measures_n) {
+    bool helped = v->cause != GS_CAUSE_CAPACITY && v->measures_n > 0;
+    for (size_t i = 0; i < v->measures_n; i++) {
+        helped = helped || v->measures[i].enough; /* or may be */
+    }
+    if (!helped) {
+        int64_t weights =
+            gs_add(gs_add(s.of[GS_CATEGORY_PARAMETERS].bytes, s.of[GS_CATEGORY_GRADIENTS].bytes),
+                   s.of[GS_CATEGORY_OPTIMIZER_STATE].bytes);
+        bool model = weights > 0 && known(v->total_bytes) && weights >= v->total_bytes / 4;
         gs_oom_measure(
             b, v,
-            (struct gs_measure){.text = "smaller batches, or a larger GPU: 'gpuspy estimate' "
-                                        "says what weights and optimizer need at least",
-                                .frees_bytes = GS_UNKNOWN,
-                                .effort = GS_EFFORT_ARGUMENT});
+            (struct gs_measure){
+                .text =
+                    model
+                        ? "a larger GPU, or several that share the model (FSDP): 'gpuspy estimate' "
+                          "says what its weights and optimizer need at least"
+                        : "smaller pieces, or fewer at a time; or a larger GPU",
+                .frees_bytes = GS_UNKNOWN,
+                .effort = GS_EFFORT_TRAINING});
     }
     choose(b, v);
 }
