@@ -3,7 +3,7 @@
 
 /* What a line's text is, in each part. */
 static const char *const text_keys[GS_HELD_N] = {
-    [GS_HELD_CACHED] = "holes", [GS_HELD_POOLS] = "library",   [GS_HELD_DIRECT] = "library",
+    [GS_HELD_CACHED] = "text", [GS_HELD_POOLS] = "library",   [GS_HELD_DIRECT] = "library",
     [GS_HELD_OTHERS] = "process",
 };
 

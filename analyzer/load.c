@@ -248,6 +248,20 @@ static bool add_graph_memory(struct load *l, sqlite3_stmt *st)
     return run->graphs_n < SMALL_TABLE_MAX;
 }
 
+static bool add_pool_memory(struct load *l, sqlite3_stmt *st)
+{
+    struct gs_run *run = l->run;
+    struct gs_pool_memory p = {.process = process_of(l, st, 0),
+                               .device = device_of(st, 1),
+                               .pool = (uint64_t)sqlite3_column_int64(st, 2),
+                               .time_ns = positive(st, 3),
+                               .reserved_bytes = bounded(sqlite3_column_int64(st, 4))};
+    if (p.process != GS_NONE && p.device >= 0 && p.time_ns >= 0 && p.reserved_bytes >= 0) {
+        *GS_PUSH(run->pools, run->pools_n, run->pools_cap) = p;
+    }
+    return run->pools_n < SMALL_TABLE_MAX;
+}
+
 static bool add_counted(struct load *l, sqlite3_stmt *st)
 {
     struct gs_run *run = l->run;
@@ -373,6 +387,9 @@ static const struct {
      "SELECT process_id, device, create_ns, stack_id FROM handle WHERE kind = 1 ORDER BY id"},
     {add_graph_memory, false, false, "pool",
      "SELECT process_id, device, time_ns, reserved_bytes FROM pool WHERE pool = 0 ORDER BY id"},
+    {add_pool_memory, false, false, "pool",
+     "SELECT process_id, device, pool, time_ns, reserved_bytes FROM pool WHERE pool <> 0 AND "
+     "reserved_bytes IS NOT NULL ORDER BY id"},
     {add_counted, false, false, "call_count",
      "SELECT process_id, api, total(count), total(count * not_ready) FROM call_count WHERE count > 0 "
      "GROUP BY process_id, api"},

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/settings.h"
+#include "analyzer/waterfall.h"
 
 enum { MIB = 1 << 20, MEASURES_MOST = 4, CANDIDATES = 32, HARDLY = 16 };
 
@@ -421,7 +422,9 @@ static void expandable(struct sight *s)
         return;
     }
     int64_t frees = s->f->map.page_bytes, cached = gs_oom_cached(s->f);
-    frees = s->f->map.strays ? 0 : frees < cached ? frees : cached;
+    struct gs_oom_idle idle = gs_oom_idle(s->b->report, s->v);
+    cached -= gs_add(idle.pending, idle.private);
+    frees = s->f->map.strays || cached < 0 ? 0 : frees < cached ? frees : cached;
     bool fits = frees + (known(s->f->free) ? s->f->free : 0) >= segment_of(s->f->requested, true);
     size_t before = s->v->measures_n;
     add(s, GS_EFFORT_SETTING, frees, fits ? GS_MEASURE_FITS : GS_MEASURE_FITS_NOT,

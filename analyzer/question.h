@@ -192,7 +192,7 @@ void gs_transfers_finish(struct gs_transfers *t);
 double gs_wall(const struct gs_builder *b);
 /* What was live at the peaks and at the failures, by category; after both. */
 bool gs_categories_build(struct gs_builder *b, char *error, size_t error_size);
-void gs_ooms_explain(struct gs_builder *b); /* cause and advice; after categories */
+void gs_ooms_explain(struct gs_builder *b); /* cause and advice; after categories, allocators */
 void gs_leaks_build(struct gs_builder *b); /* after growth */
 void gs_marks_build(struct gs_builder *b);
 void gs_samples_build(struct gs_builder *b);

@@ -267,10 +267,10 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
         list_devices(&b);
         count_events(&b);
         list_calls(&b);
-        gs_ooms_explain(&b);
         gs_steps_build(&b);
         gs_leaks_build(&b);
         gs_allocators_build(&b);
+        gs_ooms_explain(&b);
         gs_budgets_build(&b);
         gs_marks_build(&b);
         gs_samples_build(&b);

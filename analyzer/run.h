@@ -198,6 +198,13 @@ struct gs_graph_memory {
     int device;
     int64_t time_ns, bytes;
 };
+/* What a pool (cudaMallocAsync) held of the device: in order of id. */
+struct gs_pool_memory {
+    uint32_t process;
+    int device;
+    uint64_t pool;
+    int64_t time_ns, reserved_bytes;
+};
 /* Calls that are only counted: launches, queries. */
 struct gs_counted {
     uint32_t process, api;
@@ -251,6 +258,7 @@ const struct gs_mapper *gs_run_mappers(const struct gs_run *run, size_t *n);
 const struct gs_graph_memory *gs_run_graph_memory(const struct gs_run *run, size_t *n);
 /* What it was at a time; 0 where nothing had been said by then. */
 int64_t gs_graph_memory_at(const struct gs_run *run, uint32_t process, int device, int64_t time_ns);
+const struct gs_pool_memory *gs_run_pool_memory(const struct gs_run *run, size_t *n);
 const struct gs_counted *gs_run_counted(const struct gs_run *run, size_t *n);
 const struct gs_tensor_check *gs_run_tensor_checks(const struct gs_run *run, size_t *n);
 const struct gs_context *gs_run_contexts(const struct gs_run *run, size_t *n); /* by process, then time */

@@ -61,6 +61,8 @@ struct gs_run {
     size_t mappings_n, mappings_cap;
     struct gs_graph_memory *graphs;
     size_t graphs_n, graphs_cap;
+    struct gs_pool_memory *pools;
+    size_t pools_n, pools_cap;
     struct gs_counted *counted;
     size_t counted_n, counted_cap;
     struct gs_tensor_check *checks;

@@ -8,6 +8,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/allocator.h"
+#include "analyzer/rank.h"
 
 static const char *const words[GS_HELD_N] = {
 #define WORD(s, w, t) [GS_HELD_##s] = w,
@@ -139,6 +141,27 @@ static bool is_segment(struct gs_builder *b, const struct gs_oom_verdict *v,
            gs_owner_kind(b, gs_owner_of_location(b, t->location)) == GS_OWNER_TORCH;
 }
 
+/* What CUDA's pools held then, as they last said: when an allocation from one failed, or it was
+ * trimmed. Read a little after the failure, which makes them say it. */
+static int64_t pools_held(const struct gs_run *run, const struct gs_oom *row)
+{
+    static const int64_t soon_ns = 100000000;
+    size_t n;
+    int64_t held = 0;
+    const struct gs_pool_memory *p = gs_run_pool_memory(run, &n);
+    struct gs_map seen = {0};
+    for (size_t i = n; i-- > 0;) {
+        if (p[i].process == row->process && p[i].device == row->device &&
+            p[i].time_ns <= gs_add(row->time_ns, soon_ns)) {
+            uint32_t *at = gs_map_at(&seen, p[i].pool);
+            held = gs_add(held, *at == GS_MAP_NEW ? p[i].reserved_bytes : 0);
+            *at = 0;
+        }
+    }
+    gs_map_free(&seen);
+    return held;
+}
+
 static struct gs_waterfall_facts facts_of(struct gs_builder *b, const struct gs_oom_verdict *v)
 {
     const struct gs_oom_facts *f = v->facts;
@@ -159,6 +182,7 @@ static struct gs_waterfall_facts facts_of(struct gs_builder *b, const struct gs_
         w.managed = gs_add(w.managed, t->space == GS_SPACE_MANAGED ? t->bytes : 0);
         w.pools = gs_add(w.pools, t->space == GS_SPACE_POOL && !is_segment(b, v, t) ? t->bytes : 0);
     }
+    w.idle = pools_held(b->run, f->row) - w.pools;
     if (w.tensors && v->live_layer != GS_SERIES_TENSOR &&
         w.pools) { /* its tensors are the pool's */
         w.pools = w.pools > w.tensors ? w.pools - w.tensors : 0;
@@ -267,16 +291,46 @@ static void tensors(struct gs_builder *b, struct gs_oom_verdict *v, int64_t all)
     }
 }
 
+struct gs_oom_idle gs_oom_idle(const struct gs_report *r, const struct gs_oom_verdict *v)
+{
+    struct gs_oom_idle idle = {0};
+    for (size_t i = 0; i < r->allocator_n; i++) {
+        const struct gs_allocator_state *s = &r->allocator[i];
+        if (s->moment != GS_MOMENT_OOM || s->process != v->process || s->device != v->device ||
+            s->time_ns != v->time_ns) {
+            continue;
+        }
+        idle.pending = or_zero(s->pending);
+        for (size_t p = 0; p < s->by_pool_n; p++) {
+            const struct gs_pool_share *share = &s->by_pool[p];
+            if (share->pool == GS_POOL_PRIVATE_SMALL || share->pool == GS_POOL_PRIVATE_LARGE) {
+                idle.private = gs_add(idle.private, or_zero(share->reserved - share->active));
+            }
+        }
+    }
+    return idle;
+}
+
 static void cached(struct gs_builder *b, const struct gs_oom_verdict *v, struct gs_held_part *part)
 {
     const struct gs_heap_map *m = &v->facts->map;
+    struct gs_oom_idle idle = gs_oom_idle(b->report, v);
     struct lines lines = {.b = b};
-    if (m->segments && m->free_bytes > 0) {
+    int64_t rest = part->bytes;
+    int64_t pending = take(&rest, idle.pending), private = take(&rest, idle.private);
+    if (pending) {
+        line_text(&lines, "freed, but another stream may still use it (record_stream)", pending, 0);
+    }
+    if (private) {
+        line_text(&lines, "in pools of CUDA graphs, for these alone", private, 0);
+    }
+    if (m->segments && m->free_bytes > 0 && rest > 0) {
         line_text(&lines,
-                  gs_arena_printf(b->arena, "in %llu hole%s, the largest %s",
+                  gs_arena_printf(b->arena, "in %llu hole%s%s, the largest %s",
                                   (unsigned long long)m->holes, m->holes == 1 ? "" : "s",
+                                  pending || private ? ", counting all" : "",
                                   gs_bytes_text(b, (double)m->largest_free_bytes)),
-                  m->free_bytes, m->holes);
+                  rest, m->holes);
     }
     lines_close(&lines, part);
 }
@@ -318,14 +372,16 @@ static void direct(struct gs_builder *b, const struct gs_oom_verdict *v, struct 
 /* --- other processes
  * ------------------------------------------------------------------------------ */
 
-/* What a process of this run had taken of the device at a time of another: as its timeline says. */
-static int64_t taken_by(const struct gs_report *r, uint32_t process, int device, int64_t at_ns)
+/* What a process of this run had taken of a GPU of its host by then, as its timeline says. */
+static int64_t taken_by(const struct gs_builder *b, uint32_t process, const char *gpu,
+                        int64_t at_ns)
 {
-    int64_t bytes = GS_UNKNOWN;
+    const struct gs_report *r = b->report;
+    int64_t bytes = 0;
     for (size_t i = 0; i < r->timelines_n; i++) {
         const struct gs_timeline *t = &r->timelines[i];
-        if (t->process == process && t->device == device && t->layer == GS_SERIES_DEVICE) {
-            bytes = 0;
+        if (t->process == process && t->layer == GS_SERIES_DEVICE &&
+            strcmp(gs_gpu_word(b, process, t->device), gpu) == 0) {
             for (size_t p = 0; p < t->n && t->points[p].time_s <= (double)at_ns / 1e9; p++) {
                 bytes = t->points[p].bytes;
             }
@@ -354,31 +410,31 @@ static void others(struct gs_builder *b, const struct gs_oom_verdict *v, struct 
     size_t n;
     const struct gs_process *p = gs_run_processes(b->run, &n), *own = &p[v->process];
     struct lines lines = {.b = b};
+    const char *gpu = gs_gpu_word(b, v->process, v->device);
     bool foremost_named = false;
     for (uint32_t i = 0; i < n; i++) {
         if (i == v->process || !one_host(own, &p[i])) {
             continue;
         }
         int64_t at = gs_add(v->facts->row->time_ns, own->start_real_ns - p[i].start_real_ns);
-        int64_t bytes = at < 0 || at > p[i].end_ns ? 0 : taken_by(b->report, i, v->device, at);
+        int64_t bytes = at < 0 || at > p[i].end_ns ? 0 : taken_by(b, i, gpu, at);
         if (bytes > 0) {
             line_text(&lines, process_name(b, &p[i]), bytes, 0);
             lines.list[lines.n - 1].pid = p[i].pid;
             foremost_named = foremost_named || (said && said->other_pid == p[i].pid);
         }
     }
-    if (lines.sum > part->bytes) { /* they use another device, by that number */
+    if (lines.sum > part->bytes) { /* they use another device, which goes by the same word */
         lines.n = 0;
         lines.sum = 0;
         foremost_named = false;
     }
     if (said && said->other_pid && !foremost_named) {
-        const char *who = gs_arena_printf(b->arena, "process %u%s%s%s", said->other_pid,
-                                          said->other_name ? " (" : "",
-                                          said->other_name ? said->other_name : "",
-                                          said->other_name ? ")" : "");
-        part->text = gs_arena_printf(b->arena, "%s, %s%s", part->text, lines.n ? "" : "foremost ",
-                                     who);
+        const char *who = gs_arena_printf(
+            b->arena, "process %u%s%s%s", said->other_pid, said->other_name ? " (" : "",
+            said->other_name ? said->other_name : "", said->other_name ? ")" : "");
+        part->text =
+            gs_arena_printf(b->arena, "%s, %s%s", part->text, lines.n ? "" : "foremost ", who);
         line_text(&lines, who, GS_UNKNOWN, 0);
         lines.list[lines.n - 1].pid = said->other_pid;
     }

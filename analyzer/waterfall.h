@@ -22,6 +22,13 @@ struct gs_waterfall_facts {
  * or is too little. */
 bool gs_waterfall_parts(const struct gs_waterfall_facts *f, int64_t parts[GS_HELD_N]);
 
+/* Of what PyTorch caches, what no other request can have: freed blocks that a stream may still use, and
+ * what belongs to CUDA graphs. */
+struct gs_oom_idle {
+    int64_t pending, private;
+};
+struct gs_oom_idle gs_oom_idle(const struct gs_report *r, const struct gs_oom_verdict *v);
+
 /* The verdict's waterfall; after the categories. */
 void gs_waterfall_build(struct gs_builder *b, struct gs_oom_verdict *v);
 
