@@ -42,6 +42,7 @@ struct site_growth { /* by location; what every event needs comes first */
 
 struct span { /* of a process */
     int64_t end_ns;
+    bool oom;                    /* it is a fatal one */
     uint32_t last;               /* the piece in which that lies */
     int64_t piece_ends[PIECES];  /* when the last event of each was */
 };
@@ -130,13 +131,14 @@ static void on_free(void *self, const struct gs_lifetime *life, const struct gs_
     s->least = s->live < s->least ? s->live : s->least;
 }
 
-static int64_t end_of(const struct gs_run *run, uint32_t process)
+static int64_t end_of(const struct gs_run *run, uint32_t process, bool *oom)
 {
     size_t n, ooms_n;
     int64_t end = gs_run_processes(run, &n)[process].last_alloc_ns;
     const struct gs_oom *ooms = gs_run_ooms(run, &ooms_n);
     for (size_t i = ooms_n; i-- > 0;) {
         if (ooms[i].process == process && ooms[i].fatal) {
+            *oom = true;
             return ooms[i].time_ns;
         }
     }
@@ -149,7 +151,7 @@ static void on_process_start(void *self, uint32_t process)
     size_t n;
     uint64_t allocations = gs_run_processes(g->b->run, &n)[process].allocations;
     g->span = GS_REACH(g->spans, process, g->spans_cap);
-    g->span->end_ns = end_of(g->b->run, process);
+    g->span->end_ns = end_of(g->b->run, process, &g->span->oom);
     g->events = 0;
     g->per_piece = g->next = allocations / PIECES + 1;
     g->piece = 0;
@@ -312,16 +314,17 @@ static bool is_segments(const struct gs_run *run, const struct gs_series *s)
     return false;
 }
 
-/* From the step of the first one that stayed to the end. */
-static uint64_t steps_of(const struct gs_steps *steps, const struct site_growth *s, int64_t end_ns)
+/* From the step of the first one that stayed to the end; one that ran out of memory has begun, too. */
+static uint64_t steps_of(const struct gs_steps *steps, const struct site_growth *s, const struct span *span)
 {
-    size_t first = gs_steps_done(steps, s->first_ns), end = gs_steps_done(steps, end_ns) + 1;
-    end = end < steps->n ? end : steps->n;
+    size_t first = gs_steps_done(steps, s->first_ns), end = gs_steps_done(steps, span->end_ns) + 1;
+    end = end < steps->n || span->oom ? end : steps->n;
     return end > first ? end - first : 1;
 }
 
-/* At how few moments it grew, from its beginning on; 0 where they are more than a third of all. */
-static unsigned jumps_of(const struct site_growth *s, uint32_t to)
+/* At how few moments it grew, from its beginning on; 0 where they are more than a third of all, or of the
+ * steps. */
+static unsigned jumps_of(const struct site_growth *s, uint32_t to, uint64_t steps)
 {
     unsigned jumps = 0;
     int64_t before = 0;
@@ -332,7 +335,7 @@ static unsigned jumps_of(const struct site_growth *s, uint32_t to)
         rising = rises_now;
         before = s->least_of[p];
     }
-    return 3 * jumps <= to - s->first + 2 ? jumps : 0;
+    return 3 * jumps <= to - s->first + 2 && 3 * jumps <= steps ? jumps : 0;
 }
 
 static void judge(struct gs_growths *g, uint32_t location)
@@ -354,7 +357,7 @@ static void judge(struct gs_growths *g, uint32_t location)
     bool never = s->never >= MIN_STAYED;
     uint64_t count = never ? s->never : s->stayed;
     int64_t bytes = never ? s->never_bytes : s->stayed_bytes;
-    uint64_t n = steps ? steps_of(steps, s, span->end_ns) : count;
+    uint64_t n = steps ? steps_of(steps, s, span) : count;
     double each = (double)bytes / (double)n, gain = (double)(a.y[a.n - 1] - a.y[0]),
            end_bytes = (double)g->end_bytes[l->series];
     bool far = steps && count >= MANY_STAYED && each * FAR >= min_share * end_bytes;
@@ -375,7 +378,7 @@ static void judge(struct gs_growths *g, uint32_t location)
                   .steps = n,
                   .by_steps = steps != NULL,
                   .count = count,
-                  .jumps = a.longest_pause > 2 ? jumps_of(s, span->last) : 0,
+                  .jumps = a.longest_pause > 2 ? jumps_of(s, span->last, n) : 0,
                   .bytes_per_s = seconds > 0 ? (double)bytes / seconds : NAN,
                   .fit = fit,
                   .first_s = gs_seconds(s->first_ns),

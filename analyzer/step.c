@@ -98,17 +98,17 @@ static uint32_t loop_line(const struct gs_place_tree *t, uint32_t place)
 }
 
 /* The first call of the loop after each moment: the lines beside `line` that come by as often, but for
- * those that come after it in the first round. */
+ * those that come after it in the first round. One more than moments: of a step that was begun only. */
 static void find_starts(const struct gs_place_tree *t, uint32_t line, const struct gs_moments *m, int64_t *starts)
 {
     const struct gs_place *own = &t->places[line];
     for (uint32_t i = 1; i < t->n; i++) {
         const struct gs_place *p = &t->places[i];
-        if (p->parent != own->parent || p->visits * 2 < own->visits || p->thread != own->thread || p->shift ||
+        if (p->parent != own->parent || p->visits < LEAST || p->visits * 2 < own->visits || p->thread != own->thread || p->shift ||
             p->first_ns > m->times[0]) {
             continue;
         }
-        for (size_t k = 0, at = 0; k < m->n; k++) {
+        for (size_t k = 0, at = 0; k <= m->n; k++) {
             while (at < p->n && k > 0 && p->times[at] <= m->times[k - 1]) {
                 at++;
             }
@@ -133,16 +133,20 @@ static int64_t usual_tail(const int64_t *starts, const int64_t *moments, size_t 
     return tail;
 }
 
-/* Past the first tenth and what takes more than twice as long as usual before it. */
+static bool usual(const struct gs_steps *s, size_t k)
+{
+    double lasts = (double)(s->start_ns[k + 1] - s->start_ns[k]);
+    return lasts <= 2.0 * (double)s->median_ns * (double)s->stride;
+}
+
+/* Past the first tenth, and the first of three that take at most twice as long as usual. */
 static size_t steady_of(const struct gs_steps *s)
 {
-    size_t k = 0, tenth = s->starts_n / 10;
-    for (size_t i = 0; i + 1 < s->starts_n && i < s->starts_n / 2; i++) {
-        double lasts = (double)(s->start_ns[i + 1] - s->start_ns[i]);
-        k = lasts > 2.0 * (double)s->median_ns * (double)s->stride && i < 16 ? i + 1 : k;
-    }
-    k = k > tenth ? k : tenth;
+    size_t k = s->starts_n / 10, half = s->starts_n / 2;
     k = k == 0 && s->starts_n > 4 ? 1 : k;
+    while (k < half && k + 3 <= s->starts_n && !(usual(s, k) && usual(s, k + 1) && usual(s, k + 2))) {
+        k++;
+    }
     return k * s->stride < s->n ? k * s->stride : s->n - 1;
 }
 
@@ -150,7 +154,7 @@ static void set_times(struct gs_builder *b, struct gs_steps *s, int64_t *starts,
                       int64_t process_end)
 {
     size_t n = m->n;
-    int64_t usual = gs_moments_gap(starts, n), tail = usual_tail(starts, m->times, n);
+    int64_t step = gs_moments_gap(starts, n), tail = usual_tail(starts, m->times, n);
     int64_t *start = gs_arena_alloc(b->arena, (n + 1) * sizeof *start);
     int64_t *end = gs_arena_alloc(b->arena, n * sizeof *end);
     bool gaps = false;
@@ -158,11 +162,12 @@ static void set_times(struct gs_builder *b, struct gs_steps *s, int64_t *starts,
     for (size_t i = 0; i < n; i++) {
         int64_t next = i + 1 < n ? starts[i + 1] : GS_NEVER, soon = gs_add(m->times[i], gs_add(tail, tail));
         if (i + 1 == n) { /* the last one takes as long as the others, at least to its moment */
-            int64_t whole = gs_add(starts[i], usual);
+            int64_t whole = gs_add(starts[i], step);
             next = whole > soon ? whole : soon;
             next = next > process_end && process_end >= m->times[i] ? process_end : next;
+            next = next > starts[n] ? starts[n] : next;
         }
-        bool far = i + 1 < n && next - m->times[i] > gs_add(usual, usual) && m->stride == 1 && soon < next;
+        bool far = i + 1 < n && next - m->times[i] > gs_add(step, step) && m->stride == 1 && soon < next;
         end[i] = far ? soon : next;
         gaps = gaps || far;
     }
@@ -170,7 +175,7 @@ static void set_times(struct gs_builder *b, struct gs_steps *s, int64_t *starts,
     s->starts_n = n;
     s->start_ns = start;
     s->end_ns = gaps ? end : NULL;
-    s->median_ns = usual / (int64_t)m->stride;
+    s->median_ns = step / (int64_t)m->stride;
     s->steady = steady_of(s);
 }
 
@@ -198,9 +203,10 @@ static struct gs_steps *make(struct gs_step_finder *f, uint32_t process, enum gs
 {
     struct gs_steps *s = gs_arena_alloc(f->b->arena, sizeof *s);
     size_t processes;
-    int64_t *starts = gs_realloc(NULL, m->n, sizeof *starts);
+    int64_t *starts = gs_realloc(NULL, m->n + 1, sizeof *starts);
     *s = (struct gs_steps){.process = process, .source = source, .stack = m->stack, .n = m->count, .stride = m->stride};
     memcpy(starts, m->begins ? m->begins : m->times, m->n * sizeof *starts);
+    starts[m->n] = GS_NEVER;
     if (m->stride == 1 && m->place != GS_NONE && source != GS_STEP_PERIOD) {
         find_starts(&f->tree, loop_line(&f->tree, m->place), m, starts);
     }

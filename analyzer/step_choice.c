@@ -33,6 +33,17 @@ static uint32_t anchor_of(const struct gs_place_tree *t, const uint32_t *group, 
     return anchor;
 }
 
+/* LBFGS computes the loss several times in a step, and is seen after each: the line that calls it tells,
+ * if it is left in between. */
+static uint32_t whole_step(const struct gs_place_tree *t, uint32_t anchor)
+{
+    if (anchor != GS_NONE && t->places[anchor].name && strstr(t->places[anchor].name, "LBFGS")) {
+        const struct gs_place *line = &t->places[t->places[anchor].parent];
+        return line->visits >= 2 && line->visits < t->places[anchor].visits ? t->places[anchor].parent : anchor;
+    }
+    return anchor;
+}
+
 static void add_times(struct gs_moments *m, const struct gs_place *p)
 {
     for (size_t i = 0; i < p->n; i++) {
@@ -119,7 +130,7 @@ struct gs_moments gs_moments_of_calls(struct gs_place_tree *t, unsigned kind)
         for (to = from + 1; to < n && t->places[found[to]].first_ns <= last; to++) {
             last = t->places[found[to]].last_ns > last ? t->places[found[to]].last_ns : last;
         }
-        uint32_t anchor = anchor_of(t, found + from, to - from);
+        uint32_t anchor = whole_step(t, anchor_of(t, found + from, to - from));
         if (anchor != GS_NONE) {
             *GS_PUSH(anchors, anchors_n, anchors_cap) = anchor;
         }
