@@ -222,7 +222,10 @@ static void write_block(struct snapshot *s, uint64_t at, int64_t bytes,
     address(s, "address", at);
     number(s, "size", bytes);
     number(s, "requested_size", bytes);
-    word(s, "state", b ? "active_allocated" : "inactive");
+    word(s, "state",
+         !b           ? "inactive"
+         : b->pending ? "active_pending_free"
+                      : "active_allocated");
     frames(s, b ? b->stack : GS_NONE);
     if (b) {
         write_category(s, category(s, b->stack, b->free_stack, b->kept));
@@ -259,8 +262,8 @@ static void write_segment(struct snapshot *s, int device, const struct gs_trace_
     address(s, "address", g->address);
     number(s, "total_size", g->bytes);
     number(s, "allocated_size", g->block_bytes);
-    number(s, "active_size", g->block_bytes);
-    number(s, "requested_size", g->block_bytes);
+    number(s, "active_size", g->block_bytes + g->pending_bytes);
+    number(s, "requested_size", g->block_bytes + g->pending_bytes);
     address(s, "stream", g->stream);
     word(s, "segment_type", g->small ? "small" : "large");
     pickle_key(&s->p, "segment_pool_id");

@@ -21,6 +21,16 @@ struct change { /* of a mapping */
     bool mapped;
 };
 
+struct pending { /* of a free: until its last event has passed */
+    uint64_t address;
+    int64_t free_ns, done_ns;
+};
+
+struct waiting {
+    struct gs_trace_block block;
+    int64_t done_ns;
+};
+
 struct tracer {
     struct gs_run *run;
     const struct gs_trace_wish *wish;
@@ -31,6 +41,11 @@ struct tracer {
     size_t pieces_n, pieces_cap;
     struct change *changes; /* in order of time */
     size_t changes_n, changes_cap, change;
+    struct pending *pendings; /* by address, then time */
+    size_t pendings_n, pendings_cap;
+    struct waiting *waiting; /* few, in no order */
+    size_t waiting_n, waiting_cap;
+    int64_t next_done_ns; /* the earliest of them, GS_NEVER */
     size_t segments_cap, blocks_cap;
 };
 
@@ -206,6 +221,97 @@ static void block_free(struct tracer *t, const struct gs_trace_block *b, int64_t
     }
 }
 
+/* --- frees that wait ---------------------------------------------------------------------------- */
+
+static int pending_order(const void *a, const void *b)
+{
+    const struct pending *x = a, *y = b;
+    return x->address != y->address   ? (x->address > y->address) - (x->address < y->address)
+           : x->free_ns != y->free_ns ? (x->free_ns > y->free_ns) - (x->free_ns < y->free_ns)
+                                      : 0;
+}
+
+static void on_pending(void *self, const struct gs_pending *p)
+{
+    struct tracer *t = self;
+    if (p->device == t->wish->device && p->known == GS_YES && p->done_ns > p->free_ns) {
+        *GS_PUSH(t->pendings, t->pendings_n, t->pendings_cap) =
+            (struct pending){p->address, p->free_ns, p->done_ns};
+    }
+}
+
+static void list_pendings(struct tracer *t)
+{
+    size_t kept = 0;
+    gs_run_pendings(t->run, t->wish->process, on_pending, t);
+    if (t->pendings_n > 1) {
+        qsort(t->pendings, t->pendings_n, sizeof *t->pendings, pending_order);
+    }
+    for (size_t i = 0; i < t->pendings_n; i++) { /* a free waits for the last of its events */
+        struct pending *last = kept ? &t->pendings[kept - 1] : NULL;
+        if (last && pending_order(last, &t->pendings[i]) == 0) {
+            last->done_ns = t->pendings[i].done_ns > last->done_ns ? t->pendings[i].done_ns
+                                                                   : last->done_ns;
+        } else {
+            t->pendings[kept++] = t->pendings[i];
+        }
+    }
+    t->pendings_n = kept;
+}
+
+static void tensor_free(struct tracer *t, const struct gs_trace_block *b, int64_t time_ns)
+{
+    struct pending key = {b->address, time_ns, 0};
+    const struct pending *p = t->pendings_n ? bsearch(&key, t->pendings, t->pendings_n,
+                                                      sizeof key, pending_order)
+                                            : NULL;
+    if (!p) {
+        block_free(t, b, time_ns, !piece_of(t, b->address));
+        return;
+    }
+    tell(t, &(struct gs_trace_event){.action = GS_TRACE_FREE_REQUESTED,
+                                     .stack = b->free_stack != GS_NONE ? b->free_stack : b->stack,
+                                     .time_ns = time_ns,
+                                     .bytes = b->bytes,
+                                     .address = b->address,
+                                     .stream = b->stream});
+    *GS_PUSH(t->waiting, t->waiting_n, t->waiting_cap) = (struct waiting){*b, p->done_ns};
+    t->waiting[t->waiting_n - 1].block.pending = true;
+    t->next_done_ns = p->done_ns < t->next_done_ns ? p->done_ns : t->next_done_ns;
+}
+
+/* The earliest of those that wait. */
+static void complete(struct tracer *t)
+{
+    size_t at = 0;
+    int64_t done = t->next_done_ns;
+    while (at < t->waiting_n && t->waiting[at].done_ns != done) {
+        at++;
+    }
+    if (at < t->waiting_n) {
+        const struct gs_trace_block b = t->waiting[at].block;
+        t->waiting[at] = t->waiting[--t->waiting_n];
+        struct gs_trace_event e = {.action = GS_TRACE_FREE_COMPLETED,
+                                   .stack = b.stack,
+                                   .time_ns = done,
+                                   .bytes = b.bytes,
+                                   .address = b.address,
+                                   .stream = b.stream};
+        tell(t, &e);
+        if (!piece_of(t, b.address)) {
+            e.action = GS_TRACE_SEGMENT_FREE;
+            tell(t, &e);
+        }
+    }
+    t->next_done_ns = GS_NEVER;
+    for (size_t i = 0; i < t->waiting_n; i++) {
+        t->next_done_ns = t->waiting[i].done_ns < t->next_done_ns ? t->waiting[i].done_ns
+                                                                  : t->next_done_ns;
+    }
+}
+
+/* --- in order of time --------------------------------------------------------------------------- */
+
 static struct gs_trace_block block_of_mapping(const struct gs_mapping *m)
 {
     return (struct gs_trace_block){.address = m->address,
@@ -215,27 +321,39 @@ static struct gs_trace_block block_of_mapping(const struct gs_mapping *m)
                                    .kept = m->unmap_ns == GS_NEVER};
 }
 
-/* All that was mapped and unmapped up to a time. */
+static void apply(struct tracer *t, const struct change *c, const struct gs_mapping *m)
+{
+    struct gs_trace_block b = block_of_mapping(m);
+    if (!t->wish->tensors && c->mapped) {
+        whole_alloc(t, &b, c->time_ns);
+    } else if (!t->wish->tensors) {
+        block_free(t, &b, c->time_ns, true);
+    } else if (c->mapped) {
+        piece_add(t, (struct piece){.address = m->address,
+                                    .bytes = m->bytes,
+                                    .time_ns = c->time_ns,
+                                    .stack = m->stack,
+                                    .mapped = true});
+    } else {
+        piece_remove(t, m->address, true, c->time_ns, GS_NONE);
+    }
+}
+
+/* All that was mapped, unmapped and came to the end of its waiting up to a time. */
 static void catch_up(struct tracer *t, int64_t time_ns)
 {
     size_t n;
     const struct gs_mapping *all = gs_run_mappings(t->run, &n);
-    for (; t->change < t->changes_n && t->changes[t->change].time_ns <= time_ns; t->change++) {
-        const struct change *c = &t->changes[t->change];
-        const struct gs_mapping *m = &all[c->mapping];
-        struct gs_trace_block b = block_of_mapping(m);
-        if (!t->wish->tensors && c->mapped) {
-            whole_alloc(t, &b, c->time_ns);
-        } else if (!t->wish->tensors) {
-            block_free(t, &b, c->time_ns, true);
-        } else if (c->mapped) {
-            piece_add(t, (struct piece){.address = m->address,
-                                        .bytes = m->bytes,
-                                        .time_ns = c->time_ns,
-                                        .stack = m->stack,
-                                        .mapped = true});
+    for (;;) {
+        const struct change *c = t->change < t->changes_n ? &t->changes[t->change] : NULL;
+        if (t->next_done_ns <= time_ns && t->next_done_ns != GS_NEVER &&
+            (!c || t->next_done_ns <= c->time_ns)) {
+            complete(t);
+        } else if (c && c->time_ns <= time_ns) {
+            t->change++;
+            apply(t, c, &all[c->mapping]);
         } else {
-            piece_remove(t, m->address, true, c->time_ns, GS_NONE);
+            return;
         }
     }
 }
@@ -329,7 +447,7 @@ static void on_free(void *self, const struct gs_lifetime *life, const struct gs_
     }
     struct gs_trace_block b = block_of(t, life);
     if (life->layer == GS_LAYER_TENSOR) {
-        block_free(t, &b, life->free_ns, !piece_of(t, b.address));
+        tensor_free(t, &b, life->free_ns);
     } else if (in_device(life) && !t->wish->tensors) {
         block_free(t, &b, life->free_ns, true);
     } else if (in_device(life)) {
@@ -469,7 +587,7 @@ static void share_out(struct gs_trace_state *s)
                 continue;
             }
             from = b.address + (uint64_t)b.bytes;
-            g->block_bytes += b.bytes;
+            *(b.pending ? &g->pending_bytes : &g->block_bytes) += b.bytes;
             s->blocks[kept++] = b;
         }
         g->n = kept - g->first;
@@ -488,6 +606,12 @@ static void keep_state(struct tracer *t)
     gs_run_live(t->run, gather, t);
     if (!t->wish->tensors) {
         gather_mappings(t);
+    }
+    for (size_t i = 0; i < t->waiting_n; i++) {
+        *GS_PUSH(s->blocks, s->blocks_n, t->blocks_cap) = t->waiting[i].block;
+        if (!piece_of(t, t->waiting[i].block.address)) {
+            add_whole(t, &t->waiting[i].block);
+        }
     }
     if (s->segments_n > 1) {
         qsort(s->segments, s->segments_n, sizeof *s->segments, segment_order);
@@ -522,10 +646,14 @@ bool gs_trace_device(struct gs_run *run, const struct gs_trace_wish *wish,
     if (state) {
         *state = (struct gs_trace_state){0};
     }
+    t.next_done_ns = GS_NEVER;
     list_changes(&t);
+    list_pendings(&t);
     bool ok = gs_run_replay(run, &observer, 1, error, error_size);
     free(t.pieces);
     free(t.changes);
+    free(t.pendings);
+    free(t.waiting);
     if (!ok && state) {
         gs_trace_state_free(state);
     }

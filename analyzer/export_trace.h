@@ -35,10 +35,11 @@ struct gs_trace_block {
     uint32_t stack, free_stack;
     bool kept;
     bool private; /* in a pool of a CUDA graph */
+    bool pending; /* freed, and waiting for other streams to be done with it */
 };
 struct gs_trace_segment {
     uint64_t address, stream;
-    int64_t bytes, block_bytes;
+    int64_t bytes, block_bytes, pending_bytes; /* pending: not among the blocks' */
     uint32_t stack;
     bool mapped; /* it can grow: mapped, not allocated */
     bool small;  /* of the pool for blocks up to 1 MiB */

@@ -30,8 +30,7 @@ static enum gs_known belongs(const struct gs_run *run, uint32_t event, uint32_t 
 }
 
 /* Rows of one free come one after another, and may wait for several events. */
-void gs_run_pending_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n,
-                       gs_pending_at_fn each, void *self)
+void gs_run_pendings(struct gs_run *run, uint32_t process, gs_pending_fn each, void *self)
 {
     struct gs_database *db = &run->databases[run->processes[process].database];
     char sql[512];
@@ -39,7 +38,7 @@ void gs_run_pending_at(struct gs_run *run, uint32_t process, const int64_t *mome
              "SELECT a.kind, a.address, a.bytes, a.stream, p.free_ns, p.done_ns, p.event_stack_id, "
              "p.free_stack_id FROM pending_free p JOIN %s a ON a.id = p.allocation_id ORDER BY p.id",
              db->allocations);
-    sqlite3_stmt *st = n ? gs_prepare(db, sql) : NULL;
+    sqlite3_stmt *st = gs_prepare(db, sql);
     while (st && sqlite3_step(st) == SQLITE_ROW) {
         const int64_t kind = sqlite3_column_int64(st, 0), done = gs_column_int(st, 5);
         struct gs_pending p = {.process = process,
@@ -53,14 +52,35 @@ void gs_run_pending_at(struct gs_run *run, uint32_t process, const int64_t *mome
                                .known = belongs(
                                    run, gs_ids_get(&db->stacks, sqlite3_column_int64(st, 6)),
                                    gs_ids_get(&db->stacks, sqlite3_column_int64(st, 7)))};
-        if (p.known == GS_NO || p.bytes <= 0 || p.bytes > GS_BYTES_MAX) {
-            continue;
-        }
-        for (size_t i = 0; i < n && moments[i] < p.done_ns; i++) {
-            if (moments[i] >= p.free_ns) {
-                each(self, i, &p);
-            }
+        if (p.known != GS_NO && p.bytes > 0 && p.bytes <= GS_BYTES_MAX) {
+            each(self, &p);
         }
     }
     sqlite3_finalize(st);
+}
+
+struct at {
+    const int64_t *moments;
+    size_t n;
+    gs_pending_at_fn each;
+    void *self;
+};
+
+static void on_pending(void *self, const struct gs_pending *p)
+{
+    const struct at *at = self;
+    for (size_t i = 0; i < at->n && at->moments[i] < p->done_ns; i++) {
+        if (at->moments[i] >= p->free_ns) {
+            at->each(at->self, i, p);
+        }
+    }
+}
+
+void gs_run_pending_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n,
+                       gs_pending_at_fn each, void *self)
+{
+    struct at at = {moments, n, each, self};
+    if (n) {
+        gs_run_pendings(run, process, on_pending, &at);
+    }
 }

@@ -332,6 +332,10 @@ uint32_t gs_run_free_stack(const struct gs_run *run, const struct gs_lifetime *l
 void gs_run_live(const struct gs_run *run, void (*each)(void *self, const struct gs_lifetime *),
                  void *self);
 
+/* Each free of a tensor that waited for others to be done with it; a call for each event that it waited
+ * for. */
+typedef void (*gs_pending_fn)(void *self, const struct gs_pending *pending);
+void gs_run_pendings(struct gs_run *run, uint32_t process, gs_pending_fn each, void *self);
 /* Tensors that were freed but not to be had at each of `moments` (ascending) of one process: for each
  * of them a call, which may be told of the same tensor twice (once an event that it waits for). */
 typedef void (*gs_pending_at_fn)(void *self, size_t moment, const struct gs_pending *pending);
