@@ -298,7 +298,6 @@ LIST(gs_run_pool_memory, gs_pool_memory, pools)
 LIST(gs_run_counted, gs_counted, counted)
 LIST(gs_run_tensor_checks, gs_tensor_check, checks)
 LIST(gs_run_mappers, gs_mapper, mappers)
-
 LIST(gs_run_contexts, gs_context, contexts)
 LIST(gs_run_settings, gs_setting, settings)
 
