@@ -11,6 +11,10 @@ struct reply { /* what was in use outside the recorded allocations, when the dev
     bool at_peak;        /* nothing had come or gone since the peak */
 };
 
+struct nvml { /* what NVML said of it, with what was live by recorded calls at that moment */
+    int64_t context, other, ns; /* GS_UNKNOWN; context: of this process, in no recorded allocation */
+};
+
 struct card { /* a device of the process now replayed */
     bool used, told;
     int64_t live, tensor, reserved; /* now; reserved GS_UNKNOWN until PyTorch says it */
@@ -19,6 +23,7 @@ struct card { /* a device of the process now replayed */
     int64_t total, least_free;
     int64_t outside_first;
     struct reply last, before, after; /* the last sample; the peak's neighbours among them */
+    struct nvml nvml_last, nvml_before, nvml_after; /* likewise */
     bool has_tensors, moved;          /* moved: something came or went since the peak */
     const struct gs_device *first; /* what it said when first seen, until it is taken account of */
 };
@@ -33,6 +38,7 @@ enum { CARDS = 128 };
 struct gs_memory {
     struct gs_builder *b;
     uint32_t process; /* the one now replayed */
+    size_t nvml_at;   /* the next of NVML's samples */
     struct card cards[CARDS];
     struct gs_device_memory *list;
     size_t n, cap;
@@ -40,6 +46,7 @@ struct gs_memory {
     size_t fragmentation_n, fragmentation_cap;
 };
 
+static const struct nvml untold = {GS_UNKNOWN, GS_UNKNOWN, GS_UNKNOWN};
 static const struct reply unsaid = {.outside = GS_UNKNOWN, .ns = GS_UNKNOWN};
 
 static struct card *card(struct gs_memory *m, int device)
@@ -56,6 +63,9 @@ static struct card *card(struct gs_memory *m, int device)
                            .total = GS_UNKNOWN,
                            .least_free = GS_UNKNOWN,
                            .outside_first = GS_UNKNOWN,
+                           .nvml_last = untold,
+                           .nvml_before = untold,
+                           .nvml_after = untold,
                            .last = unsaid,
                            .before = unsaid,
                            .after = unsaid};
@@ -103,6 +113,30 @@ static void said_first(struct gs_memory *m, struct card *c)
     }
 }
 
+/* NVML's samples up to a time, before what happened then: it counts all that the process has. */
+static void told_by_nvml(struct gs_memory *m, int64_t until_ns)
+{
+    size_t n;
+    const struct gs_device_sample *all = gs_run_device_samples(m->b->run, &n);
+    for (; m->nvml_at < n; m->nvml_at++) {
+        const struct gs_device_sample *s = &all[m->nvml_at];
+        if (s->process != m->process) {
+            continue;
+        }
+        if (s->time_ns > until_ns) {
+            return;
+        }
+        struct card *c = s->own_bytes > 0 ? card(m, s->device) : NULL;
+        int64_t held = c ? gs_add(c->live, graphs_at(m, c, s->time_ns)) : 0;
+        if (c && s->own_bytes >= held) {
+            c->nvml_last = (struct nvml){s->own_bytes - held, s->other_bytes, s->time_ns};
+            if (c->peak_ns != 0 && c->nvml_after.context == GS_UNKNOWN) {
+                c->nvml_after = c->nvml_last;
+            }
+        }
+    }
+}
+
 static inline void on_event(struct gs_memory *m, const struct gs_series *s, int64_t alloc_ns)
 {
     struct card *c =
@@ -134,17 +168,25 @@ static inline void on_event(struct gs_memory *m, const struct gs_series *s, int6
         c->peak_ns = alloc_ns;
         c->before = c->last;
         c->after = unsaid;
+        c->nvml_before = c->nvml_last;
+        c->nvml_after = untold;
         c->moved = false;
     }
 }
 
 static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
+    if (series->layer == GS_SERIES_DEVICE) {
+        told_by_nvml(self, life->alloc_ns);
+    }
     on_event(self, series, life->alloc_ns);
 }
 
 static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
+    if (series->layer == GS_SERIES_DEVICE) {
+        told_by_nvml(self, life->free_ns);
+    }
     on_event(self, series, -1);
 }
 
@@ -191,6 +233,7 @@ static void on_process_start(void *self, uint32_t process)
     const struct gs_device *devices = gs_run_devices(m->b->run, &n);
     memset(m->cards, 0, sizeof m->cards);
     m->process = process;
+    m->nvml_at = 0;
     for (size_t i = 0; i < n; i++) {
         struct card *c = devices[i].process == process ? card(m, devices[i].device) : NULL;
         if (c) {
@@ -215,6 +258,15 @@ static struct reply nearest(const struct card *c)
     return a->at_peak || after < before ? *a : *b;
 }
 
+static struct nvml nearest_nvml(const struct card *c)
+{
+    const struct nvml *b = &c->nvml_before, *a = &c->nvml_after;
+    if (a->context == GS_UNKNOWN || b->context == GS_UNKNOWN) {
+        return a->context == GS_UNKNOWN ? *b : *a;
+    }
+    return (double)a->ns - (double)c->peak_ns < (double)c->peak_ns - (double)b->ns ? *a : *b;
+}
+
 static void describe(struct gs_memory *m, uint32_t process, int device, const struct card *c)
 {
     bool torch = c->has_tensors;
@@ -225,6 +277,7 @@ static void describe(struct gs_memory *m, uint32_t process, int device, const st
         outside =
             (struct reply){.outside = rest}; /* it was less at the peak: it cannot have been more */
     }
+    struct nvml told = nearest_nvml(c);
     *GS_PUSH(m->list, m->n, m->cap) = (struct gs_device_memory){
         .process = process,
         .device = device,
@@ -236,6 +289,8 @@ static void describe(struct gs_memory *m, uint32_t process, int device, const st
         .direct_bytes = torch ? difference(c->peak_live, c->peak_reserved) : c->peak_live,
         .graph_bytes = graphs,
         .outside_bytes = outside.outside,
+        .context_bytes = told.context,
+        .other_bytes = told.other,
         .about = !outside.at_peak,
         .free_bytes = difference(rest, outside.outside),
         .outside_first_bytes = c->outside_first,
@@ -263,6 +318,7 @@ static void on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     struct gs_memory *m = self;
     (void)end_ns;
+    told_by_nvml(m, INT64_MAX);
     for (int device = 0; device < CARDS; device++) {
         const struct card *c = &m->cards[device];
         if (c->used && (c->peak_live > 0 || c->has_tensors)) {

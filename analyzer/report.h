@@ -147,6 +147,9 @@ struct gs_device_memory {
     int64_t outside_bytes; /* in use on the device, but in no recorded allocation: context, kernels,
                               libraries' own memory and other processes */
     int64_t outside_first_bytes; /* the same when the device was first seen */
+    int64_t context_bytes; /* of outside: this process's context, kernels and libraries, as NVML's figure
+                              nearest to the peak has it; unknown */
+    int64_t other_bytes;   /* other processes, by the same sample; unknown */
     int64_t graph_bytes;         /* what the device held for graphs, 0 where it never said */
     int64_t free_bytes;          /* what remains */
     bool about;                  /* the device was not asked at the peak: outside is what it said

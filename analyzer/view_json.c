@@ -214,6 +214,8 @@ static json_t *memory_json(const struct gs_device_memory *m)
     set_bytes(o, "direct_bytes", m->direct_bytes);
     set_bytes(o, "outside_bytes", m->outside_bytes);
     set_bytes(o, "outside_first_bytes", m->outside_first_bytes);
+    set_bytes(o, "context_bytes", m->context_bytes);
+    set_bytes(o, "other_bytes", m->other_bytes);
     set_bytes(o, "graph_bytes", m->graph_bytes);
     set_bytes(o, "free_bytes", m->free_bytes);
     set_bool(o, "about", m->about);

@@ -151,6 +151,25 @@ static void own_parts(const struct view_text *v, struct table *t, const struct g
                : "in CUDA allocations");
 }
 
+/* What is in use and in no recorded allocation, taken apart where NVML told whose it is. */
+static void outside(struct table *t, const struct gs_device_memory *m)
+{
+    int64_t left = m->outside_bytes, other, context;
+
+    if (m->context_bytes == GS_UNKNOWN || m->other_bytes == GS_UNKNOWN) {
+        part(t, left, m->total_bytes,
+             m->about ? "outside, about: CUDA context, libraries, other processes"
+                      : "outside: CUDA context, libraries, other processes");
+        return;
+    }
+    other = m->other_bytes < left ? m->other_bytes : left;
+    left -= other;
+    context = m->context_bytes < left ? m->context_bytes : left;
+    part(t, context, m->total_bytes, "this process's CUDA context and code, as NVML has it");
+    part(t, other, m->total_bytes, "other processes, as NVML has it");
+    part(t, left - context, m->total_bytes, "in use by nobody that is known");
+}
+
 static void parts(const struct view_text *v, uint32_t process, int device)
 {
     const struct gs_device_memory *m = NULL;
@@ -168,9 +187,7 @@ static void parts(const struct view_text *v, uint32_t process, int device)
         part(&t, m->total_bytes - m->live_bytes - m->graph_bytes, m->total_bytes,
              "free, or outside: CUDA context, libraries, other processes");
     } else {
-        part(&t, m->outside_bytes, m->total_bytes,
-             m->about ? "outside, about: CUDA context, libraries, other processes"
-                      : "outside: CUDA context, libraries, other processes");
+        outside(&t, m);
         part(&t, m->free_bytes, m->total_bytes, m->about ? "free, about" : "free");
     }
     fprintf(v->out, "  %sOf the GPU's %s at the peak%s\n", term_style(&v->term, TERM_BOLD),

@@ -237,3 +237,14 @@ def test_the_layouts_are_nvmls():
     done = subprocess.run(["gcc", "-std=gnu11", "-Wall", "-Werror", "-fsyntax-only", "-I.", "-isystem",
                            "/usr/local/cuda/include", "tests/nvml_check.c"], cwd=ROOT, text=True, stderr=subprocess.PIPE)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_context_has_its_cost(recording):
+    """What NVML counts for the process beyond its allocations of that moment; and what others hold."""
+    recording.python(HOLD + "hold(0, 300 << 20)\ntime.sleep(1.3)\nhold(0, 200 << 20)\ntime.sleep(1.3)\n",
+                     SIMCUDA_CONTEXT="700MiB", SIMCUDA_OTHER="8GiB@4242")
+    (memory,) = recording.report()["memory"]
+    assert (memory["live_bytes"], memory["context_bytes"], memory["other_bytes"]) == (500 * MIB, 700 * MIB, 8 * GIB)
+    text = recording.gpuspy("report", recording.database).stdout
+    assert "700.00 MiB  2.8 %  this process's CUDA context and code" in text and "8.00 GiB   33 %  other processes" in text
+    assert "by nobody" not in text and "outside" not in text
