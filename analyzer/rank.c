@@ -307,10 +307,27 @@ static bool loads(const struct gs_run *run, uint32_t stack)
     return false;
 }
 
-/* "has up to 2.00 MiB and a context" */
-static const char *holds(struct gs_builder *b, int64_t bytes, size_t ranks)
+/* What the context of a process there costs, where NVML told; else 0. */
+static int64_t context_bytes(const struct gs_ranks *r, uint32_t process, int device)
+{
+    const struct gs_report *report = r->b->report;
+    for (size_t i = 0; i < report->memory_n && i < ROWS; i++) {
+        const struct gs_device_memory *m = &report->memory[i];
+        if (m->process == process && m->device == device) {
+            return m->context_bytes > 0 ? m->context_bytes : 0;
+        }
+    }
+    return 0;
+}
+
+/* "has up to 2.00 MiB and a context (512.00 MiB)" */
+static const char *holds(struct gs_builder *b, int64_t bytes, int64_t contexts, size_t ranks)
 {
     const char *has = ranks > 1 ? "have" : "has", *context = ranks > 1 ? "a context each" : "a context";
+    if (contexts > 0) {
+        context = gs_arena_printf(b->arena, "%s (%s%s)", context, gs_bytes_text(b, (double)contexts),
+                                  ranks > 1 ? " in all" : "");
+    }
     return bytes > 0 ? gs_arena_printf(b->arena, "%s up to %s%s and %s", has, gs_bytes_text(b, (double)bytes),
                                        ranks > 1 ? " in all" : "", context)
                      : gs_arena_printf(b->arena, "%s %s", has, context);
@@ -322,7 +339,7 @@ static void say_strays(struct gs_ranks *r, struct stray *list, size_t n)
     const struct gs_report *report = r->b->report;
     bool *marked = gs_realloc(NULL, report->ranks_n, sizeof *marked);
     for (size_t i = 0; i < n; i++) {
-        int64_t bytes = 0;
+        int64_t bytes = 0, contexts = 0;
         size_t ranks = 0;
         if (list[i].told) {
             continue;
@@ -334,6 +351,7 @@ static void say_strays(struct gs_ranks *r, struct stray *list, size_t n)
                 list[j].told = true;
                 marked[list[j].rank - report->ranks] = true;
                 bytes = gs_add(bytes, list[j].bytes);
+                contexts = gs_add(contexts, context_bytes(r, list[j].rank->process, list[j].device));
                 ranks++;
             }
         }
@@ -344,7 +362,7 @@ static void say_strays(struct gs_ranks *r, struct stray *list, size_t n)
         f->ranks = ranks;
         f->text = gs_arena_printf(r->b->arena, "%s also %s on GPU %s, where %s works%s",
                                   labels(r->b, report->ranks, marked, report->ranks_n),
-                                  holds(r->b, bytes, ranks), list[i].gpu, label(r->b, list[i].host), where);
+                                  holds(r->b, bytes, contexts, ranks), list[i].gpu, label(r->b, list[i].host), where);
         f->advice = loads(r->b->run, list[i].stack)
                         ? "torch.load(…, map_location=\"cpu\"): a checkpoint goes to the GPU from which it was saved"
                         : "call torch.cuda.set_device(local_rank) before anything else touches CUDA: \"cuda\" is "
