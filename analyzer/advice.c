@@ -1,14 +1,12 @@
 /* One list of things to do, by impact: what an OOM needs first, then the share of the peak or of
  * the wall time that each is about. */
 #include "analyzer/allocator.h"
-#include "analyzer/cadence.h"
+#include "analyzer/question.h"
 #include "analyzer/units.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { SYNCS = 32 }; /* looked at: what matters stands first, then what waited longest */
 
 struct advices {
     struct gs_builder *b;
@@ -79,87 +77,31 @@ static void of_growth(struct advices *a)
         add(a, "leak", share,
             at(a, &g->stack.site,
                gs_arena_printf(a->b->arena, "%s more each %s, %s in all: %s",
-                               gs_bytes_text(a->b, g->bytes_per_step), g->by_steps ? "step" : "time",
-                               gs_bytes_text(a->b, (double)g->bytes),
-                               g->graph ? "a forward pass is kept with its graph: detach() or .item() "
-                                          "what outlives the step, or compute it under torch.no_grad()"
-                                        : "drop the reference, or keep a number")));
+                               gs_bytes_text(a->b, g->bytes_per_step),
+                               g->by_steps ? "step" : "time", gs_bytes_text(a->b, (double)g->bytes),
+                               g->graph
+                                   ? "a forward pass is kept with its graph: detach() or .item() "
+                                     "what outlives the step, or compute it under torch.no_grad()"
+                                   : "drop the reference, or keep a number")));
     }
-}
-
-/* "a.py:3, b.py:7": the places that the same thing is to be done at, foremost first. */
-static const char *places(struct advices *a, size_t from, bool *done)
-{
-    enum { MOST = 3 };
-    const struct gs_report *r = a->b->report;
-    const char *text = gs_site_line(a->b, &r->syncs[from].site), *advice = r->syncs[from].advice;
-    size_t more = 0;
-    for (size_t i = from + 1, n = 1; i < r->syncs_n && i < SYNCS; i++) {
-        if (r->syncs[i].advice != advice) { /* each text stands in a table: once in memory */
-            continue;
-        }
-        done[i] = true;
-        if (n++ < MOST) {
-            text =
-                gs_arena_printf(a->b->arena, "%s, %s", text, gs_site_line(a->b, &r->syncs[i].site));
-        } else {
-            more++;
-        }
-    }
-    return more ? gs_arena_printf(a->b->arena, "%s and %zu more", text, more) : text;
-}
-
-/* "1.20 s (12 % of the run) in .item(), 1 a step"; where times mean nothing, without them. */
-static const char *cost(struct advices *a, const struct gs_sync_site *s, const char *what,
-                        double blocked, double share)
-{
-    char waited[UNITS_TEXT], of_run[UNITS_TEXT], pace[GS_PACE_TEXT];
-    const char *comma = *gs_pace_text(&s->pace, pace) ? ", " : "";
-    if (a->b->report->simulated && s->pace.phase) {
-        return gs_arena_printf(a->b->arena, "%s%s%s", what, *what ? comma : "", pace);
-    }
-    return gs_arena_printf(a->b->arena, "%s (%s)%s%s%s%s", format_seconds(waited, blocked),
-                           format_share(of_run, share), *what ? " in " : "", what, comma, pace);
-}
-
-/* The weight of what is known by count alone: below an OOM and above the smallest shares, the more
- * often the more. */
-static double by_count(const struct advices *a, size_t from)
-{
-    double calls = 0;
-    const struct gs_report *r = a->b->report;
-    for (size_t i = from; i < r->syncs_n && i < SYNCS; i++) {
-        bool same = r->syncs[i].advice == r->syncs[from].advice;
-        calls += same ? r->syncs[i].pace.calls_per_step : 0;
-    }
-    return 0.02 + 0.1 * calls / (calls + 10);
 }
 
 static void of_syncs(struct advices *a)
 {
     const struct gs_report *r = a->b->report;
-    bool done[SYNCS] = {false};
-    for (size_t i = 0; i < r->syncs_n && i < SYNCS; i++) {
-        const struct gs_sync_site *s = &r->syncs[i];
-        if (!s->advice || done[i]) {
-            continue;
+    bool done[GS_ADVICE_SYNCS] = {false};
+    for (size_t i = 0; i < r->syncs_n && i < GS_ADVICE_SYNCS; i++) {
+        if (r->syncs[i].advice && !done[i]) {
+            struct gs_advice advice = gs_advice_of_waits(a->b, i, done);
+            add(a, advice.topic, advice.impact, advice.text);
         }
-        double blocked = 0, share = 0;
-        for (size_t j = i; j < r->syncs_n && j < SYNCS; j++) {
-            blocked += r->syncs[j].advice == s->advice ? r->syncs[j].blocked_s : 0;
-            share += r->syncs[j].advice == s->advice ? r->syncs[j].share : 0;
-        }
-        const char *where = places(a, i, done), *what = s->pattern ? s->pattern : s->api;
-        add(a, "sync", r->simulated && s->pace.phase ? by_count(a, i) : share,
-            gs_arena_printf(a->b->arena, "%s: %s: %s", where,
-                            cost(a, s, what, blocked, share), s->advice));
     }
 }
 
 /* A blocking copy is advised on as a wait. */
 static bool waits_there(const struct gs_report *r, const struct gs_site *site)
 {
-    for (size_t i = 0; i < r->syncs_n && i < SYNCS; i++) {
+    for (size_t i = 0; i < r->syncs_n && i < GS_ADVICE_SYNCS; i++) {
         if (r->syncs[i].advice && gs_site_key(&r->syncs[i].site) == gs_site_key(site)) {
             return true;
         }
@@ -169,7 +111,7 @@ static bool waits_there(const struct gs_report *r, const struct gs_site *site)
 
 static bool frees_wait(const struct gs_report *r)
 {
-    for (size_t i = 0; i < r->syncs_n && i < SYNCS; i++) {
+    for (size_t i = 0; i < r->syncs_n && i < GS_ADVICE_SYNCS; i++) {
         if (r->syncs[i].advice && r->syncs[i].kind == GS_SYNC_IMPLICIT && !r->syncs[i].pattern) {
             return true;
         }
@@ -179,7 +121,7 @@ static bool frees_wait(const struct gs_report *r)
 
 static bool advised(const struct gs_report *r, const char *text)
 {
-    for (size_t i = 0; i < r->syncs_n && i < SYNCS; i++) {
+    for (size_t i = 0; i < r->syncs_n && i < GS_ADVICE_SYNCS; i++) {
         if (r->syncs[i].advice == text) {
             return true;
         }
@@ -203,14 +145,15 @@ static void of_time(struct advices *a)
     /* Where frees are what waits, that is the same thing to do. */
     for (size_t i = 0; i < r->churn_n && i < 3 && !frees_wait(r); i++) {
         const struct gs_churn *c = &r->churn[i];
-        if (c->advice && !advised(r, c->advice)) {
+        bool again = i && r->churn[i - 1].advice == c->advice && c->pattern;
+        if (c->advice && !again && !advised(r, c->advice)) {
             add(a, "churn", 0.02, at(a, c->freed.known ? &c->freed : &c->stack.site, c->advice));
         }
     }
 }
 
-/* A loop that asks the GPU whether it is done keeps a core busy. Such calls are only counted, so that
- * the line is not known. */
+/* A loop that asks the GPU whether it is done keeps a core busy. Such calls are only counted, so
+ * that the line is not known. */
 static void of_polling(struct advices *a)
 {
     enum { OFTEN = 5000 }; /* a second */
@@ -220,11 +163,12 @@ static void of_polling(struct advices *a)
         double again = r->duration_s > 0 ? (double)c->not_ready / r->duration_s : 0;
         if (again >= OFTEN) {
             add(a, "sync", 0.02,
-                gs_arena_printf(a->b->arena,
-                                "%s was told %.0f times a second to come again (these calls are only "
-                                "counted: the line is unknown): wait with cudaEventSynchronize on an "
-                                "event made with cudaEventBlockingSync",
-                                c->api, again));
+                gs_arena_printf(
+                    a->b->arena,
+                    "%s was told %.0f times a second to come again (these calls are only "
+                    "counted: the line is unknown): wait with cudaEventSynchronize on an "
+                    "event made with cudaEventBlockingSync",
+                    c->api, again));
         }
     }
 }

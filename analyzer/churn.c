@@ -17,6 +17,8 @@
 enum { MIN_FREES = 20, MIN_PER_S = 10 }; /* slower ones are listed, without advice */
 enum { TIMES = 4096, ASKED = 8 }; /* kept of a location; locations that are asked who frees */
 
+static const char of_allocator[] = "PyTorch's allocator";
+
 struct place {
     uint64_t frees, skipped;
     int64_t bytes, life_ns, first_ns, last_ns;
@@ -29,7 +31,6 @@ struct gs_churns {
     struct place *places;
     size_t cap;
     int64_t warm_ns;
-    unsigned asked;
 };
 
 static void on_process_start(void *self, uint32_t process)
@@ -104,64 +105,107 @@ static struct gs_pace pace_of(const struct gs_churns *c, const struct place *p, 
     return gs_pace_of(&cadence, NULL);
 }
 
-/* What freed a location last, of PyTorch's segments: empty_cache is a line that can go, while what
- * the allocator does by itself is told elsewhere. */
-struct freed {
+/* What frees PyTorch's segments: empty_cache is a line that can go, while what the allocator does
+ * by itself is told elsewhere. One more pass over the rows, at a moment at which each was live. */
+struct asked {
+    int64_t moment;
     uint32_t location, stack; /* stack: of the free, GS_NONE */
+    size_t churn;             /* in the work list */
+};
+
+struct asking {
+    struct asked list[ASKED];
+    size_t n;
 };
 
 static void on_live(void *self, size_t moment, const struct gs_lifetime *life, uint32_t free_stack)
 {
-    struct freed *f = self;
-    (void)moment;
-    if (life->location == f->location && life->free_ns != GS_NEVER) {
-        f->stack = free_stack;
+    struct asked *a = &((struct asking *)self)->list[moment];
+    if (life->location == a->location && life->free_ns != GS_NEVER) {
+        a->stack = free_stack;
     }
 }
 
-static const char of_allocator[] = "PyTorch's allocator", emptied[] = "empty_cache";
-
-static void recognise(struct gs_churns *c, struct gs_signer *signer, uint32_t location,
-                      const struct place *p, struct gs_churn *x)
+static int earlier(const void *a, const void *b)
 {
-    struct freed f = {.location = location, .stack = GS_NONE};
-    int64_t moment = p->last_ns - 1;
+    const struct asked *x = a, *y = b;
+    return (x->moment > y->moment) - (x->moment < y->moment);
+}
+
+static void recognise(struct gs_churns *c, struct gs_signer *signer, struct asking *q,
+                      struct gs_churn *work)
+{
+    int64_t moments[ASKED];
     char error[256];
-    if (!gs_sign_allocator(signer, (uint32_t)x->stack.n)) {
+    qsort(q->list, q->n, sizeof *q->list, earlier);
+    for (size_t i = 0; i < q->n; i++) {
+        moments[i] = q->list[i].moment;
+    }
+    if (!q->n || !gs_run_live_at(c->b->run, work[q->list[0].churn].process, moments, q->n, on_live,
+                                 q, error, sizeof error)) {
         return;
     }
-    x->pattern = of_allocator;
-    if (c->asked++ < ASKED &&
-        gs_run_live_at(c->b->run, x->process, &moment, 1, on_live, &f, error, sizeof error) &&
-        gs_sign_frees_cache(signer, f.stack)) {
-        x->pattern = emptied;
-        x->freed = c->b->sites[gs_site_number(c->b, f.stack)];
+    for (size_t i = 0; i < q->n; i++) {
+        struct gs_churn *x = &work[q->list[i].churn];
+        struct gs_signature s =
+            gs_signed(signer, gs_sign(signer, q->list[i].stack, GS_SHAPE_IMPLICIT));
+        if (q->list[i].stack != GS_NONE && s.advice && s.by_count) {
+            x->pattern = s.name;
+            x->advice = s.advice;
+            x->freed = c->b->sites[gs_site_number(c->b, q->list[i].stack)];
+        }
     }
 }
 
-static const char *advise(const struct gs_churns *c, const struct gs_churn *x,
-                          const struct place *p, enum gs_series_layer layer)
+/* Of each process, the busiest of them are asked. */
+static void recognise_all(struct gs_churns *c, struct gs_churn *work, const struct asked *of,
+                          size_t n)
 {
-    double span = (double)(p->last_ns - p->first_ns) / 1e9;
-    bool often = (double)p->frees >= MIN_PER_S * span, known = x->pace.phase != GS_PHASE_UNKNOWN;
-    bool told = known ? x->pace.phase == GS_PHASE_STEP && x->pace.calls_per_step >= 0.9 &&
-                            (often || c->b->report->simulated)
-                      : often && !(c->b->report->simulated && gs_has_tensors(c->b));
-    if (!told || x->pattern == of_allocator) {
-        return NULL;
+    struct gs_signer *signer = gs_signer_new(c->b->run, c->b->arena);
+    struct asking q = {.n = 0};
+    for (size_t i = 0; i < n; i++) {
+        if (!gs_sign_allocator(signer, (uint32_t)work[i].stack.n)) {
+            continue;
+        }
+        work[i].pattern = of_allocator;
+        if (q.n && work[q.list[0].churn].process != work[i].process) {
+            recognise(c, signer, &q, work);
+            q.n = 0;
+        }
+        if (q.n < ASKED) {
+            q.list[q.n++] = of[i];
+        }
     }
-    return x->pattern == emptied       ? gs_advice_empty_cache()
-           : layer == GS_SERIES_PINNED ? "pin the buffer once and keep it"
-                                       : "allocate once and reuse, or use cudaMallocAsync: each "
-                                         "cudaFree waits";
+    recognise(c, signer, &q, work);
+    gs_signer_free(signer);
+}
+
+static bool told(const struct gs_churns *c, const struct gs_churn *x)
+{
+    bool often = !(x->per_s < MIN_PER_S), simulated = c->b->report->simulated;
+    if (x->pace.phase == GS_PHASE_UNKNOWN) {
+        return often && !(simulated && gs_has_tensors(c->b));
+    }
+    return x->pace.phase == GS_PHASE_STEP && x->pace.calls_per_step >= 0.9 && (often || simulated);
+}
+
+static void advise(const struct gs_churns *c, struct gs_churn *x, enum gs_series_layer layer)
+{
+    if (!told(c, x) || x->pattern == of_allocator) {
+        x->advice = NULL;
+    } else if (!x->advice) {
+        x->advice = layer == GS_SERIES_PINNED
+                        ? "pin the buffer once and keep it"
+                        : "allocate once and reuse, or use cudaMallocAsync: each cudaFree waits";
+    }
 }
 
 void gs_churns_finish(struct gs_churns *c)
 {
     struct gs_report *report = c->b->report;
     struct gs_churn *work = NULL;
-    size_t n = 0, cap = 0, processes_n;
-    struct gs_signer *signer = gs_signer_new(c->b->run, c->b->arena);
+    struct asked *asked = NULL;
+    size_t n = 0, cap = 0, asked_n = 0, asked_cap = 0, processes_n;
     const struct gs_process *processes = gs_run_processes(c->b->run, &processes_n);
     for (size_t i = 0; i < c->cap && i < gs_run_locations(c->b->run); i++) {
         const struct place *p = &c->places[i];
@@ -172,17 +216,22 @@ void gs_churns_finish(struct gs_churns *c)
             continue;
         }
         double span = (double)(p->last_ns - p->first_ns) / 1e9;
-        struct gs_churn *x = GS_PUSH(work, n, cap);
-        *x = (struct gs_churn){.process = s->process,
-                               .device = s->device,
-                               .count = p->frees,
-                               .bytes = p->bytes,
-                               .per_s = span > 0 ? (double)p->frees / span : __builtin_nan(""),
-                               .mean_life_s = mean / 1e9,
-                               .pace = pace_of(c, p, s->process),
-                               .stack = {.n = l->stack}};
-        recognise(c, signer, (uint32_t)i, p, x);
-        x->advice = advise(c, x, p, s->layer);
+        *GS_PUSH(work, n, cap) =
+            (struct gs_churn){.process = s->process,
+                              .device = s->device,
+                              .count = p->frees,
+                              .bytes = p->bytes,
+                              .per_s = span > 0 ? (double)p->frees / span : __builtin_nan(""),
+                              .mean_life_s = mean / 1e9,
+                              .pace = pace_of(c, p, s->process),
+                              .stack = {.n = l->stack}};
+        *GS_PUSH(asked, asked_n, asked_cap) = (struct asked){
+            .moment = p->last_ns - 1, .location = (uint32_t)i, .stack = GS_NONE, .churn = n - 1};
+    }
+    recognise_all(c, work, asked, n);
+    for (size_t i = 0; i < n; i++) {
+        const struct gs_location *l = gs_run_location(c->b->run, asked[i].location);
+        advise(c, &work[i], gs_run_series(c->b->run, l->series)->layer);
     }
     report->churn =
         gs_list(c->b, work, n, sizeof *work, busier, &report->churn_n, &report->churn_total);
@@ -192,7 +241,7 @@ void gs_churns_finish(struct gs_churns *c)
     for (size_t i = 0; i < c->cap; i++) {
         free(c->places[i].times);
     }
-    gs_signer_free(signer);
+    free(asked);
     free(work);
     free(c->places);
     free(c);

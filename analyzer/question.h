@@ -215,6 +215,11 @@ struct gs_budget_facts {
     bool failed;     /* the process ran out of memory for good */
 };
 const char *gs_budget_why(const struct gs_budget_facts *f, enum gs_category category);
+/* Of the report's syncs these are looked at: what matters stands first, then what waited longest. */
+enum { GS_ADVICE_SYNCS = 32 };
+/* What is to be done at the wait numbered `from` and at those after it for which it is the same, which
+ * are marked in `done`. */
+struct gs_advice gs_advice_of_waits(struct gs_builder *b, size_t from, bool *done);
 void gs_advice_build(struct gs_builder *b); /* last */
 
 #endif

@@ -5,9 +5,10 @@
 #include "analyzer/question.h"
 
 /* clang-format off */
-enum fact { STR, BAR, CLIP, SCALE, SCALER, LBFGS, SCHEDULER, OPTIMIZER, SAVE, LOAD, MOVE, LOADER, QUIET,
-    SYNCHRONIZE, STREAM_SYNC, EMPTY_CACHE, ALLOCATOR, TORCH, BOOL, FLOAT, INT, BOUND, ITEM, LIST, CPU, TO,
-    CUDA, COPY, MAKE, UNIQUE, REPEAT, ONE_HOT, ELEMENT, INDEXED, ASSIGNED, MASKED, NONZERO,
+enum fact { STR, BAR, CLIP, SCALE, SCALER, LBFGS, SCHEDULER, OPTIMIZER, SAVE, LOAD, MOVE, LOADER, CHECKS,
+    QUIET, SYNCHRONIZE, STREAM_SYNC, EMPTY_CACHE, ALLOCATOR, UNCACHED, TORCH, ENGINE, NODE, BOOL, FLOAT, INT,
+    BOUND, ITEM, LIST, CPU, NUMPY, TO, CUDA, COPY, MAKE, UNIQUE, REPEAT, ONE_HOT, ELEMENT, INDEXED, ASSIGNED,
+    MASKED, NONZERO,
     /* of no row: the stack has a Python frame; PyTorch's name of an operator */
     PYTHON, OPERATOR, FACTS };
 /* clang-format on */
@@ -232,17 +233,7 @@ const char *gs_advice_one_item(void)
     return advice_texts[TO_DO_ITEM];
 }
 
-const char *gs_advice_empty_cache(void)
-{
-    return advice_texts[TO_DO_EMPTY];
-}
-
 bool gs_sign_allocator(struct gs_signer *s, uint32_t stack)
 {
     return facts_of(s, stack)->bits & F(ALLOCATOR);
-}
-
-bool gs_sign_frees_cache(struct gs_signer *s, uint32_t stack)
-{
-    return facts_of(s, stack)->bits & F(EMPTY_CACHE);
 }

@@ -44,9 +44,7 @@ uint32_t gs_sign_line(struct gs_signer *s, uint32_t stack);
 const char *gs_advice_small_copies(void);
 const char *gs_advice_many_items(void);
 const char *gs_advice_one_item(void);
-const char *gs_advice_empty_cache(void);
-/* Does PyTorch's allocator stand in the stack; does torch.cuda.empty_cache()? */
+/* Does PyTorch's allocator stand in the stack? */
 bool gs_sign_allocator(struct gs_signer *s, uint32_t stack);
-bool gs_sign_frees_cache(struct gs_signer *s, uint32_t stack);
 
 #endif

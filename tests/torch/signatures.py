@@ -19,8 +19,8 @@ class Bar:
 def reads(x, flag, table, mask, losses):
     flag.item()  # says .item() × 1
     flag.item(), x.cpu()  # says .item() × 1, .cpu() × 1
-    float(flag)  # says .item(), by float() × 1
-    int(flag)  # says .item(), by int() × 1
+    float(flag)  # says .item() by float() × 1
+    int(flag)  # says .item() by int() × 1
     if flag:  # says if tensor × 1
         raise SystemExit("zero is false")
     while flag > 0 and flag < 0:  # says if tensor × 1
@@ -42,7 +42,9 @@ def reads(x, flag, table, mask, losses):
     x[mask] = x[mask]  # says boolean mask × 2
     torch.unique(table)  # says torch.unique × 1
     x[x.argmax()]  # says index by a tensor × 1
-    x[:flag.long()]  # says .item(), as an index × 1
+    x[:flag.long()]  # says .item() as an index × 1
+    x.numpy(force=True)  # says .numpy() × 1
+    torch.allclose(x, x)  # says allclose × 1
     torch.bincount(table)  # says bincount × 2
     torch.nn.functional.one_hot(table, 4)
     [v.item() for v in losses]  # says .item() × 5
@@ -61,6 +63,7 @@ def copies(x, host, pinned, index):
     torch.full((2,), 3.0, device=dev), torch.arange(3, device=dev)
     x[torch.tensor([1, 2, 3])]  # says index from the host × 1
     x[index]
+    x[5] = 1.0  # says x[i] = value of the host × 1
     x.copy_(torch.zeros(1024))  # says copy_() to the GPU, blocking × 1
     pinned.copy_(x[:1])  # says copy_() from the GPU × 1
     for value in host[:20].unbind():
@@ -78,6 +81,7 @@ def main():
     mask, losses, index = x > 0, list(torch.zeros(5, device=dev).unbind()), torch.arange(3, device=dev)
     host, pinned = torch.zeros(250000), torch.zeros(1, pin_memory=True)
     net = nn.Linear(64, 64).to(dev)
+    offload = nn.Linear(8, 8).to(dev)
     opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
     scaler = torch.amp.GradScaler("cuda")
     stream = torch.cuda.Stream()
@@ -95,6 +99,7 @@ def main():
         opt.zero_grad()
         reads(x, flag, table, mask, losses)
         copies(x, host, pinned, index)
+        offload.cpu(), offload.cuda()  # says module.to(device) × 4
         waits(stream)
 
 

@@ -109,6 +109,31 @@ def test_empty_cache_in_the_loop(record):
     assert [a for a in report["advice"] if a["text"].startswith("<string>:11: ") and "empty_cache()" in a["text"]]
 
 
+ANOMALY = """
+import torch
+from torch import nn
+net = nn.Linear(64, 64).cuda()
+opt = torch.optim.Adam(net.parameters())
+torch.autograd.set_detect_anomaly(True)
+for _ in range(30):
+    net(torch.zeros(8, 64, device="cuda")).sum().backward()
+    opt.step()
+"""
+
+
+def test_detect_anomaly(record):
+    report = record("-c", ANOMALY).report()
+    (found,) = [s for s in report["sync"] if s["matters"]]
+    assert (found["pattern"], found["site"]["line"]) == ("detect_anomaly", 8) and found["calls_per_step"] >= 2
+
+
+def test_without_the_cache(record):
+    report = record("-c", CHURN, PYTORCH_NO_CUDA_MEMORY_CACHING=1).report()
+    (advice,) = [a for a in report["advice"] if a["topic"] in ("sync", "churn")]
+    assert "unset it" in advice["text"] and re.match(r"<string>:\d+", advice["text"])
+    assert {c["pattern"] for c in report["churn"]} <= {"PyTorch without its cache", "PyTorch's allocator"}
+
+
 TQDM = """
 import sys, torch
 from torch import nn
