@@ -112,14 +112,19 @@ struct gs_told gs_allocators_told(const struct gs_allocators *a, uint64_t addres
 
 /* --- what a block tells -------------------------------------------------------------------------- */
 
-static struct gs_told told_by(const struct gs_allocators *a, const struct gs_lifetime *block)
+struct gs_told gs_told_by(const struct gs_allocators *a, int64_t bytes, uint64_t stream, bool captured)
 {
-    const bool small = block->bytes <= small_block, captured = block->space == GS_SPACE_POOL;
+    const bool small = bytes <= small_block;
     return (struct gs_told){
-        .stream = block->stream,
-        .stream_known = a->streams_known && block->stream != GS_STREAM_UNKNOWN,
+        .stream = stream,
+        .stream_known = a->streams_known && stream != GS_STREAM_UNKNOWN,
         .pool = captured ? (small ? GS_POOL_PRIVATE_SMALL : GS_POOL_PRIVATE_LARGE)
                          : (small ? GS_POOL_SMALL : GS_POOL_LARGE)};
+}
+
+static struct gs_told told_by(const struct gs_allocators *a, const struct gs_lifetime *block)
+{
+    return gs_told_by(a, block->bytes, block->stream, block->space == GS_SPACE_POOL);
 }
 
 static void tell_segments(struct gs_allocators *a, const struct gs_lifetime *block)

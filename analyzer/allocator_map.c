@@ -26,7 +26,8 @@ struct moment {
     size_t pieces_n, pieces_cap;
     struct block *blocks;
     size_t blocks_n, blocks_cap;
-    int64_t pooled; /* live in CUDA's pool: the backend cudaMallocAsync */
+    struct block *pooled; /* in CUDA's pool: the backend cudaMallocAsync */
+    size_t pooled_n, pooled_cap;
     bool unsure;    /* something may be pending */
 };
 
@@ -103,6 +104,7 @@ const int64_t *gs_allocators_moments(struct gs_builder *b, uint32_t process, siz
     }
     struct gs_map_work *w = a->map;
     w->n = 0;
+    a->streams_known = gs_run_settings_known(b->run, process);
     list_moments(b, w, process);
     if (w->n > 1) {
         qsort(w->moments, w->n, sizeof *w->moments, earlier);
@@ -117,18 +119,11 @@ const int64_t *gs_allocators_moments(struct gs_builder *b, uint32_t process, siz
 
 /* --- what was live --------------------------------------------------------------------------------- */
 
-static void block_add(struct moment *m, uint64_t address, int64_t bytes, uint64_t stream,
-                      bool captured, bool pending)
+static struct block block_of(const struct gs_allocators *a, uint64_t address, int64_t bytes,
+                             uint64_t stream, bool captured)
 {
-    const bool small = bytes <= 1 << 20;
-    *GS_PUSH(m->blocks, m->blocks_n, m->blocks_cap) = (struct block){
-        .address = address,
-        .bytes = bytes,
-        .pending = pending,
-        .told = {.stream = stream,
-                 .stream_known = stream != GS_STREAM_UNKNOWN,
-                 .pool = captured ? (small ? GS_POOL_PRIVATE_SMALL : GS_POOL_PRIVATE_LARGE)
-                                  : (small ? GS_POOL_SMALL : GS_POOL_LARGE)}};
+    return (struct block){
+        .address = address, .bytes = bytes, .told = gs_told_by(a, bytes, stream, captured)};
 }
 
 void gs_allocators_live(struct gs_builder *b, size_t moment, const struct gs_lifetime *life)
@@ -139,7 +134,8 @@ void gs_allocators_live(struct gs_builder *b, size_t moment, const struct gs_lif
         return;
     }
     if (life->layer == GS_LAYER_TENSOR) {
-        block_add(m, life->address, life->bytes, life->stream, life->space == GS_SPACE_POOL, false);
+        *GS_PUSH(m->blocks, m->blocks_n, m->blocks_cap) = block_of(
+            a, life->address, life->bytes, life->stream, life->space == GS_SPACE_POOL);
         return;
     }
     if (life->layer != GS_LAYER_DEVICE ||
@@ -148,7 +144,11 @@ void gs_allocators_live(struct gs_builder *b, size_t moment, const struct gs_lif
     }
     const enum gs_known own = gs_allocators_own(b, life->location);
     if (life->space == GS_SPACE_POOL) {
-        m->pooled = own == GS_NO ? m->pooled : gs_add(m->pooled, life->bytes);
+        if (own != GS_NO) {
+            struct block *block = GS_PUSH(m->pooled, m->pooled_n, m->pooled_cap);
+            *block = block_of(a, life->address, life->bytes, life->stream, false);
+            block->told.pool = GS_POOL_UNKNOWN;
+        }
         return;
     }
     const struct gs_told told = gs_allocators_told(a, life->address, life->alloc_ns);
@@ -179,15 +179,17 @@ static void mapped(struct gs_allocators *a, struct moment *m)
 
 static void on_pending(void *self, size_t moment, const struct gs_pending *p)
 {
-    struct gs_map_work *w = self;
-    struct moment *m = &w->moments[moment];
+    const struct gs_allocators *a = self;
+    struct moment *m = &a->map->moments[moment];
     if (p->device != m->state.device) {
         return;
     }
     if (p->known == GS_UNSURE) {
         m->unsure = true;
     } else {
-        block_add(m, p->address, p->bytes, p->stream, p->captured, true);
+        struct block *block = GS_PUSH(m->blocks, m->blocks_n, m->blocks_cap);
+        *block = block_of(a, p->address, p->bytes, p->stream, p->captured);
+        block->pending = true;
     }
 }
 
@@ -344,6 +346,9 @@ static int heavier(const void *a, const void *b)
     if (x->reserved != y->reserved) {
         return x->reserved > y->reserved ? -1 : 1;
     }
+    if (x->allocated != y->allocated) {
+        return x->allocated > y->allocated ? -1 : 1;
+    }
     return x->pool != y->pool ? (int)x->pool - (int)y->pool
                               : (x->stream > y->stream) - (x->stream < y->stream);
 }
@@ -364,11 +369,22 @@ static void unknown_pending(struct gs_allocator_state *s)
     s->pending = s->active = s->cached = s->inactive_split = s->largest_free = GS_UNKNOWN;
 }
 
-static void close_pooled(struct moment *m)
+/* CUDA's pool tells neither what it caches nor which frees wait. */
+static void close_pooled(struct gs_allocators *a, struct moment *m)
 {
     struct gs_allocator_state *s = &m->state;
+    struct sums sums = {0};
     s->backend = GS_BACKEND_ASYNC;
-    s->allocated = m->pooled;
+    for (size_t i = 0; i < m->pooled_n; i++) {
+        s->allocated = gs_add(s->allocated, m->pooled[i].bytes);
+        count_block(&sums, &m->pooled[i], NULL);
+    }
+    for (size_t i = 0; i < sums.n[1]; i++) {
+        sums.list[1][i].reserved = sums.list[1][i].active = GS_UNKNOWN;
+    }
+    free(sums.list[0]);
+    s->blocks = m->pooled_n;
+    s->by_stream = sorted(a->b, sums.list[1], s->by_stream_n = sums.n[1]);
     s->expandable = GS_NO;
     s->reserved = GS_UNKNOWN;
     unknown_pending(s);
@@ -378,8 +394,8 @@ static void close_moment(struct gs_allocators *a, struct moment *m)
 {
     struct gs_allocator_state *s = &m->state;
     struct sums sums = {0};
-    if (m->pooled && !m->blocks_n && !m->pieces_n) {
-        close_pooled(m);
+    if (m->pooled_n && !m->blocks_n && !m->pieces_n) {
+        close_pooled(a, m);
         return;
     }
     const struct gs_torch_settings settings = gs_torch_settings(a->b->run, s->process);
@@ -418,7 +434,7 @@ void gs_allocators_close(struct gs_builder *b, uint32_t process)
     if (!w->n) {
         return;
     }
-    gs_run_pending_at(b->run, process, w->times, w->n, on_pending, w);
+    gs_run_pending_at(b->run, process, w->times, w->n, on_pending, a);
     for (size_t i = 0; i < w->n; i++) {
         struct moment *m = &w->moments[i];
         close_moment(a, m);
@@ -427,6 +443,7 @@ void gs_allocators_close(struct gs_builder *b, uint32_t process)
         }
         free(m->pieces);
         free(m->blocks);
+        free(m->pooled);
     }
     w->n = 0;
 }
@@ -466,6 +483,7 @@ void gs_map_work_free(struct gs_allocators *a)
     for (size_t i = 0; i < w->n; i++) { /* a pass that failed */
         free(w->moments[i].pieces);
         free(w->moments[i].blocks);
+        free(w->moments[i].pooled);
     }
     free(w->moments);
     free(w->times);

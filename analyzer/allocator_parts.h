@@ -25,7 +25,7 @@ struct gs_map_work; /* allocator_map.c */
 struct gs_allocators {
     struct gs_builder *b;
     uint32_t process; /* now replayed */
-    bool streams_known;
+    bool streams_known; /* of the process that is looked at */
     /* segments: those that live now, and those that were live at a moment that may matter */
     struct gs_segment *segments;
     size_t segments_n, segments_cap;
@@ -56,6 +56,8 @@ struct gs_allocators {
 enum gs_known gs_allocators_own(struct gs_builder *b, uint32_t location);
 /* The same of what maps a piece of a segment. */
 enum gs_known gs_allocators_maps(struct gs_builder *b, uint32_t stack);
+/* What a block tells of itself, and of the segment that it lies in. */
+struct gs_told gs_told_by(const struct gs_allocators *a, int64_t bytes, uint64_t stream, bool captured);
 /* What is known of a segment that is or was live at a moment. */
 struct gs_told gs_allocators_told(const struct gs_allocators *a, uint64_t address, int64_t alloc_ns);
 void gs_map_work_free(struct gs_allocators *a);

@@ -111,3 +111,77 @@ def test_every_kind_of_moment(run, request, tmp_path):  # noqa: F811
     assert compared > 3
     assert wrong == []
     assert kinds >= SEEN.get(request.node.callspec.params["run"], set())
+
+
+@pytest.mark.parametrize("run", ["asynchronous"], indirect=True)
+def test_cudas_own_pool(run, tmp_path):  # noqa: F811
+    """What it caches it does not tell; what was taken, and for which stream, it does."""
+    seen = 0
+    for said in chosen(run.compared.said):
+        own = said_by_gpuspy(cut(run.database, run.compared.at(said), tmp_path / "cut.db")).get(0)
+        if own is None:
+            continue
+        rows = run.compared.live(run.compared.at(said), 0, "device", ("pool",))
+        assert own["backend"] == "cudaMallocAsync" and own["reserved_bytes"] is own["active_bytes"] is None
+        assert own["allocated_bytes"] == sum(r.bytes for r in rows)
+        assert sum(s["allocated_bytes"] for s in own["by_stream"]) == own["allocated_bytes"]
+        seen += len(own["by_stream"]) > 1
+    assert seen
+
+
+@pytest.mark.parametrize("run", ["little memory"], indirect=True)
+def test_retries_say_what_they_cost(run):  # noqa: F811
+    retries = run.report()["retries"]
+    text = (HERE / "situations.py").read_text().splitlines()
+    assert retries
+    for retry in retries:
+        assert 0 < retry["blocked_s"] < 10 and retry["site"], retry
+    big = [r for r in retries if "big = " in text[r["site"]["line"] - 1]]
+    assert len(big) == 1 and big[0]["freed_bytes"] > 512 << 20
+
+
+LOOP = """
+import torch
+model = torch.nn.Linear(512, 512).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def step():
+    optimizer.zero_grad()
+    model(torch.zeros(4096, 512, device="cuda")).sum().backward()
+    optimizer.step()
+for i in range(40):
+    step()
+    if {when}:
+        torch.cuda.empty_cache()  # here
+"""
+
+
+@pytest.mark.parametrize("when,matters", [("True", True), ("i == 20", False)])
+def test_empty_cache_in_a_loop(record, tmp_path, when, matters):
+    script = tmp_path / "loop.py"
+    script.write_text(LOOP.format(when=when))
+    answer = record(script).report()
+    (flush,) = [f for f in answer["cache_flushes"] if f["kind"] == "empty_cache"]
+    assert "# here" in script.read_text().splitlines()[flush["site"]["line"] - 1]
+    assert flush["matters"] is matters and (flush["advice"] is not None) is matters
+    assert flush["count"] == (40 if matters else 1) and flush["bytes"] > 0
+    assert any("empty_cache" in a["text"] for a in answer["advice"]) is matters
+
+
+COLLECTS = """
+import torch
+MIB = 1 << 20
+torch.cuda.set_per_process_memory_fraction(0.9)  # without it PyTorch collects nothing
+for n in range(20, 60):  # each larger than what is cached
+    x = torch.empty(n * MIB, dtype=torch.uint8, device="cuda")
+    del x
+"""
+
+
+@pytest.mark.parametrize("conf,collected", [("garbage_collection_threshold:0.5", True), ("", False)])
+def test_garbage_collection(record, tmp_path, conf, collected):
+    script = tmp_path / "collects.py"
+    script.write_text(COLLECTS)
+    done = record(script, PYTORCH_CUDA_ALLOC_CONF=conf, SIMCUDA_MEMORY="1536MiB")
+    assert done.code == 0, done.stderr
+    kinds = {f["kind"] for f in done.report()["cache_flushes"]}
+    assert kinds == ({"garbage_collection"} if collected else set())
