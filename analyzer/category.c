@@ -16,9 +16,25 @@ enum doing { /* NOTHING: a stack with Python frames that no row knows; THREAD: w
     MOVE,
     INIT,
     LOADER,
+    LOAD,
     ANY
 };
-enum hint { NONE = 0, STATE = 1, BUILT = 2, COPIED = 4, WORKSPACE = 8, TORCH = 16 };
+/* Of the stack that made it, and from AGED on of the block, see gs_category_block. */
+enum hint {
+    NONE = 0,
+    STATE = 1,
+    BUILT = 2,
+    COPIED = 4,
+    WORKSPACE = 8,
+    TORCH = 16,
+    MODULE = 32, /* BUILT, and a class whose forward nn.Module calls */
+    AGED = 256,
+    FAILED = 512,
+    FITS = 1024,
+    STATED = 2048,
+    TRAINED = 4096,
+    BUILDING = 8192 /* freed while an object was built */
+};
 #define WHILE(x) (1u << (x))
 #define KEPT WHILE(ANY)
 
@@ -42,15 +58,16 @@ static const struct frame_row frame_rows[] = {
 
 static const struct rule {
     enum gs_category category;
-    uint8_t doing, hint;
+    uint8_t doing;
+    uint16_t hint;
     uint32_t fates;
-    const char *evidence, *while_;
+    const char *evidence, *alike, *while_;
 } rules[] = {
 #define DOING(d, f, n)
 #define SYMBOL(d, s)
 #define HINT(h, f, n)
 #define HINT_SYMBOL(h, s)
-#define RULE(c, d, h, f, e) {GS_CATEGORY_##c, d, h, f, e, #d},
+#define RULE(c, d, h, f, e) {GS_CATEGORY_##c, d, h, f, e, "as earlier ones of its call path: " e, #d},
 #include "analyzer/category.def"
 #undef RULE
 };
@@ -62,16 +79,50 @@ struct facts { /* of a stack */
 
 struct gs_categorizer {
     struct gs_run *run;
-    struct gs_map frames; /* frame, by address → facts, packed */
-    struct gs_map stacks; /* stack → facts, packed */
+    struct gs_map frames;  /* frame, by address → facts, packed */
+    struct gs_map stacks;  /* stack → facts, packed */
+    struct gs_map modules; /* class_key → 1 */
     struct gs_map pairs[2]; /* by tensor: the calls that made and freed it → its two rules, packed */
     enum { UNASKED, NO_PYTHON, PYTHON } python;
 };
+
+static const char module_file[] = "/torch/nn/modules/module.py";
+
+static const char *last_name(const struct gs_frame *f)
+{
+    const char *dot = f->function ? strrchr(f->function, '.') : NULL;
+    return dot ? dot + 1 : f->function;
+}
+
+/* Of a method: its class. Python before 3.11 does not tell it: all of a file are one. */
+static uint64_t class_key(const struct gs_frame *f)
+{
+    const char *dot = f->function ? strrchr(f->function, '.') : NULL;
+    uint64_t key = gs_hash64((uintptr_t)f->file);
+    for (const char *p = f->function; dot && p < dot; p++) {
+        key = gs_hash64(key ^ (unsigned char)*p);
+    }
+    return key;
+}
+
+static void find_modules(struct gs_categorizer *c)
+{
+    for (uint32_t s = 0; s < gs_run_stacks(c->run); s++) {
+        const struct gs_frame *f = gs_stack_frame(c->run, s);
+        const struct gs_frame *by = gs_stack_frame(c->run, gs_stack_parent(c->run, s));
+        const char *name = f->kind == GS_FRAME_PYTHON ? last_name(f) : NULL;
+        if (name && by && by->kind == GS_FRAME_PYTHON && by->file && strcmp(name, "forward") == 0 &&
+            strstr(by->file, module_file)) {
+            *gs_map_at(&c->modules, class_key(f)) = 1;
+        }
+    }
+}
 
 struct gs_categorizer *gs_categorizer_new(struct gs_run *run)
 {
     struct gs_categorizer *c = gs_realloc(NULL, 1, sizeof *c);
     *c = (struct gs_categorizer){.run = run};
+    find_modules(c);
     return c;
 }
 
@@ -81,6 +132,7 @@ void gs_categorizer_free(struct gs_categorizer *c)
     gs_map_free(&c->stacks);
     gs_map_free(&c->pairs[0]);
     gs_map_free(&c->pairs[1]);
+    gs_map_free(&c->modules);
     free(c);
 }
 
@@ -92,8 +144,7 @@ static bool fits(const struct frame_row *row, const struct gs_frame *f)
     if (f->kind != GS_FRAME_PYTHON || (row->file && (!f->file || !strstr(f->file, row->file)))) {
         return false;
     }
-    const char *dot = f->function ? strrchr(f->function, '.') : NULL;
-    const char *name = dot ? dot + 1 : f->function;
+    const char *name = last_name(f);
     return !row->function || (name && strcmp(name, row->function) == 0);
 }
 
@@ -117,6 +168,9 @@ static struct facts frame_facts(struct gs_categorizer *c, uint32_t stack)
     uint32_t *at = gs_map_at(&c->frames, (uintptr_t)f);
     if (*at == GS_MAP_NEW) {
         struct facts facts = look_at(f);
+        if ((facts.hints & BUILT) && gs_map_get(&c->modules, class_key(f)) != GS_MAP_NEW) {
+            facts.hints |= MODULE;
+        }
         *at = (uint32_t)facts.hints << 8 | facts.doing;
     }
     return (struct facts){(uint8_t)*at, (uint8_t)(*at >> 8)};
@@ -155,9 +209,12 @@ unsigned gs_category_rule(struct gs_categorizer *c, const struct gs_category_blo
     if (!tensor && (made.hints & TORCH)) { /* a segment: its maker is not its only user */
         return RULES - 1;
     }
+    unsigned hints = made.hints | (b->aged ? AGED : 0) | (b->failed ? FAILED : 0) |
+                     (b->fits ? FITS : 0) | (b->stated ? STATED : 0) | (b->trained ? TRAINED : 0) |
+                     (freed.hints & BUILT ? BUILDING : 0);
     for (unsigned i = 0; i < RULES; i++) {
         const struct rule *r = &rules[i];
-        if ((r->doing == ANY || r->doing == made.doing) && (made.hints & r->hint) == r->hint &&
+        if ((r->doing == ANY || r->doing == made.doing) && (hints & r->hint) == r->hint &&
             (fate & r->fates) &&
             (tensor || r->category == GS_CATEGORY_WORKSPACES ||
              r->category == GS_CATEGORY_UNKNOWN)) {
@@ -172,9 +229,15 @@ bool gs_category_backward(struct gs_categorizer *c, uint32_t stack)
     return stack_facts(c, stack).doing == BACKWARD;
 }
 
+unsigned gs_category_doing(struct gs_categorizer *c, uint32_t stack)
+{
+    uint8_t doing = stack_facts(c, stack).doing;
+    return doing == THREAD ? BACKWARD : doing;
+}
+
 unsigned gs_category_rules(void)
 {
-    return RULES;
+    return 2 * RULES;
 }
 
 bool gs_category_python(const struct gs_run *run)
@@ -209,17 +272,27 @@ unsigned gs_category_rule_of(struct gs_categorizer *c, bool tensor, uint32_t sta
 
 enum gs_category gs_category_of(unsigned rule)
 {
-    return rules[rule].category;
+    return rules[rule % RULES].category;
+}
+
+bool gs_category_outlives(unsigned rule)
+{
+    return rules[rule % RULES].hint & AGED;
+}
+
+bool gs_category_sets_up(unsigned rule)
+{
+    return rules[rule % RULES].hint & STATE;
 }
 
 const char *gs_category_evidence(unsigned rule)
 {
-    return rules[rule].evidence;
+    return rule < RULES ? rules[rule].evidence : rules[rule - RULES].alike;
 }
 
 const char *gs_category_while(unsigned rule)
 {
-    return rules[rule].while_;
+    return rules[rule % RULES].while_;
 }
 
 const char *gs_category_word(enum gs_category category)

@@ -30,6 +30,11 @@ struct gs_category_block {
     bool python;                /* its process records Python stacks: a thread without them tells */
     bool kept;                  /* never freed, or after the run's last allocation: what the tear-down
                                    frees has stayed */
+    bool aged;                  /* several of the program's steps are over since it was made */
+    bool failed;                /* kept, and the run died in what was then done (gs_category_doing) */
+    bool fits;                  /* … there is a parameter of its size */
+    bool stated;                /* … there is state that an optimizer set up where it does that */
+    bool trained;               /* there is a gradient or optimizer state of its size, but no parameter */
 };
 
 /* Stacks are looked at once. `run` outlives it. Looks symbols up. */
@@ -48,9 +53,15 @@ bool gs_category_python(const struct gs_run *run);
 
 /* Was the call in a backward pass, as its Python frames say? */
 bool gs_category_backward(struct gs_categorizer *c, uint32_t stack);
+/* What was done where that stack is: equal numbers are the same; 0 is nothing known. */
+unsigned gs_category_doing(struct gs_categorizer *c, uint32_t stack);
 
+/* Each rule stands there twice: rule + gs_category_rules() / 2 is the same, applied to what earlier
+ * blocks of the same call path became. */
 unsigned gs_category_rules(void);
 enum gs_category gs_category_of(unsigned rule);
+bool gs_category_outlives(unsigned rule); /* several steps: an activation that no backward pass needs */
+bool gs_category_sets_up(unsigned rule); /* it needs an optimizer that sets up its state */
 const char *gs_category_evidence(unsigned rule);
 const char *gs_category_while(unsigned rule); /* "STEP": what was done then, as in category.def */
 const char *gs_category_word(enum gs_category category); /* "optimizer_state" */

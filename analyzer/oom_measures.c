@@ -246,6 +246,9 @@ static void look_at(struct sight *s, const struct gs_category_line *l)
             s->kept = gs_add(s->kept, l->bytes - l->bytes / (int64_t)l->count);
             s->repeating++;
         }
+        if (gs_category_outlives(l->rule)) { /* the program holds it: no checkpoint frees it */
+            return;
+        }
     } else if (l->category == GS_CATEGORY_GRADIENTS &&
                passes(run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper")) {
         hold(&s->buckets, l);

@@ -79,6 +79,7 @@ struct gs_category_line {
     const char *evidence;
     int64_t bytes;
     uint64_t count;
+    unsigned rule;
 };
 struct gs_by_category {
     int64_t bytes[GS_CATEGORIES_N]; /* they sum to the live bytes; all 0: not looked at */

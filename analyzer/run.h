@@ -368,6 +368,11 @@ struct gs_row {
 typedef void (*gs_row_fn)(void *self, const struct gs_row *row);
 bool gs_run_each_row(struct gs_run *run, uint32_t process, gs_row_fn each, void *self, char *error,
                      size_t error_size);
+/* Of the last `rows` allocations of a process those that were freed by `until_ns`, in order of
+ * allocation; what they were, and where they were freed. Series and location are not told. */
+typedef void (*gs_ended_fn)(void *self, const struct gs_lifetime *life, uint32_t free_stack);
+bool gs_run_ended(struct gs_run *run, uint32_t process, int64_t until_ns, int64_t rows,
+                  gs_ended_fn each, void *self, char *error, size_t error_size);
 
 /* Copies and syncs, merged in order of time, processes one after another. One of the two is NULL.
  */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/site.h"
 #include "analyzer/text.h"
 #include "analyzer/text_chart.h"
 #include "analyzer/units.h"
@@ -197,6 +198,39 @@ static void parts(const struct view_text *v, uint32_t process, int device)
 
 /* ---------------------------------------------------------------- what the tensors are */
 
+/* The heaviest line of what no rule covers: where to look. */
+static const struct gs_site *most_unknown(const struct gs_peak *p)
+{
+    for (size_t i = 0; i < p->by_stack_n; i++)
+        if (p->by_stack[i].category == GS_CATEGORY_UNKNOWN && p->by_stack[i].stack.site.known)
+            return &p->by_stack[i].stack.site;
+    return NULL;
+}
+
+/* "activations      made in forward, freed in backward": what most of them were told by, and where what
+ * is unknown comes from. Of next to nothing the word is enough. */
+static void category(const struct view_text *v, struct table *t, const struct gs_peak *p,
+                     enum gs_category which)
+{
+    const struct gs_by_category *c = &p->by_category;
+    const struct gs_site *site = which == GS_CATEGORY_UNKNOWN ? most_unknown(p) : NULL;
+    char line[256], raw[192] = "", at[192];
+    size_t i = 0;
+
+    while (i < c->shares_n && c->shares[i].category != which)
+        i++;
+    if (site)
+        gs_site_text(site, raw, sizeof raw);
+    term_clean(at, sizeof at, raw, v->term.utf8);
+    if (i < c->shares_n && c->bytes[which] >= p->bytes / 100)
+        snprintf(line, sizeof line, "%-15s  %s%s%s%s", view_category(which),
+                 c->shares[i].bytes < c->bytes[which] / 10 * 9 ? "most " : "", c->shares[i].evidence,
+                 *at ? "; the most of it at " : "", at);
+    else
+        snprintf(line, sizeof line, "%s", view_category(which));
+    part(t, c->bytes[which], p->bytes, line);
+}
+
 static void categories(const struct view_text *v, const struct gs_peak *p)
 {
     struct table t = {.head = {"", "", ""}};
@@ -206,7 +240,7 @@ static void categories(const struct view_text *v, const struct gs_peak *p)
         return;
     for (unsigned i = 0; i < GS_CATEGORIES_N; i++)
         if (i != GS_CATEGORY_UNKNOWN || bytes[i] >= p->bytes / 100)
-            part(&t, bytes[i], p->bytes, view_category((enum gs_category)i));
+            category(v, &t, p, (enum gs_category)i);
     fprintf(v->out, "  %sIn tensors at the peak%s\n", term_style(&v->term, TERM_BOLD),
             term_style(&v->term, TERM_PLAIN));
     table_print(&t, &v->term, 2 * INDENT, v->out);

@@ -23,21 +23,6 @@ def test_the_models_own_figures(recording, kind):
 CUDA = sorted(BUILD.glob("torch-*/done"))
 
 
-@pytest.mark.parametrize("kind", ["mlp", "foreach", "single", "conv", "amp", "ckpt", "ckpt_re", "keep", "accumulate",
-                                  "noopt"])
-@pytest.mark.parametrize("build", CUDA or [pytest.param(None, marks=pytest.mark.skip("make test-torch fetches them"))],
-                         ids=[done.parent.name for done in CUDA] or ["none"])
-def test_cuda_builds_on_the_simulated_gpu(recording, build, kind):
-    done = recording.gpuspy("run", "-q", "--no-summary", "-o", recording.database, "--simulate", "a100-80g", "--",
-                            build.parent / "bin" / "python", ROOT / "fixtures" / "python" / "train_kinds.py", kind,
-                            "cuda")
-    assert done.returncode == 0, done.stderr
-    [peak] = [p for p in recording.report()["peak"] if p["layer"] == "tensor"]
-    assert sum(peak["by_category"].values()) == peak["bytes"]
-    for category, bytes_ in json.loads(done.stdout).items():
-        assert peak["by_category"].get(category, 0) == pytest.approx(bytes_, rel=0.01), category
-
-
 # The optimizer's name, and what the budget says of the optimizer's states beside Adam's.
 BUDGETS = {"mlp": ("sgd-momentum", "one state a parameter"), "foreach": ("adamw", "two states a parameter"),
            "noopt": ("sgd", "none: no step of an optimizer")}

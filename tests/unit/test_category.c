@@ -9,7 +9,7 @@
 #define TORCH "/usr/lib/python3/dist-packages/torch/"
 
 struct program { /* call paths of a training script */
-    int64_t main, moved, built, forward, backward, zero, step, state, own, loader;
+    int64_t main, moved, built, forward, backward, zero, step, state, own, loader, object, load;
 };
 
 static struct program make(struct syn *s)
@@ -26,6 +26,8 @@ static struct program make(struct syn *s)
     p.own = syn_python(s, p.main, "Net.__init__", "/home/u/net.py", 3);
     p.loader = syn_python(s, p.main, "_MultiProcessingDataLoaderIter._next_data",
                           TORCH "utils/data/dataloader.py", 5);
+    p.object = syn_python(s, p.main, "ReplayBuffer.__init__", "/home/u/net.py", 33);
+    p.load = syn_python(s, p.main, "load", TORCH "serialization.py", 3);
     return p;
 }
 
@@ -90,7 +92,13 @@ static void test_each_rule(void **state)
         {0, -1, 0, GS_CATEGORY_GRADIENTS, "made on a thread without Python and kept"},
         {p.main, FREED, AUTOGRAD, GS_CATEGORY_ACTIVATIONS,
          "made outside of modules, freed in backward"},
-        {p.own, -1, 0, GS_CATEGORY_PARAMETERS, "made while an object was built, kept to the end"},
+        {p.own, -1, 0, GS_CATEGORY_PARAMETERS,
+         "made where a module of the program's own was built"},
+        {p.own, FREED, p.own, GS_CATEGORY_TEMPORARIES,
+         "made and freed where a module of the program's own was built"},
+        {p.object, -1, 0, GS_CATEGORY_UNKNOWN, "made while an object was built, kept to the end"},
+        {p.main, -1, 0, GS_CATEGORY_UNKNOWN, "made outside of modules, kept to the end"},
+        {p.load, FREED, p.main, GS_CATEGORY_UNKNOWN, "loaded from a file"},
         {p.main, FREED, p.main, GS_CATEGORY_UNKNOWN, "no rule covers it"},
     };
     size_t n = sizeof cases / sizeof *cases;
@@ -188,6 +196,175 @@ static void test_what_was_live_at_a_failure(void **state)
     syn_end(&s);
 }
 
+static void failure(struct syn *s, int at, int64_t stack)
+{
+    syn_device(s, 0, SYN_GIB, SYN_GIB);
+    syn_oom(s, (struct syn_oom){.layer = GS_LAYER_TENSOR,
+                                .fatal = 1,
+                                .requested = SYN_GIB,
+                                .free = 1,
+                                .total = SYN_GIB,
+                                .at = at * SYN_MS,
+                                .stack = stack});
+}
+
+static int64_t at_failure(const struct gs_report *r, enum gs_category category)
+{
+    assert_int_equal(r->ooms_n, 1);
+    return r->ooms[0].by_category.bytes[category];
+}
+
+/* The first pass, so that nothing tells what would have become of its blocks: as many gradients as
+ * there are parameters of the size. PyTorch's large blocks may be a little larger than asked for. */
+static void test_a_first_backward_that_failed(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    struct program p = make(&s);
+    block(&s, 1, 4096, p.moved, -1, 0);
+    block(&s, 2, 4096, p.moved, 700, 0);
+    block(&s, 3, 40 * SYN_MIB, p.moved, 700, 0);
+    block(&s, 4, 100, p.forward, 600, p.main); /* freed as the exception went up */
+    for (int i = 0; i < 3; i++) {
+        block(&s, 5 + i, 4096, p.backward, 500, 0);
+    }
+    block(&s, 8, 40 * SYN_MIB + 600000, p.backward, 500, 0);
+    block(&s, 9, 5 * SYN_MIB, p.backward, 500, 0);
+    failure(&s, 10, p.backward);
+    block(&s, 400, 1, p.main, 401, p.main); /* what handles the exception allocates, too */
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(at_failure(r, GS_CATEGORY_PARAMETERS), 2 * 4096 + 40 * SYN_MIB);
+    assert_int_equal(at_failure(r, GS_CATEGORY_GRADIENTS), 2 * 4096 + 40 * SYN_MIB + 600000);
+    assert_int_equal(at_failure(r, GS_CATEGORY_TEMPORARIES), 4096 + 5 * SYN_MIB);
+    assert_int_equal(at_failure(r, GS_CATEGORY_ACTIVATIONS), 100);
+    syn_close(r);
+    syn_end(&s);
+}
+
+/* Later ones: what the same call path's became; but not of what has outlived them all. */
+static void test_a_later_backward_that_failed(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    struct program p = make(&s);
+    int64_t other = syn_python(&s, p.backward, "inner", "/home/u/ops.py", 3);
+    block(&s, 1, 4096, other, -1, 0); /* kept from the first pass on */
+    for (int at = 10; at < 100; at += 20) {
+        block(&s, at, 4096, p.backward, at + 10, p.zero);
+        block(&s, at + 1, 4096, other, at + 2, 0);
+    }
+    block(&s, 110, 4096, p.backward, 500, 0);
+    block(&s, 111, 4096, other, 500, 0);
+    block(&s, 112, 64, p.backward, 500, 0); /* of another size: its call path alone tells */
+    failure(&s, 112, p.forward);
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(at_failure(r, GS_CATEGORY_GRADIENTS), 4096 + 4096 + 64);
+    assert_int_equal(at_failure(r, GS_CATEGORY_TEMPORARIES), 4096);
+    bool told = false;
+    for (size_t i = 0; i < r->ooms[0].by_category.shares_n; i++) {
+        told = told || strcmp(r->ooms[0].by_category.shares[i].evidence,
+                              "as earlier ones of its call path: made in backward, freed by zero_grad") == 0;
+    }
+    assert_true(told);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_an_optimizer_step_that_failed(void **state)
+{
+    (void)state;
+    for (int sets_up = 0; sets_up < 2; sets_up++) { /* where no state was seen set up, it may be state */
+        struct syn s;
+        syn_start(&s);
+        syn_process(&s, "r", 1, SYN_S, 1);
+        struct program p = make(&s);
+        block(&s, 1, 64, sets_up ? p.state : p.moved, 500, 0);
+        block(&s, 2, 128, p.step, 500, 0);
+        failure(&s, 3, p.step);
+        struct gs_report *r = syn_report(&s, NULL);
+        assert_int_equal(at_failure(r, GS_CATEGORY_TEMPORARIES), sets_up ? 128 : 0);
+        assert_int_equal(at_failure(r, GS_CATEGORY_OPTIMIZER_STATE), sets_up ? 64 : 128);
+        syn_close(r);
+        syn_end(&s);
+    }
+}
+
+/* One that the program got over tells nothing of what came later. */
+static void test_a_failure_that_was_no_end(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, 60 * SYN_S, 1);
+    struct program p = make(&s);
+    failure(&s, 1, p.backward);
+    block(&s, 5000, 4096, p.backward, -1, 0);
+    block(&s, 50000, 1, p.main, 50001, p.main);
+    struct gs_report *r = syn_report(&s, NULL);
+    const struct gs_peak *peak = syn_peak(r, GS_SERIES_TENSOR);
+    assert_int_equal(peak->by_category.bytes[GS_CATEGORY_GRADIENTS], 4096);
+    syn_close(r);
+    syn_end(&s);
+}
+
+/* Weights outside of modules: as many as have optimizer state, of which each has two. */
+static void test_weights_that_no_module_holds(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    struct program p = make(&s);
+    int64_t second = syn_python(&s, p.step, "Adam._init_group", TORCH "optim/adam.py", 6);
+    for (int i = 0; i < 4; i++) { /* two of them something else */
+        block(&s, 1 + i, 4096, p.main, -1, 0);
+    }
+    block(&s, 5, 512, p.load, -1, 0);
+    block(&s, 6, 256, p.object, -1, 0);
+    for (int i = 0; i < 2; i++) {
+        block(&s, 10 + i, 4096, p.state, -1, 0);
+        block(&s, 20 + i, 4096, second, -1, 0);
+    }
+    block(&s, 30, 512, p.backward, 40, p.zero);
+    block(&s, 900, 1, p.main, 901, p.main);
+    struct gs_report *r = syn_report(&s, NULL);
+    const struct gs_peak *peak = syn_peak(r, GS_SERIES_TENSOR);
+    assert_int_equal(peak->by_category.bytes[GS_CATEGORY_PARAMETERS], 2 * 4096 + 512);
+    assert_int_equal(peak->by_category.bytes[GS_CATEGORY_UNKNOWN], 2 * 4096 + 256);
+    syn_close(r);
+    syn_end(&s);
+}
+
+/* Outputs in a list: an activation does not outlive two steps. */
+static void test_kept_from_forward_for_several_steps(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, 2 * SYN_S, 1);
+    struct program p = make(&s);
+    for (int at = 100; at < 1100; at += 100) {
+        block(&s, at, 4096, p.forward, at + 30, p.backward);
+        block(&s, at + 1, 64, p.forward, -1, 0);
+        block(&s, at + 20, 16, p.backward, at + 30, p.backward);
+        block(&s, at + 40, 16, p.step, at + 41, p.step);
+    }
+    struct gs_report *r = syn_report(&s, NULL);
+    const struct gs_peak *peak = syn_peak(r, GS_SERIES_TENSOR);
+    const struct gs_category_share *kept = share_of(peak, "made in forward and kept for several steps");
+    assert_non_null(kept);
+    assert_true(gs_category_outlives(kept->rule));
+    assert_int_equal(kept->count, 8); /* all but this step's and the last one's */
+    const struct gs_category_share *rest = share_of(peak, "made in forward and not freed in it");
+    assert_int_equal(rest->count, 2);
+    syn_close(r);
+    syn_end(&s);
+}
+
 /* Without Python stacks nothing is said, and what CUDA calls took is no tensor. */
 static void test_nothing_known_is_unknown(void **state)
 {
@@ -213,6 +390,12 @@ int main(void)
         cmocka_unit_test(test_the_end_of_the_last_backward_is_not_the_tear_down),
         cmocka_unit_test(test_forward_inside_backward),
         cmocka_unit_test(test_what_was_live_at_a_failure),
+        cmocka_unit_test(test_a_first_backward_that_failed),
+        cmocka_unit_test(test_a_later_backward_that_failed),
+        cmocka_unit_test(test_an_optimizer_step_that_failed),
+        cmocka_unit_test(test_a_failure_that_was_no_end),
+        cmocka_unit_test(test_weights_that_no_module_holds),
+        cmocka_unit_test(test_kept_from_forward_for_several_steps),
         cmocka_unit_test(test_nothing_known_is_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
