@@ -15,7 +15,7 @@
  *   - still rises in the last quarter, and has not paused for longer at the end than twice its longest
  *     pause before, nor for a quarter of its time: what has reached its size has levelled off,
  *   - gains at least half a percent of what is live at the end, or would in a hundred thousand steps
- *     more, by at least 4 allocations that stayed.
+ *     more, by at least 4 allocations that stayed, or by one that is appended to.
  * Loading weights looks the same while it lasts; locations below the functions in `loading` are left
  * out.
  */
@@ -338,15 +338,40 @@ static unsigned jumps_of(const struct site_growth *s, uint32_t to, uint64_t step
     return 3 * jumps <= to - s->first + 2 && 3 * jumps <= steps ? jumps : 0;
 }
 
+/* torch.cat([all, new]) in a loop: one block, made anew and larger each time. */
+static bool appends(struct gs_run *run, uint32_t stack)
+{
+    const struct gs_frame *frame;
+    for (; (frame = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+        if (frame->kind == GS_FRAME_PYTHON) {
+            return false;
+        }
+        const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
+        if (slash && strncmp(slash, "/libtorch", 9) == 0) {
+            frame = gs_frame_named(run, stack);
+            if (frame->function && (strstr(frame->function, "cat_out") || strstr(frame->function, "::cat"))) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 static void judge(struct gs_growths *g, uint32_t location)
 {
     struct gs_run *run = g->b->run;
     const struct gs_location *l = gs_run_location(run, location);
     const struct gs_series *series = gs_run_series(run, l->series);
-    const struct site_growth *s = &g->sites[location];
     const struct span *span = &g->spans[series->process];
     const struct gs_steps *steps = gs_steps_of(g->b, series->process);
+    struct site_growth whole = g->sites[location], *s = &whole;
     struct samples a;
+    if (s->stayed < MIN_STAYED) { /* its earlier, smaller selves are gone */
+        if (!s->least_of || !appends(run, l->stack)) {
+            return;
+        }
+        s->first_ns = span->piece_ends[s->first - 1];
+    }
     double fit;
     if (!s->least_of || !grows(s, span, steps, &a, &fit) || is_loading(run, l->stack) ||
         is_segments(run, series) || series->layer == GS_SERIES_SHARED) {
@@ -403,7 +428,7 @@ void gs_growths_finish(struct gs_growths *g)
         *GS_REACH(g->end_bytes, series, g->end_bytes_n) += g->sites[i].live;
     }
     for (size_t i = 0; i < locations && i < g->sites_cap; i++) {
-        if (g->sites[i].stayed >= MIN_STAYED) {
+        if (g->sites[i].stayed) {
             reach(&g->sites[i], PIECES);
             judge(g, (uint32_t)i);
         }

@@ -25,7 +25,7 @@ struct group {
 
 struct capture {
     size_t group;
-    int64_t device_live, reserved, largest;
+    int64_t device_live, reserved, largest, turned_ns, once_ns;
     uint32_t largest_stack;
     enum gs_series_layer layer;
     uint32_t series; /* GS_NONE: nothing was ever live there */
@@ -41,8 +41,18 @@ struct capture {
     size_t taken_n;
 };
 
+struct come { /* by stack of the innermost Python frame: how often it allocated, and when last */
+    uint32_t times;
+    bool looked, in_pass;
+    int64_t last_ns;
+};
+
 struct gs_ooms {
     struct gs_builder *b;
+    uint32_t *come_of; /* by location: its line in `come`, plus 1 */
+    size_t come_of_cap;
+    struct come *come;
+    size_t come_cap;
     const struct gs_oom *rows;
     size_t rows_n;
     struct group *groups;
@@ -283,6 +293,40 @@ static void capture_live(struct gs_ooms *o, struct capture *c)
     }
 }
 
+/* How often the lines come by: only where somebody will ask, after a failure. */
+static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+{
+    struct gs_ooms *o = self;
+    uint32_t *at = GS_REACH(o->come_of, life->location, o->come_of_cap);
+    (void)series;
+    if (!*at) {
+        uint32_t line = innermost_python(o->b->run, life->stack);
+        *at = (line != GS_NONE ? line : (uint32_t)gs_run_stacks(o->b->run)) + 1;
+    }
+    struct come *c = GS_REACH(o->come, *at - 1, o->come_cap);
+    c->times++;
+    c->last_ns = life->alloc_ns;
+}
+
+/* What came by again outside of all passes, and what inside of one came by but once. */
+static void capture_lines(struct gs_ooms *o, struct capture *c)
+{
+    enum { AGAIN = 3 };
+    c->turned_ns = c->once_ns = GS_UNKNOWN;
+    for (size_t i = 0; i < o->come_cap && i < gs_run_stacks(o->b->run); i++) {
+        struct come *line = &o->come[i];
+        if (line->times && !line->looked) {
+            line->looked = true;
+            line->in_pass = gs_oom_in_pass(o->b->run, (uint32_t)i);
+        }
+        if (!line->in_pass && line->times >= AGAIN && line->last_ns > c->turned_ns) {
+            c->turned_ns = line->last_ns;
+        } else if (line->in_pass && line->times == 1 && line->last_ns > c->once_ns) {
+            c->once_ns = line->last_ns;
+        }
+    }
+}
+
 static void on_oom(void *self, const struct gs_oom *oom, size_t index)
 {
     struct gs_ooms *o = self;
@@ -310,6 +354,7 @@ static void on_oom(void *self, const struct gs_oom *oom, size_t index)
             s->allocated_bytes > 0 ? (double)s->freed_bytes / (double)s->allocated_bytes : 0;
         capture_live(o, c);
     }
+    capture_lines(o, c);
     capture_map(o, c, oom);
 }
 
@@ -328,6 +373,9 @@ static void on_process_start(void *self, uint32_t process)
     for (size_t i = 0; i < 128; i++) {
         o->reserved[i] = GS_UNKNOWN;
     }
+    if (o->come_cap) { /* another process's lines come by anew */
+        memset(o->come, 0, o->come_cap * sizeof *o->come);
+    }
 }
 
 struct gs_ooms *gs_ooms_start(struct gs_builder *b, struct gs_observer *observer)
@@ -341,7 +389,11 @@ struct gs_ooms *gs_ooms_start(struct gs_builder *b, struct gs_observer *observer
     make_groups(o);
     choose_captures(o);
     *observer = (struct gs_observer){
-        .self = o, .process_start = on_process_start, .oom = on_oom, .reserved = on_reserved};
+        .self = o,
+        .process_start = on_process_start,
+        .alloc = o->rows_n ? on_alloc : NULL,
+        .oom = on_oom,
+        .reserved = on_reserved};
     return o;
 }
 
@@ -388,7 +440,6 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
                              .said = gs_sample_near(o->b, row->process, row->device, row->time_ns),
                              .earlier = GS_UNKNOWN,
                              .growing_stack = GS_NONE,
-                             .root_stack = GS_NONE,
                              .largest_stack = GS_NONE,
                              .holder_stack = GS_NONE};
     if (c) {
@@ -406,6 +457,8 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
         if (f.tensor_allocated == GS_UNKNOWN && c->layer == GS_SERIES_TENSOR) {
             f.tensor_allocated = c->live_bytes;
         }
+        f.turned_ns = c->turned_ns;
+        f.once_ns = c->once_ns;
         gs_oom_growing(o->b, c->live, c->live_n, &f);
         gs_oom_demand(o->b, &f);
         f.graphs = gs_graph_memory_at(o->b->run, row->process, row->device, row->time_ns);
@@ -575,6 +628,8 @@ void gs_ooms_finish(struct gs_ooms *o)
     }
     free(o->groups);
     free(o->group_of);
+    free(o->come_of);
+    free(o->come);
     free(o);
 }
 

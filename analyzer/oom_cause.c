@@ -10,8 +10,8 @@
 typedef struct gs_oom_facts facts;
 
 static const double leak_share = 0.5, foreign_share = 0.2, preallocated_share = 0.6,
-                    outside_share = 0.5, oversized_share = 2.0 / 3, hole_share = 0.1,
-                    leak_least = 0.02, holder_share = 2.0 / 3;
+                    outside_share = 0.5, oversized_share = 2.0 / 3, hole_share = 0.25,
+                    leak_least = 0.02, holder_share = 2.0 / 3, graph_share = 0.25;
 enum { GRAIN = 2 << 20 }; /* CUDA hands out device memory in these */
 static const int64_t context_most = (int64_t)1
                                     << 30; /* a context with its kernels seldom costs more */
@@ -110,10 +110,20 @@ static bool is_leak(const facts *f)
         (f->layer == GS_SERIES_TENSOR && f->turnover < 0.05)) {
         return false;
     }
+    if (f->live - f->before_growth < f->growing / 2) {
+        return false; /* as much has gone as has come: a replacement */
+    }
     int64_t missing = known(f->free) && f->requested > f->free ? f->requested - f->free : 0;
     return (double)f->growing >= leak_share * (double)f->live ||
            (f->growing >= missing && known(f->total) &&
             (double)f->growing >= leak_least * (double)f->total && is_known_demand(f, f->growing));
+}
+
+/* What grows hangs on a graph: much of it was made in passes. */
+static bool is_graph(const facts *f)
+{
+    return f->growth && f->growth->graph && f->growth->newest.known &&
+           (double)f->growing_in_pass >= graph_share * (double)f->growing;
 }
 
 static bool is_other_process(const facts *f)
@@ -241,9 +251,9 @@ static void collect(struct gs_oom_words *w)
                  (double)f->growing / (double)f->live);
         evidence(w, "growing_sites", "growing call paths", f->growing_sites);
         evidence_text(w, "growing_site", "foremost", gs_oom_place(w, f->growing_stack));
-        if (f->root_stack != GS_NONE) {
+        if (is_graph(f)) {
             evidence_text(w, "graph_site", "what is kept with its graph",
-                          gs_oom_place(w, f->root_stack));
+                          gs_site_path(w->b, &f->growth->newest));
         }
         evidence_bytes(w, "earlier_bytes", "the most that was live before, beside what grows",
                        f->earlier);
@@ -306,8 +316,14 @@ static void blame(struct gs_oom_words *w)
     const struct gs_by_site *holder = v->live_n ? &v->live[0] : NULL;
     const struct gs_by_owner *direct = gs_oom_direct(v);
     if (v->cause == GS_CAUSE_LEAK) {
-        bool graph = f->root_stack != GS_NONE;
-        blame_site(w, graph ? f->root_stack : f->growing_stack, graph ? "graph" : "growing");
+        const struct gs_growth *g = f->growth;
+        blame_site(w, f->growing_stack, "growing");
+        if (is_graph(f)) {
+            w->v->blame = g->newest;
+            w->v->blame_role = "graph";
+        } else if (g && g->lines_n) {
+            w->v->blame = g->lines[0].site;
+        }
     } else if (v->cause == GS_CAUSE_PREALLOCATION) {
         blame_site(w, f->largest_stack, "direct");
     } else if (v->cause == GS_CAUSE_OUTSIDE_ALLOCATOR && direct) {

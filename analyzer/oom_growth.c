@@ -18,56 +18,60 @@ static bool has_function(const struct gs_run *run, uint32_t stack, const char *f
     return false;
 }
 
-/* One forward pass that does not fit looks like a leak: layer after layer keeps its activations,
- * and nothing comes back. What grows inside a module's call counts only where steps have come to an
- * end, so that most of what was ever allocated has been freed again. */
-static bool one_pass(const struct gs_run *run, double turnover, uint32_t stack)
+bool gs_oom_in_pass(const struct gs_run *run, uint32_t stack)
+{
+    return has_function(run, stack, "_call_impl") || has_function(run, stack, "_engine_run_backward");
+}
+
+/* A loop inside of a pass, as over layers, makes no steps. */
+static const struct gs_steps *steps_of(const struct gs_builder *b, const struct gs_oom_facts *f)
+{
+    const struct gs_steps *steps = gs_steps_of(b, f->row->process);
+    return steps && steps->source == GS_STEP_PERIOD && gs_oom_in_pass(b->run, steps->stack) ? NULL
+                                                                                         : steps;
+}
+
+/* One forward or backward pass that does not fit looks like a leak: layer after layer keeps its part, and
+ * nothing comes back. What grows inside a pass counts where it grew over several of the program's steps,
+ * or where the loop around it turned meanwhile: a line outside of all passes, as the one that makes the
+ * batch, has come by again. Where nothing but passes allocates, most of what they took must have been
+ * freed, and none of their lines may have come by once only since. */
+static bool one_pass(const struct gs_builder *b, const struct gs_oom_live *l,
+                     const struct gs_oom_facts *f)
 {
     static const double ended = 0.5;
-    return turnover < ended && has_function(run, stack, "_call_impl");
+    enum { STEPS = 3 };
+    if (!gs_oom_in_pass(b->run, gs_run_location(b->run, l->location)->stack)) {
+        return false;
+    }
+    const struct gs_steps *steps = steps_of(b, f);
+    if (steps && gs_steps_done(steps, l->last_ns) >= gs_steps_done(steps, l->first_ns) + STEPS) {
+        return false;
+    }
+    int64_t grew = f->row->time_ns - l->first_ns;
+    if (f->turned_ns > l->first_ns + grew / 4) {
+        return false;
+    }
+    return steps || f->turnover < ended || f->once_ns > f->turned_ns;
 }
 
 static bool counts(const struct gs_builder *b, const struct gs_oom_live *l,
                    const struct gs_oom_facts *f)
 {
-    return l->location < b->growing_n && b->growing[l->location] &&
-           !one_pass(b->run, f->turnover, gs_run_location(b->run, l->location)->stack);
+    return l->location < b->growing_n && b->growing[l->location] && !one_pass(b, l, f);
 }
 
-/* Autograd keeps a step's graph as long as somebody keeps what it ends in: activations of modules
- * then grow together with something that is allocated after them in each step and as often. That
- * last one is what the program holds on to; the rest hangs on it. A tensor kept by itself grows
- * alone. */
-static void find_root(const struct gs_builder *b, const struct gs_oom_live *live, size_t n,
-                      struct gs_oom_facts *f)
+/* The heaviest entry of what grows. */
+static const struct gs_growth *foremost(const struct gs_builder *b, const struct gs_oom_facts *f)
 {
-    uint64_t most = 0;
-    bool activations = false;
-    const struct gs_oom_live *root = NULL;
-    for (size_t i = 0; i < n; i++) {
-        if (counts(b, &live[i], f)) {
-            most = live[i].count > most ? live[i].count : most;
-            activations =
-                activations ||
-                has_function(b->run, gs_run_location(b->run, live[i].location)->stack, "_call_impl");
+    for (size_t i = 0; i < b->report->growth_n; i++) { /* heaviest first */
+        const struct gs_growth *g = &b->report->growth[i];
+        if (g->process == f->row->process && g->layer == f->layer &&
+            (g->device == f->row->device || f->layer == GS_SERIES_PINNED)) {
+            return g;
         }
     }
-    if (!activations || f->growing_sites < 2) {
-        return;
-    }
-    int64_t last = 0;
-    for (size_t i = 0; i < n; i++) {
-        last = counts(b, &live[i], f) && live[i].last_ns > last ? live[i].last_ns : last;
-    }
-    int64_t step = most > 1 ? (last - f->growing_first_ns) / (int64_t)(most - 1) : 0;
-    for (size_t i = 0; i < n; i++) {
-        if (counts(b, &live[i], f) && live[i].count >= most / 2 &&
-            live[i].first_ns < f->growing_first_ns + 4 * step &&
-            (!root || live[i].first_ns > root->first_ns)) {
-            root = &live[i];
-        }
-    }
-    f->root_stack = root ? gs_run_location(b->run, root->location)->stack : GS_NONE;
+    return NULL;
 }
 
 void gs_oom_growing(const struct gs_builder *b, const struct gs_oom_live *live, size_t n,
@@ -87,15 +91,31 @@ void gs_oom_growing(const struct gs_builder *b, const struct gs_oom_live *live, 
         f->growing = gs_add(f->growing, l->bytes);
         f->growing_sites++;
         f->growing_first_ns = l->first_ns < f->growing_first_ns ? l->first_ns : f->growing_first_ns;
+        f->growing_in_pass += gs_oom_in_pass(b->run, stack) ? l->bytes : 0;
         if (l->bytes > f->growing_heaviest) {
             f->growing_heaviest = l->bytes;
             f->growing_stack = stack;
             f->growing_count = l->count;
         }
     }
-    if (f->growing_sites) {
-        find_root(b, live, n, f);
+    f->growth = f->growing_sites ? foremost(b, f) : NULL;
+}
+
+/* What was live in all when it began to grow; 0 where that is not known: of a buffer that grows by being
+ * replaced, only the last is there. */
+static int64_t before_growth(const struct gs_builder *b, const struct gs_oom_facts *f,
+                             const struct gs_timeline *t)
+{
+    enum { STEPS = 3 };
+    const struct gs_steps *steps = steps_of(b, f);
+    int64_t before = 0, first = f->growing_first_ns;
+    if (steps && gs_steps_done(steps, f->row->time_ns) < gs_steps_done(steps, first) + STEPS) {
+        return 0;
     }
+    for (size_t p = 0; p < t->n && t->points[p].time_s <= gs_seconds(first); p++) {
+        before = t->points[p].bytes;
+    }
+    return before;
 }
 
 /* Of what grows, what was there at that time: it grew along a straight line. */
@@ -113,7 +133,7 @@ static double grown_by(const struct gs_oom_facts *f, double time_s)
  * that was once a step. */
 static int64_t earlier_until(const struct gs_builder *b, const struct gs_oom_facts *f)
 {
-    const struct gs_steps *steps = gs_steps_of(b, f->row->process);
+    const struct gs_steps *steps = steps_of(b, f);
     int64_t at = f->row->time_ns;
     if (steps) {
         size_t done = gs_steps_done(steps, at);
@@ -130,14 +150,12 @@ void gs_oom_demand(const struct gs_builder *b, struct gs_oom_facts *f)
 {
     int64_t began = earlier_until(b, f);
     double most = -1;
-    if (began == GS_UNKNOWN) {
-        return;
-    }
     for (size_t i = 0; i < b->report->timelines_n; i++) {
         const struct gs_timeline *t = &b->report->timelines[i];
         if (t->process != f->row->process || t->device != f->row->device || t->layer != f->layer) {
             continue;
         }
+        f->before_growth = f->growing_sites ? before_growth(b, f, t) : 0;
         for (size_t p = 0; p < t->n && t->points[p].time_s < gs_seconds(began); p++) {
             double demand = (double)t->points[p].bytes - grown_by(f, t->points[p].time_s);
             most = demand > most ? demand : most;

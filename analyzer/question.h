@@ -132,13 +132,16 @@ struct gs_oom_facts {
     int64_t graphs;                            /* held by the device for graphs */
     const struct gs_device_sample *said;       /* by NVML, about then; NULL nothing */
     double turnover; /* share of the bytes ever allocated in the layer that were freed */
-    int64_t growing; /* live bytes of growing locations */
+    int64_t growing, growing_in_pass; /* live bytes of growing locations; of them in passes */
     unsigned growing_sites;
     uint32_t growing_stack; /* the heaviest of them */
     int64_t growing_heaviest;
     uint64_t growing_count; /* live allocations there */
     int64_t growing_first_ns; /* the first of them all */
-    uint32_t root_stack; /* of growing graphs: what each ends in (a loss, an output); GS_NONE */
+    const struct gs_growth *growth; /* the heaviest entry of it; NULL none */
+    int64_t before_growth;          /* live in all when it began; 0 unknown */
+    int64_t turned_ns;   /* when a line outside of all passes last came by again; GS_UNKNOWN */
+    int64_t once_ns;     /* when a line in a pass last came by for the first time; GS_UNKNOWN */
     int64_t earlier;     /* the most that was live before this step beside what grows; GS_UNKNOWN */
     int64_t largest;        /* the largest live allocation on the device */
     uint32_t largest_stack;
@@ -159,6 +162,8 @@ struct gs_oom_live { /* what one location held at that moment */
 /* oom_growth.c: the heaviest holder; what grows, and what it ends in. */
 void gs_oom_growing(const struct gs_builder *b, const struct gs_oom_live *live, size_t n,
                     struct gs_oom_facts *f);
+/* Below a module's call, or a backward pass. */
+bool gs_oom_in_pass(const struct gs_run *run, uint32_t stack);
 /* What the program had needed before; after _growing, and after the timelines. */
 void gs_oom_demand(const struct gs_builder *b, struct gs_oom_facts *f);
 /* said.c: what NVML said of the device nearest to that time, NULL nothing. */
