@@ -122,7 +122,7 @@ static struct gs_growth merge(struct gs_builder *b, const struct gs_grown *grown
         lines[*at].count += g->entry.count;
         e.bytes = gs_add(e.bytes, g->entry.bytes);
         under = common(b->run, under, g->stack);
-        newest = g->last_ns > grown[newest].last_ns ? members[i] : newest;
+        newest = g->first_ns > grown[newest].first_ns ? members[i] : newest; /* the last may be cut off */
     }
     gs_map_free(&index);
     qsort(lines, lines_n, sizeof *lines, heavier_line);

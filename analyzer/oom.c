@@ -53,6 +53,7 @@ struct gs_ooms {
     size_t come_of_cap;
     struct come *come;
     size_t come_cap;
+    uint32_t last_line; /* the one that allocated last, plus 1 */
     const struct gs_oom *rows;
     size_t rows_n;
     struct group *groups;
@@ -304,7 +305,8 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
         *at = (line != GS_NONE ? line : (uint32_t)gs_run_stacks(o->b->run)) + 1;
     }
     struct come *c = GS_REACH(o->come, *at - 1, o->come_cap);
-    c->times++;
+    c->times += o->last_line != *at; /* what a line makes in one go is one time */
+    o->last_line = *at;
     c->last_ns = life->alloc_ns;
 }
 

@@ -58,6 +58,13 @@ const struct gs_by_owner *gs_oom_direct(const struct gs_oom_verdict *v)
     return NULL;
 }
 
+/* What grows hangs on a graph: much of it was made in passes. */
+bool gs_oom_graph(const facts *f)
+{
+    return f->growth && f->growth->graph && !f->replaced && f->growth->newest.known &&
+           (double)f->growing_in_pass >= graph_share * (double)f->growing;
+}
+
 /* --- the rules -----------------------------------------------------------------------------------
  */
 
@@ -117,13 +124,6 @@ static bool is_leak(const facts *f)
     return (double)f->growing >= leak_share * (double)f->live ||
            (f->growing >= missing && known(f->total) &&
             (double)f->growing >= leak_least * (double)f->total && is_known_demand(f, f->growing));
-}
-
-/* What grows hangs on a graph: much of it was made in passes. */
-static bool is_graph(const facts *f)
-{
-    return f->growth && f->growth->graph && f->growth->newest.known &&
-           (double)f->growing_in_pass >= graph_share * (double)f->growing;
 }
 
 static bool is_other_process(const facts *f)
@@ -251,7 +251,7 @@ static void collect(struct gs_oom_words *w)
                  (double)f->growing / (double)f->live);
         evidence(w, "growing_sites", "growing call paths", f->growing_sites);
         evidence_text(w, "growing_site", "foremost", gs_oom_place(w, f->growing_stack));
-        if (is_graph(f)) {
+        if (gs_oom_graph(f)) {
             evidence_text(w, "graph_site", "what is kept with its graph",
                           gs_site_path(w->b, &f->growth->newest));
         }
@@ -318,7 +318,7 @@ static void blame(struct gs_oom_words *w)
     if (v->cause == GS_CAUSE_LEAK) {
         const struct gs_growth *g = f->growth;
         blame_site(w, f->growing_stack, "growing");
-        if (is_graph(f)) {
+        if (gs_oom_graph(f)) {
             w->v->blame = g->newest;
             w->v->blame_role = "graph";
         } else if (g && g->lines_n) {

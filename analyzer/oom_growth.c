@@ -103,13 +103,14 @@ void gs_oom_growing(const struct gs_builder *b, const struct gs_oom_live *live, 
 
 /* What was live in all when it began to grow; 0 where that is not known: of a buffer that grows by being
  * replaced, only the last is there. */
-static int64_t before_growth(const struct gs_builder *b, const struct gs_oom_facts *f,
+static int64_t before_growth(const struct gs_builder *b, struct gs_oom_facts *f,
                              const struct gs_timeline *t)
 {
     enum { STEPS = 3 };
     const struct gs_steps *steps = steps_of(b, f);
     int64_t before = 0, first = f->growing_first_ns;
-    if (steps && gs_steps_done(steps, f->row->time_ns) < gs_steps_done(steps, first) + STEPS) {
+    f->replaced = steps && gs_steps_done(steps, f->row->time_ns) < gs_steps_done(steps, first) + STEPS;
+    if (f->replaced) {
         return 0;
     }
     for (size_t p = 0; p < t->n && t->points[p].time_s <= gs_seconds(first); p++) {

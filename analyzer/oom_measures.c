@@ -428,9 +428,17 @@ static void expandable(struct sight *s)
     struct gs_oom_idle idle = gs_oom_idle(s->b->report, s->v);
     cached -= gs_add(idle.pending, idle.private);
     frees = s->f->map.strays || cached < 0 ? 0 : frees < cached ? frees : cached;
+    bool most = s->v->cause == GS_CAUSE_FRAGMENTATION && frees < cached;
+    frees = most ? cached : frees; /* had they grown from the start, blocks would lie closer */
     bool fits = frees + (known(s->f->free) ? s->f->free : 0) >= segment_of(s->f->requested, true);
     size_t before = s->v->measures_n;
-    add(s, GS_EFFORT_SETTING, frees, fits ? GS_MEASURE_FITS : GS_MEASURE_FITS_NOT,
+    if (!fits && s->v->cause == GS_CAUSE_CAPACITY) {
+        return; /* crumbs */
+    }
+    add(s, GS_EFFORT_SETTING, frees,
+        most   ? GS_MEASURE_AT_MOST
+        : fits ? GS_MEASURE_FITS
+               : GS_MEASURE_FITS_NOT,
         TEXT(s,
              s->set.text ? "add expandable_segments:True to %s%s"
                          : "set %s=expandable_segments:True%s",

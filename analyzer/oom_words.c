@@ -97,12 +97,11 @@ static bool in_module(const struct gs_run *run, uint32_t stack)
 static void say_graph(struct gs_oom_words *w)
 {
     const facts *f = w->f;
-    uint32_t number = gs_site_number(w->b, f->root_stack);
-    w->v->growing = w->b->sites[number];
+    w->v->growing = f->growth->newest;
     w->v->verdict = TEXT(w,
                          "a leak: what %s makes keeps the autograd graph of its step, about %s each, "
                          "%llu times so far: %s of the %s live (%.0f %%)",
-                         gs_oom_place(w, f->root_stack),
+                         gs_site_path(w->b, &f->growth->newest),
                          SIZE(w, f->growing_count ? f->growing / (int64_t)f->growing_count : f->growing),
                          (unsigned long long)f->growing_count, SIZE(w, f->growing), SIZE(w, f->live),
                          100 * (double)f->growing / (double)f->live);
@@ -123,7 +122,7 @@ void gs_say_leak(struct gs_oom_words *w)
             ? TEXT(w, "; %u more call path%s grow, %s with it", f->growing_sites - 1,
                    f->growing_sites > 2 ? "s" : "", SIZE(w, f->growing))
             : "";
-    if (f->root_stack != GS_NONE) {
+    if (gs_oom_graph(f)) {
         say_graph(w);
         return;
     }
@@ -132,16 +131,15 @@ void gs_say_leak(struct gs_oom_words *w)
              gs_oom_place(w, f->growing_stack), SIZE(w, each), (unsigned long long)f->growing_count,
              SIZE(w, f->growing_heaviest), SIZE(w, f->live),
              100 * (double)f->growing_heaviest / (double)f->live, others);
+    static const char *const what[] = {
+        "keep a number or a copy on the host (.item(), .detach().cpu()), or drop the reference each step",
+        "a forward pass makes it, and something keeps what that pass returned: drop it each step, or keep a "
+        "number (.item()) or a copy on the host (.detach().cpu())",
+        "it is made anew each time, and larger: bound its length (a window, a maximum), or make it once "
+        "in its full size"};
+    int which = f->replaced ? 2 : in_module(w->b->run, f->growing_stack);
     advise(w, GS_EFFORT_LINE, f->growing,
-           in_module(w->b->run, f->growing_stack)
-               ? TEXT(w,
-                      "%s: something keeps this, or what its forward pass returned, graph and all: keep "
-                      "a number (.item()) or .detach() it",
-                      gs_site_line(w->b, &w->v->growing))
-               : TEXT(w,
-                      "%s: keep a number or a copy on the host (.item(), .detach().cpu()), or drop the "
-                      "reference each step",
-                      gs_site_line(w->b, &w->v->growing)));
+           TEXT(w, "%s: %s", gs_site_line(w->b, &w->v->growing), what[which]));
     if (f->turnover < 0.05) {
         advise(
             w, GS_EFFORT_TRAINING, GS_UNKNOWN,
@@ -150,9 +148,39 @@ void gs_say_leak(struct gs_oom_words *w)
     }
 }
 
+/* Is that process another of this run's, on the same machine? */
+static const struct gs_process *rank_of(struct gs_oom_words *w, uint32_t pid)
+{
+    size_t n;
+    const struct gs_process *p = gs_run_processes(w->b->run, &n), *own = &p[w->v->process];
+    for (size_t i = 0; i < n; i++) {
+        if (&p[i] != own && p[i].pid == pid && p[i].host && own->host &&
+            strcmp(p[i].host, own->host) == 0) {
+            return &p[i];
+        }
+    }
+    return NULL;
+}
+
+static void say_other_rank(struct gs_oom_words *w, const struct gs_process *other)
+{
+    const char *name = known(other->rank) ? TEXT(w, "rank %lld", (long long)other->rank) : "another";
+    w->v->verdict = TEXT(w, "another process of this run is on the same GPU: %s (process %u) and others hold "
+                            "%s of it; this one %s",
+                         name, other->pid, SIZE(w, gs_oom_foreign(w->f)), SIZE(w, w->f->device_live));
+    advise(w, GS_EFFORT_LINE, gs_oom_foreign(w->f),
+           "a GPU for each: call torch.cuda.set_device(local_rank) before the first CUDA call, or give each "
+           "process its own CUDA_VISIBLE_DEVICES");
+}
+
 void gs_say_other_process(struct gs_oom_words *w)
 {
     const struct gs_device_sample *said = w->f->said;
+    const struct gs_process *rank = said && said->other_pid ? rank_of(w, said->other_pid) : NULL;
+    if (rank) {
+        say_other_rank(w, rank);
+        return;
+    }
     const char *theirs = SIZE(w, gs_oom_foreign(w->f)), *ours = SIZE(w, w->f->device_live);
     if (said && known(said->other_bytes) && said->other_pid) {
         w->v->verdict =

@@ -13,6 +13,8 @@ int64_t gs_oom_context(const struct gs_oom_facts *f);
 int64_t gs_oom_foreign(const struct gs_oom_facts *f);
 /* Reserved by PyTorch and in no tensor. */
 int64_t gs_oom_cached(const struct gs_oom_facts *f);
+/* What grows hangs on a graph that somebody keeps by f->growth->newest. */
+bool gs_oom_graph(const struct gs_oom_facts *f);
 /* Who took most of the memory that PyTorch's allocator does not have; NULL nobody. */
 const struct gs_by_owner *gs_oom_direct(const struct gs_oom_verdict *v);
 

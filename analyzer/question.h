@@ -140,6 +140,7 @@ struct gs_oom_facts {
     int64_t growing_first_ns; /* the first of them all */
     const struct gs_growth *growth; /* the heaviest entry of it; NULL none */
     int64_t before_growth;          /* live in all when it began; 0 unknown */
+    bool replaced; /* what grows is made anew each time, larger: only the last ones are there */
     int64_t turned_ns;   /* when a line outside of all passes last came by again; GS_UNKNOWN */
     int64_t once_ns;     /* when a line in a pass last came by for the first time; GS_UNKNOWN */
     int64_t earlier;     /* the most that was live before this step beside what grows; GS_UNKNOWN */
