@@ -109,7 +109,9 @@ static int64_t before_growth(const struct gs_builder *b, struct gs_oom_facts *f,
     enum { STEPS = 3 };
     const struct gs_steps *steps = steps_of(b, f);
     int64_t before = 0, first = f->growing_first_ns;
-    f->replaced = steps && gs_steps_done(steps, f->row->time_ns) < gs_steps_done(steps, first) + STEPS;
+    f->replaced = steps &&
+                  f->row->time_ns <= gs_step_start(steps, steps->n) + 2 * steps->median_ns &&
+                  gs_steps_done(steps, f->row->time_ns) < gs_steps_done(steps, first) + STEPS;
     if (f->replaced) {
         return 0;
     }
