@@ -134,15 +134,18 @@ static bool is_other_process(const facts *f)
 }
 
 /* The holes would have served the request, had they been one. Where they are few and the program has
- * never needed so much, the next one would have failed: that is no fragmentation to speak of. Where it
- * has needed as much before, what is still free on the device counts with them. */
+ * never needed so much, the next one would have failed: that is no fragmentation to speak of. What is
+ * still free on the device counts with them where the program has needed as much before, or where they
+ * are in many pieces. */
 static bool is_cache_fragmentation(const facts *f)
 {
     int64_t room = known(f->free) ? f->free : 0, holes = gs_oom_cached(f);
     if (f->layer != GS_SERIES_TENSOR || holes <= 0) {
         return false;
     }
-    return (holes >= f->requested && (double)holes >= hole_share * (double)f->tensor_reserved) ||
+    bool pieces = f->map.segments && f->map.largest_free_bytes < holes / 2;
+    bool many = (double)holes >= hole_share * (double)f->tensor_reserved;
+    return (many && (holes >= f->requested || (pieces && gs_add(holes, room) >= f->requested))) ||
            (gs_add(holes, room) >= f->requested && is_known_demand(f, 0));
 }
 
