@@ -29,13 +29,15 @@ static enum gs_known belongs(const struct gs_run *run, uint32_t event, uint32_t 
     return GS_NO;
 }
 
-/* Rows of one free come one after another, and may wait for several events. */
+/* Rows of one free come one after another, and may wait for several events. The free is told a little
+ * after what it will wait for: until then the tensor is live, and not both. */
 void gs_run_pendings(struct gs_run *run, uint32_t process, gs_pending_fn each, void *self)
 {
     struct gs_database *db = &run->databases[run->processes[process].database];
     char sql[512];
     snprintf(sql, sizeof sql,
-             "SELECT a.kind, a.address, a.bytes, a.stream, p.free_ns, p.done_ns, p.event_stack_id, "
+             "SELECT a.kind, a.address, a.bytes, a.stream, coalesce(a.alloc_ns + a.life_ns, p.free_ns), "
+             "p.done_ns, p.event_stack_id, "
              "p.free_stack_id FROM pending_free p JOIN %s a ON a.id = p.allocation_id ORDER BY p.id",
              db->allocations);
     sqlite3_stmt *st = gs_prepare(db, sql);

@@ -167,7 +167,7 @@ static void test_a_free_that_waits(void **state)
     int64_t waits = TENSOR(20, 30, 0, 2), wrong = TENSOR(21, 31, 4, 2);
     for (int i = 0; i < 2; i++) { /* two events, the later counts */
         syn_sql(&s, "INSERT INTO pending_free(process_id,allocation_id,event,free_ns,done_ns,event_stack_id,free_stack_id) "
-                    "VALUES(1,%lld,%d,%lld,%lld,%lld,%lld)", (long long)waits, i, 30 * SYN_MS, (50 + 10LL * i) * SYN_MS,
+                    "VALUES(1,%lld,%d,%lld,%lld,%lld,%lld)", (long long)waits, i, 30 * SYN_MS - 900, (50 + 10LL * i) * SYN_MS,
                 (long long)event, (long long)freed);
     }
     syn_sql(&s, "INSERT INTO pending_free(process_id,allocation_id,event,free_ns,done_ns,event_stack_id,free_stack_id) "
