@@ -197,6 +197,35 @@ static void of_flushes(struct advices *a)
     }
 }
 
+/* Nobody is told that an allocation was served only after PyTorch had given its cache back. */
+static void of_retries(struct advices *a)
+{
+    enum { OFTEN = 3 };
+    const struct gs_report *r = a->b->report;
+    double blocked = 0;
+    const struct gs_retry *worst = NULL;
+    for (size_t i = 0; i < r->retries_n; i++) {
+        const struct gs_retry *x = &r->retries[i];
+        blocked += x->blocked_s > 0 ? x->blocked_s : 0;
+        worst = !worst || x->blocked_s > worst->blocked_s ? x : worst;
+    }
+    double share = blocked / gs_wall(a->b);
+    if (!worst || r->retries_total < OFTEN || (!r->simulated && share < 0.02)) {
+        return;
+    }
+    const struct gs_torch_settings s = gs_torch_settings(a->b->run, worst->process);
+    add(a, "fragmentation", r->simulated ? 0.02 : share,
+        at(a, &worst->stack.site,
+           gs_arena_printf(a->b->arena,
+                           "%zu allocations failed and were served once PyTorch had given its cache "
+                           "back to CUDA (%.3g s in all): the GPU is all but full%s",
+                           r->retries_total, blocked,
+                           s.expandable == GS_NO && s.backend == GS_BACKEND_NATIVE
+                               ? "; expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF makes less of it "
+                                 "stay unused"
+                               : "")));
+}
+
 static void of_fragmentation(struct advices *a)
 {
     const struct gs_report *r = a->b->report;
@@ -249,6 +278,7 @@ void gs_advice_build(struct gs_builder *b)
     of_time(&a);
     of_polling(&a);
     of_flushes(&a);
+    of_retries(&a);
     of_fragmentation(&a);
     b->report->advice =
         gs_list(b, a.list, a.n, sizeof *a.list, weightier, &b->report->advice_n, &total);

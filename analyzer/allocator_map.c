@@ -305,6 +305,24 @@ static void place(struct moment *m, struct sums *sums, struct piece *p, size_t *
     hole->bytes = gs_add(hole->bytes, (int64_t)(end - from));
 }
 
+/* All blocks of a segment are of one stream: where they do not agree (a program asked for one on another
+ * stream than its current one) it is not known which. */
+static void doubt_streams(struct moment *m)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < m->pieces_n; i++) {
+        struct piece *p = &m->pieces[i];
+        const uint64_t end = p->address + (uint64_t)p->bytes;
+        for (; at < m->blocks_n && m->blocks[at].address < end; at++) {
+            const struct block *b = &m->blocks[at];
+            if (b->address >= p->address && b->told.stream_known && p->told.stream_known &&
+                b->told.stream != p->told.stream) {
+                p->told.stream_known = false;
+            }
+        }
+    }
+}
+
 static void place_all(struct moment *m, struct sums *sums)
 {
     struct gs_allocator_state *s = &m->state;
@@ -409,6 +427,7 @@ static void close_moment(struct gs_allocators *a, struct moment *m)
         qsort(m->blocks, m->blocks_n, sizeof *m->blocks, block_order);
     }
     once(m);
+    doubt_streams(m);
     place_all(m, &sums);
     for (size_t i = 0; i < m->blocks_n; i++) {
         int64_t *to = m->blocks[i].pending ? &s->pending : &s->allocated;

@@ -234,6 +234,24 @@ static void old_recordings(void **state_)
     syn_end(&w.s);
 }
 
+static void streams_that_disagree(void **state_)
+{
+    (void)state_;
+    struct world w;
+    begin(&w);
+    syn_reserved(&w.s, 5, 20 * SYN_MIB);
+    segment(&w, BASE, 20 * SYN_MIB, 10, SYN_LIVE);
+    block(&w, BASE, 2 * SYN_MIB, 11, SYN_LIVE, 0xaa);
+    block(&w, BASE + 4 * SYN_MIB, 2 * SYN_MIB, 12, SYN_LIVE, 0xbb);
+    struct gs_report *r = syn_report(&w.s, NULL);
+    const struct gs_allocator_state *s = state(r, GS_MOMENT_END);
+    assert_int_equal(s->by_stream_n, 1);
+    assert_false(s->by_stream[0].stream_known);
+    assert_int_equal(s->by_stream[0].reserved, 20 * SYN_MIB);
+    syn_close(r);
+    syn_end(&w.s);
+}
+
 static void outside(void **state_)
 {
     (void)state_;
@@ -373,6 +391,7 @@ int main(void)
         cmocka_unit_test(pools_and_streams), cmocka_unit_test(expandable),
         cmocka_unit_test(pending_frees),     cmocka_unit_test(pending_unknown),
         cmocka_unit_test(old_recordings),    cmocka_unit_test(outside),
+        cmocka_unit_test(streams_that_disagree),
         cmocka_unit_test(flushes),           cmocka_unit_test(right_flushes),
         cmocka_unit_test(collections),       cmocka_unit_test(retries),
     };
