@@ -136,30 +136,45 @@ void gs_cadence_add(const struct gs_builder *b, struct gs_clock *k, struct gs_ca
     c->end_ns = gs_add(time_ns, blocked_ns);
 }
 
-static bool named_evaluation(const char *name)
+static bool starts(const char *function, const char *const *words, size_t n)
 {
-    static const char *const words[] = {"eval", "valid", "infer", "predict"};
-    const char *dot = name ? strrchr(name, '.') : NULL;
-    name = dot ? dot + 1 : name;
-    for (size_t i = 0; name && i < sizeof words / sizeof *words; i++) {
-        if (strstr(name, words[i])) {
+    const char *dot = function ? strrchr(function, '.') : NULL;
+    function = dot ? dot + 1 : function;
+    for (size_t i = 0; function && i < n; i++) {
+        const char *name = function + strspn(function, "_");
+        if (strncmp(name, words[i], strlen(words[i])) == 0) {
             return true;
         }
     }
-    return name && strncmp(name, "test", 4) == 0;
+    return false;
 }
 
-static enum gs_phase seldom(const struct gs_cadence *c, const char *name, unsigned *every)
+static bool named_evaluation(const struct gs_site *site)
+{
+    static const char *const words[] = {"eval", "valid"};
+    return site && (starts(site->function, words, 2) ||
+                    (site->caller && starts(site->caller->function, words, 2)));
+}
+
+/* What may also be the program's own purpose: it counts only where it is not in each step. */
+static bool may_be_evaluation(const struct gs_site *site)
+{
+    static const char *const words[] = {"test", "infer", "predict"};
+    return named_evaluation(site) || (site && starts(site->function, words, 3));
+}
+
+static enum gs_phase seldom(const struct gs_cadence *c, const struct gs_site *site, unsigned *every)
 {
     bool regular = c->gaps >= 1 && c->gap_most - c->gap_least <= 1 + c->gap_least / 10;
-    if (named_evaluation(name) || c->calls >= BURST * c->hits) {
+    if (may_be_evaluation(site) || c->calls >= BURST * c->hits) {
         return GS_PHASE_EVALUATION;
     }
     *every = regular ? (unsigned)(c->gap_sum / c->gaps) : 0;
     return GS_PHASE_LOGGING;
 }
 
-static enum gs_phase phase_of(const struct gs_cadence *c, const char *name, unsigned *every)
+static enum gs_phase phase_of(const struct gs_cadence *c, const struct gs_site *site,
+                              unsigned *every)
 {
     uint64_t outside = c->before + c->between + c->after;
     *every = 0;
@@ -167,22 +182,22 @@ static enum gs_phase phase_of(const struct gs_cadence *c, const char *name, unsi
         return GS_PHASE_UNKNOWN;
     }
     if (c->calls && (double)c->hits >= most * (double)c->steps) {
-        return GS_PHASE_STEP;
+        return named_evaluation(site) ? GS_PHASE_EVALUATION : GS_PHASE_STEP;
     }
     if (c->between &&
         c->between >= c->calls) { /* what it did in the step before the gap is its tail */
         return GS_PHASE_EVALUATION;
     }
     if (c->calls * 2 > outside) {
-        return seldom(c, name, every);
+        return seldom(c, site, every);
     }
     return c->before >= c->after ? GS_PHASE_STARTUP : GS_PHASE_END;
 }
 
-struct gs_pace gs_pace_of(const struct gs_cadence *c, const char *name)
+struct gs_pace gs_pace_of(const struct gs_cadence *c, const struct gs_site *site)
 {
     struct gs_pace p = {.calls_per_step = NAN, .steady_share = NAN, .steady_blocked_s = NAN};
-    p.phase = phase_of(c, name, &p.every);
+    p.phase = phase_of(c, site, &p.every);
     if (c->steps) {
         p.calls_per_step = (double)c->calls / (double)c->steps;
         p.steady_blocked_s = (double)c->blocked_ns / 1e9;

@@ -37,9 +37,9 @@ struct gs_clock {
 void gs_cadence_add(const struct gs_builder *b, struct gs_clock *clock, struct gs_cadence *c,
                     uint32_t process, int64_t time_ns, int64_t blocked_ns);
 
-/* What follows from it. `name` is the function that the place is in, NULL unknown: one called
- * evaluate or validate is evaluation. */
-struct gs_pace gs_pace_of(const struct gs_cadence *c, const char *name);
+/* What follows from it. A site in a function called evaluate or validate, or called from one, is
+ * evaluation, however often it comes by; NULL unknown. */
+struct gs_pace gs_pace_of(const struct gs_cadence *c, const struct gs_site *site);
 
 /* Does it cost enough to be said? By time (2 % of the steady steps and 1 ms), and where times mean
  * nothing (a simulated GPU) by count: once a step. Without steps: by no more than `otherwise`. */

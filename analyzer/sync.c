@@ -240,7 +240,7 @@ static struct gs_sync_site describe(struct gs_syncs *s, const struct wait *w, do
                                 .pattern = signature.name,
                                 .api = w->api ? w->api : "",
                                 .site = b->sites[w->site]};
-    site.pace = gs_pace_of(&w->cadence, site.site.function);
+    site.pace = gs_pace_of(&w->cadence, &site.site);
     site.share = site.blocked_s / wall;
     site.matters = gs_pace_costs(&site.pace, b->report->simulated, signature.by_count,
                                  long_enough(b, w, site.share));

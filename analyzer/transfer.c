@@ -144,7 +144,7 @@ static struct gs_transfer describe(const struct gs_transfers *t, const struct fl
 {
     const struct gs_builder *b = t->b;
     double speed = bandwidth(f);
-    struct gs_pace pace = gs_pace_of(&f->cadence, b->sites[f->site].function);
+    struct gs_pace pace = gs_pace_of(&f->cadence, &b->sites[f->site]);
     return (struct gs_transfer){.direction = f->direction,
                                 .host_memory = f->host_memory,
                                 .pinned = f->host_memory == GS_HOSTMEM_PINNED     ? 1
