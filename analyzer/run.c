@@ -234,6 +234,7 @@ void gs_run_forget(struct gs_run *run, size_t databases, size_t processes)
     FORGET(mappings)
     FORGET(graphs)
     FORGET(pools)
+    FORGET(pools)
     FORGET(counted)
     FORGET(checks)
     FORGET(mappers)
@@ -268,6 +269,7 @@ void gs_run_close(struct gs_run *run)
     free(run->reserved);
     free(run->mappings);
     free(run->graphs);
+    free(run->pools);
     free(run->counted);
     free(run->checks);
     free(run->mappers);
