@@ -30,7 +30,7 @@ static const struct example examples[] = {
     {"gpuspy estimate --params 1e9", "float32 with Adam: 14.90 GiB"},
     {"gpuspy estimate --params 7B --precision bf16 --optimizer adamw8bit",
      "7 billion parameters in bfloat16, states in 8 bits"},
-    {"gpuspy estimate --params 7B --precision bf16 --memory 24GiB", "does it fit at all?"},
+    {"gpuspy estimate --model llama-3-8b --precision bf16 --memory 24GiB", "does it fit at all?"},
     {0},
 };
 
@@ -112,7 +112,7 @@ int cmd_estimate(int argc, char **argv)
             argv[0]);
         return EXIT_USAGE;
     }
-    if (!s.model.params) {
+    if (!estimate_wanted(&s.model)) {
         complain("estimate: how many parameters? add --params, such as --params 7B");
         return EXIT_USAGE;
     }

@@ -208,6 +208,7 @@ int cmd_export(int argc, char **argv)
     e->python = !s.stacks || strcmp(s.stacks, "native") != 0;
     e->native = s.stacks && strcmp(s.stacks, "python") != 0;
     e->progress.shown = isatty(STDERR_FILENO);
+    e->progress.next = 1 << 16;
     int code = export_choose(&s.wish, argv[0], symbols, e);
     if (code == EXIT_YES)
         code = write_out(&s, e, format_of(s.format));

@@ -47,8 +47,8 @@ const struct command_text text_report = {
         "the peak, by line of code; which lines wait for the GPU and which copy; what was never freed "
         "or keeps growing; what to do.\n\n"
         "The other processes of the same run are found beside the file and reported together. A "
-        "recording whose program was killed is completed first. With --params, --optimizer and "
-        "--precision each category that was measured is set beside what the model needs at least (see "
+        "recording whose program was killed is completed first. With --params or --model, "
+        "--optimizer and --precision, each category that was measured is set beside what the model needs at least (see "
         "'gpuspy help estimate'), with what the figures imply of the difference.",
     .examples = examples,
 };
@@ -114,7 +114,7 @@ int cmd_report(int argc, char **argv)
                                   .device = s.device,
                                   .symbol = symbols ? symbolizer_name : NULL,
                                   .symbol_data = symbols};
-    if (s.model.params) {
+    if (estimate_wanted(&s.model)) {
         if (!estimate_from_settings("report", &s.model, &e)) {
             symbolizer_free(symbols);
             return EXIT_USAGE;

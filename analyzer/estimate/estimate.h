@@ -28,8 +28,9 @@ struct precision {
     const char *meaning;
 };
 
-/* "adam|adamw|…" and "fp32|amp|…": what the options accept. */
-extern const char estimate_optimizers[], estimate_precisions[];
+/* "adam|adamw|…", "fp32|amp|…" and "gpt2|…": what the options accept. */
+extern const char estimate_optimizers[], estimate_precisions[], estimate_models[];
+uint64_t estimate_model(const char *name); /* its parameters; 0: none of that name */
 const struct optimizer *estimate_optimizer(const char *name); /* NULL: none of that name */
 const struct precision *estimate_precision(const char *name);
 /* Why an optimizer that people do use is not in the table: what its states depend on; NULL where the

@@ -31,6 +31,11 @@ bool estimate_from_settings(const char *command, const struct estimate_settings 
 
     if (!o || !p)
         return false;
+    if (s->model && s->params) {
+        complain("%s: --model: '%s' says how many parameters there are; give it or --params", command,
+                 s->model);
+        return false;
+    }
     if (s->master_weights && p->weights >= 4) {
         complain(
             "%s: --master-weights: with --precision %s the weights are float32 already; use it "
@@ -38,6 +43,6 @@ bool estimate_from_settings(const char *command, const struct estimate_settings 
             command, p->name);
         return false;
     }
-    *e = estimate_training(s->params, o, p, s->master_weights);
+    *e = estimate_training(s->model ? estimate_model(s->model) : s->params, o, p, s->master_weights);
     return true;
 }

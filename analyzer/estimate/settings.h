@@ -6,7 +6,8 @@
 #include "analyzer/options.h"
 
 struct estimate_settings {
-    uint64_t params; /* 0: not given */
+    uint64_t params;   /* 0: not given */
+    const char *model; /* NULL: not given */
     const char *optimizer, *precision;
     bool master_weights;
 };
@@ -18,6 +19,8 @@ struct estimate_settings {
 #define ESTIMATE_OPTIONS(type, member)                                                             \
     {"params", 'p', OPTION_COUNT, offsetof(type, member.params), "N", NULL, 1, ESTIMATE_PARAMS_MAX, \
      "number of parameters of the model: 1e9, 7B, 350M"},                                          \
+        {"model", 0, OPTION_CHOICE, offsetof(type, member.model), "NAME", estimate_models, 0, 0,   \
+         "a model whose parameters are known, instead of --params"},                               \
         {"optimizer", 0, OPTION_TEXT, offsetof(type, member.optimizer), "NAME",                    \
          estimate_optimizers, 0, 0, "optimizer, adam if not given"},                    \
         {"precision", 0, OPTION_CHOICE, offsetof(type, member.precision), "NAME",                  \
@@ -25,6 +28,12 @@ struct estimate_settings {
         {"master-weights", 0, OPTION_FLAG, offsetof(type, member.master_weights), NULL, NULL, 0, 0, \
          "with bf16 or fp16: the optimizer keeps float32 weights and states (DeepSpeed, "          \
          "Megatron-LM)"}
+
+/* Is a number of parameters given, or a model? */
+static inline bool estimate_wanted(const struct estimate_settings *s)
+{
+    return s->params || s->model;
+}
 
 /* Fills `e`; false after a line on stderr where the settings do not go together. */
 bool estimate_from_settings(const char *command, const struct estimate_settings *s,

@@ -151,6 +151,12 @@ def test_estimate(words, total):
     assert "Activations and temporary buffers come on top" in done.stdout
 
 
+def test_estimate_of_a_model_by_name():
+    assert gpuspy("estimate", "--model", "gpt2").stdout == gpuspy("estimate", "--params", "124439808").stdout
+    assert "did you mean 'llama-3-8b'" in one_line(gpuspy("estimate", "--model", "llama-3-8"), 2)
+    assert "or --params" in one_line(gpuspy("estimate", "--model", "gpt2", "--params", "1M"), 2)
+
+
 def test_estimate_json_adds_up():
     done = gpuspy("estimate", "--params", "1e9", "--precision", "fp16", "--master-weights", "--json")
     answer = json.loads(done.stdout)
