@@ -640,6 +640,6 @@ void gs_ooms_explain(struct gs_builder *b)
     for (size_t i = 0; i < b->report->ooms_n; i++) {
         gs_waterfall_build(b, &b->report->ooms[i]);
         gs_oom_cause(b, b->report->ooms[i].facts, &b->report->ooms[i]);
-        gs_oom_advise(b, &b->report->ooms[i]);
     }
+    gs_oom_advise(b);
 }

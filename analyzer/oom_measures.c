@@ -179,6 +179,7 @@ struct sight {
     int64_t kept;        /* of them all but one a line: only a backward pass needs them */
     unsigned repeating;  /* such lines */
     bool evaluates;      /* a forward pass that no backward pass follows */
+    bool named;          /* … as the name of a function has it */
     bool keeps;          /* … which keeps all the same what one would need */
     bool checkpointed, autocast, trains;
 };
@@ -264,19 +265,17 @@ static void look_at(struct sight *s, const struct gs_category_line *l)
 }
 
 /* What the request was made for: as a block that had come to stay. */
-static enum phase phase_of(struct gs_run *run, uint32_t stack)
+static enum phase phase_of(struct gs_categorizer *c, uint32_t stack)
 {
     static const enum phase phases[GS_CATEGORIES_N] = {[GS_CATEGORY_ACTIVATIONS] = FORWARD,
                                                        [GS_CATEGORY_GRADIENTS] = BACKWARD,
                                                        [GS_CATEGORY_OPTIMIZER_STATE] = STEP};
-    struct gs_categorizer *c = gs_categorizer_new(run);
     struct gs_category_block block = {
         .stack = stack, .free_stack = GS_NONE, .tensor = true, .python = true, .kept = true};
     enum phase phase = phases[gs_category_of(gs_category_rule(c, &block))];
     if (phase == ELSEWHERE && gs_category_backward(c, stack)) {
         phase = BACKWARD;
     }
-    gs_categorizer_free(c);
     return phase;
 }
 
@@ -304,9 +303,44 @@ static bool named(const struct gs_run *run, uint32_t stack, const char *const *n
     return found;
 }
 
-/* Training's forward passes came before the backward passes that followed them. Where the paths
- * that made these activations were seen only after every path of backward and of the optimizer, and
- * steps have gone by, this is another forward pass, and nothing has ever followed it. */
+/* The line that called the outermost module: of the program's own loop. NULL: in no module. */
+static const struct gs_frame *model_caller(const struct gs_run *run, uint32_t stack)
+{
+    const struct gs_frame *f, *caller = NULL;
+    bool module = false;
+    for (; (f = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+        if (f->kind == GS_FRAME_PYTHON) {
+            bool call = part_of(f->file, "/torch/nn/modules/module.py");
+            caller = module && !call ? f : caller;
+            module = call;
+        }
+    }
+    return caller;
+}
+
+/* Is one of these frames in the stack of a location below `end` of that process? */
+static bool seen_before(const struct gs_run *run, uint32_t process, const struct gs_map *frames,
+                        size_t end)
+{
+    for (size_t i = 0; i < end; i++) {
+        const struct gs_location *at = gs_run_location(run, (uint32_t)i);
+        if (gs_run_series(run, at->series)->process != process) {
+            continue;
+        }
+        const struct gs_frame *f;
+        for (uint32_t stack = at->stack; (f = gs_stack_frame(run, stack)) != NULL;
+             stack = gs_stack_parent(run, stack)) {
+            if (gs_map_get(frames, (uintptr_t)f) != GS_MAP_NEW) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Training's forward passes came before the backward passes that followed them, so the lines that
+ * call the model there were seen before the last new path of backward or of the optimizer. Where
+ * the line that called it now was not, and steps have gone by, nothing has ever followed it. */
 static bool never_followed(const struct sight *s)
 {
     enum { STEPS_LEAST = 3 };
@@ -316,29 +350,27 @@ static bool never_followed(const struct sight *s)
         gs_steps_done(steps, s->f->row->time_ns) < STEPS_LEAST) {
         return false;
     }
-    struct gs_map activations = {0};
+    struct gs_map callers = {0};
     for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
         const struct gs_category_line *l = &s->v->by_category.lines[i];
-        if (l->category == GS_CATEGORY_ACTIVATIONS) {
-            *gs_map_at(&activations, l->stack) = (uint32_t)i;
+        const struct gs_frame *caller =
+            l->category == GS_CATEGORY_ACTIVATIONS ? model_caller(run, l->stack) : NULL;
+        if (caller) {
+            *gs_map_at(&callers, (uintptr_t)caller) = 0;
         }
     }
-    int64_t newer = 0; /* activations on paths newer than the newest of training's */
-    for (size_t i = gs_run_locations(run); i-- > 0;) {
-        const struct gs_location *at = gs_run_location(run, (uint32_t)i);
-        if (gs_run_series(run, at->series)->process != s->v->process) {
-            continue;
-        }
-        if (passes(run, at->stack, "/torch/autograd/", NULL) ||
-            passes(run, at->stack, "/torch/optim/", NULL)) {
+    size_t end = gs_run_locations(run);
+    for (; end > 0; end--) {
+        const struct gs_location *at = gs_run_location(run, (uint32_t)(end - 1));
+        if (gs_run_series(run, at->series)->process == s->v->process &&
+            (passes(run, at->stack, "/torch/autograd/", NULL) ||
+             passes(run, at->stack, "/torch/optim/", NULL))) {
             break;
         }
-        uint32_t line = gs_map_get(&activations, at->stack);
-        newer += line != GS_MAP_NEW ? s->v->by_category.lines[line].bytes : 0;
     }
-    gs_map_free(&activations);
-    const int64_t all = s->of[GS_CATEGORY_ACTIVATIONS].bytes;
-    return all > 0 && newer >= all - all / 10;
+    bool never = callers.n && end && !seen_before(run, s->v->process, &callers, end);
+    gs_map_free(&callers);
+    return never;
 }
 
 static void judge_pass(struct sight *s)
@@ -347,18 +379,18 @@ static void judge_pass(struct sight *s)
     static const char *const training[] = {"train", "fit"};
     const struct gs_run *run = s->b->run;
     uint32_t stack = s->f->stack;
-    s->evaluates = s->phase == FORWARD &&
-                   (named(run, stack, evaluation, sizeof evaluation / sizeof *evaluation) ||
-                    (s->trains && never_followed(s)));
-    s->trains = s->trains ||
-                (!s->evaluates && named(run, stack, training, sizeof training / sizeof *training));
+    s->evaluates = s->phase == FORWARD && s->trains && never_followed(s);
+    s->named = named(run, stack, evaluation, sizeof evaluation / sizeof *evaluation);
+    s->trains =
+        s->trains || (!s->named && named(run, stack, training, sizeof training / sizeof *training));
     /* below @torch.no_grad() it is on; else lines that have made several blocks each, all of which
      * are still there, tell that it is not */
     s->keeps = s->phase == FORWARD && !passes(run, stack, "/torch/utils/_contextlib.py", NULL) &&
                s->repeating && s->repeated >= s->of[GS_CATEGORY_ACTIVATIONS].bytes / 2;
 }
 
-static struct sight sight_of(struct gs_builder *b, struct gs_oom_verdict *v)
+static struct sight sight_of(struct gs_builder *b, struct gs_oom_verdict *v,
+                             struct gs_categorizer *c, bool training)
 {
     const struct gs_oom_facts *f = v->facts;
     struct sight s = {.b = b, .v = v, .f = f, .need = gs_oom_need(f)};
@@ -367,14 +399,14 @@ static struct sight sight_of(struct gs_builder *b, struct gs_oom_verdict *v)
     s.least = known(f->total) && f->total / 200 > s.need / 8 ? f->total / 200 : s.need / 8;
     s.least = s.least < s.need ? s.least : s.need;
     s.least = s.least < 1 ? 1 : s.least;
-    s.phase = f->stack == GS_NONE ? ELSEWHERE : phase_of(b->run, f->stack);
+    s.phase = f->stack == GS_NONE ? ELSEWHERE : phase_of(c, f->stack);
     for (size_t i = 0; i < v->by_category.lines_n; i++) {
         look_at(&s, &v->by_category.lines[i]);
     }
     s.checkpointed =
         s.checkpointed ||
         (f->stack != GS_NONE && passes(b->run, f->stack, "/torch/utils/checkpoint.py", NULL));
-    s.trains = trains(b->run);
+    s.trains = training;
     judge_pass(&s);
     return s;
 }
@@ -569,8 +601,9 @@ static void foreach (struct sight *s)
 
 static void no_grad(struct sight *s)
 {
-    bool sure = s->repeating > 1; /* one line alone may be collecting its results */
-    if (!s->keeps || (s->trains && !s->evaluates) || !(s->evaluates || sure)) {
+    /* one line alone may be collecting its results, and so may those of a leak */
+    bool sure = s->repeating > 1 && s->v->cause != GS_CAUSE_LEAK;
+    if (!s->keeps || !(s->evaluates || (sure && (s->named || !s->trains)))) {
         return;
     }
     size_t before = s->v->measures_n;
@@ -633,9 +666,10 @@ static const struct {
     {SPACE | OF(PREALLOCATION), others},
 };
 
-void gs_oom_advise(struct gs_builder *b, struct gs_oom_verdict *v)
+static void advise(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_categorizer *c,
+                   bool training)
 {
-    struct sight s = sight_of(b, v);
+    struct sight s = sight_of(b, v, c, training);
     for (size_t i = 0; i < sizeof measures / sizeof *measures; i++) {
         if (measures[i].causes & (1u << v->cause)) {
             measures[i].add(&s);
@@ -662,4 +696,15 @@ void gs_oom_advise(struct gs_builder *b, struct gs_oom_verdict *v)
                 .effort = GS_EFFORT_TRAINING});
     }
     choose(b, v);
+}
+
+void gs_oom_advise(struct gs_builder *b)
+{
+    struct gs_report *r = b->report;
+    struct gs_categorizer *c = gs_categorizer_new(b->run);
+    bool training = r->ooms_n && trains(b->run);
+    for (size_t i = 0; i < r->ooms_n; i++) {
+        advise(b, &r->ooms[i], c, training);
+    }
+    gs_categorizer_free(c);
 }

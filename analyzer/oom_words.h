@@ -48,8 +48,9 @@ int64_t gs_oom_need(const struct gs_oom_facts *f);
 /* Adds a thing to do; `frees` GS_UNKNOWN where it has no amount, else the text gets it. `first`:
  * the cause itself asks for it, so it stands before the others. */
 void gs_oom_measure(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_measure measure);
-/* Adds what else would help, and keeps the best few in order: the verdict's measures and advice. */
-void gs_oom_advise(struct gs_builder *b, struct gs_oom_verdict *v);
+/* Adds to each verdict what else would help, and keeps the best few in order: its measures and
+ * advice. */
+void gs_oom_advise(struct gs_builder *b);
 
 /* Each says its cause in a few words, then the numbers it rests on; what was asked and what was
  * free stands before it already. */

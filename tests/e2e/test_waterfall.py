@@ -31,7 +31,7 @@ assert ask("cudaMallocAsync", 220 << 20, None)[0] == 2
     assert held["pools"] == 31 * MIB and held["direct"] == 6 * MIB and held["context"] == 20 * MIB
     (_, reserved), = recording.sql("select used_bytes, reserved_bytes from pool")
     assert held["pools_free"] == reserved - 31 * MIB > 0
-    assert [line["site"]["line"] for part in oom["waterfall"] for line in part["detail"]] == [6, 6]
+    assert [line["site"]["line"] for part in oom["waterfall"] for line in part["detail"]] == [11, 14]
 
 
 def test_what_nobody_tells_is_not_made_up(recording):

@@ -72,7 +72,7 @@ def evaluate(model, batch):
 
 def evaluation():
     model = Model().cuda()
-    train(model, [1024] * 3)
+    train(model, [1024] * 5)
     evaluate(model, 8192)
 
 
