@@ -37,7 +37,7 @@ test: setup
 # PyTorch's CUDA builds on the simulated GPU: gigabytes to fetch, so apart from `test`.
 .PHONY: test-torch
 test-torch: all
-	$(Q)O=$(O) PYTHON=$(PYTHON) tests/torch.sh
+	$(Q)O=$(O) PYTHON=$(PYTHON) tests/torch.sh $(T)
 
 bench-programs: all programs
 

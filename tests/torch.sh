@@ -1,31 +1,53 @@
 #!/usr/bin/env bash
 # CUDA builds of PyTorch on the simulated GPU, under the recorder: the acceptance run's checks, and
-# gpuspy's figures held against PyTorch's own (tests/torch), for every environment that
-# scripts/setup-torch.sh made. Ends with "N passed, N failed, N skipped".
+# gpuspy's figures and answers held against PyTorch's own (tests/torch), for every environment that
+# scripts/setup-torch.sh made, side by side. Ends with "N passed, N failed, N skipped".
+#
+#   tests/torch.sh [NAME]    only pytest's tests whose name contains NAME (T=NAME)
 set -uo pipefail
 cd "$(dirname "$0")/.."
-build=${O:-build}
+build=$(realpath "${O:-build}")
+name=${1:-}
 passed=0 failed=0 skipped=0
 
-if ! scripts/setup-torch.sh "$@"; then
+if ! scripts/setup-torch.sh; then
     echo "test-torch: skipped: PyTorch's CUDA builds cannot be had here" >&2
     echo "0 passed, 0 failed, 1 skipped"
     exit 0
 fi
+
+one_version() {
+    local venv=$1
+    if [ -z "$name" ]; then
+        PYTHON=$venv/bin/python GPUSPY_BUILD=$build scripts/gpu-acceptance.sh "$venv/acceptance" --simulated >"$venv/acceptance.txt" 2>&1
+    fi
+    O=$build TORCH_PYTHON=$venv/bin/python "${PYTHON:-/usr/bin/python3}" -m pytest -q --tb=short --durations=10 -p no:cacheprovider \
+        ${name:+-k "$name"} tests/torch >"$venv/figures.txt" 2>&1
+}
+
+count() { # FILE WORD: the number before it in the last line
+    tail -n 1 "$1" | grep -oE "[0-9]+ $2" | grep -oE '[0-9]+' || echo 0
+}
+
+venvs=()
 for venv in "$build"/torch-*/; do
     [ -e "$venv/done" ] || continue
-    echo "$(basename "$venv")"
-    PYTHON=$venv/bin/python GPUSPY_BUILD=$(realpath "$build") scripts/gpu-acceptance.sh "$venv/acceptance" --simulated |
-        tee "$venv/acceptance.txt"
-    read -r p f s < <(sed -n '$s/^\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p' "$venv/acceptance.txt")
-    passed=$((passed + ${p:-0})) failed=$((failed + ${f:-1})) skipped=$((skipped + ${s:-0}))
-    O=$(realpath "$build") TORCH_PYTHON=$(realpath "$build")/$(basename "$venv")/bin/python \
-        "${PYTHON:-/usr/bin/python3}" -m pytest -q --tb=short -p no:cacheprovider tests/torch | tee "$venv/figures.txt"
-    count() { tail -n 1 "$venv/figures.txt" | grep -oE "[0-9]+ $1" | grep -oE '[0-9]+' || echo 0; }
-    passed=$((passed + $(count passed))) skipped=$((skipped + $(count skipped)))
-    broken=$(($(count failed) + $(count error)))
-    [ $(($(count passed) + broken)) -gt 0 ] || broken=1
-    failed=$((failed + broken))
+    venvs+=("${venv%/}")
+    rm -f "$venv"/{acceptance,figures}.txt
+    one_version "${venv%/}" &
+done
+wait
+for venv in ${venvs[@]+"${venvs[@]}"}; do
+    basename "$venv"
+    for file in "$venv"/{acceptance,figures}.txt; do
+        [ -e "$file" ] || continue
+        cat "$file"
+        broken=$(($(count "$file" failed) + $(count "$file" error)))
+        # a runner that never got to its last line has failed
+        [ $(($(count "$file" passed) + $(count "$file" skipped) + broken)) -gt 0 ] || broken=1
+        passed=$((passed + $(count "$file" passed))) skipped=$((skipped + $(count "$file" skipped)))
+        failed=$((failed + broken))
+    done
 done
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
