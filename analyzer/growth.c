@@ -16,8 +16,9 @@
  *     pause before, nor for a quarter of its time: what has reached its size has levelled off,
  *   - gains at least half a percent of what is live at the end, or would in a hundred thousand steps
  *     more, by at least 4 allocations that stayed, or by one that is appended to.
- * Loading weights looks the same while it lasts; locations below the functions in `loading` are left
- * out.
+ * Loading weights looks the same while it lasts; locations below the functions in `loading`, or where a
+ * module of torch.nn is made, are left out. So does what one forward pass makes until memory runs out: a
+ * model's inside counts only if the model was called three times.
  */
 #include "analyzer/question.h"
 
@@ -26,7 +27,7 @@
 #include <string.h>
 #include "analyzer/growth.h"
 
-enum { PIECES = 64, WARM = 7, MIN_SAMPLES = 8, MIN_STAYED = 4, MANY_STAYED = 10, FAR = 100000 };
+enum { PIECES = 64, WARM = 7, MIN_SAMPLES = 8, MIN_STAYED = 4, MANY_STAYED = 10, FEW_STEPS = 3, FAR = 100000 };
 static const double min_fit = 0.8, min_share = 0.005;
 
 struct site_growth { /* by location; what every event needs comes first */
@@ -38,6 +39,7 @@ struct site_growth { /* by location; what every event needs comes first */
     int64_t stayed_bytes, first_ns, last_ns;
     uint64_t never; /* of those that stayed, what was not freed by the tear-down either */
     int64_t never_bytes;
+    bool once; /* in a model that was called once or twice: no more than its inside shows */
 };
 
 struct span { /* of a process */
@@ -54,6 +56,7 @@ struct gs_growths {
     struct span *spans;
     size_t spans_cap;
     struct span *span; /* of the process now replayed */
+    size_t from;       /* its first location */
     uint32_t piece;    /* of the last event */
     uint64_t events, per_piece, next; /* allocations; the first one of the next piece */
     int64_t *end_bytes; /* by series */
@@ -152,9 +155,22 @@ static void on_process_start(void *self, uint32_t process)
     uint64_t allocations = gs_run_processes(g->b->run, &n)[process].allocations;
     g->span = GS_REACH(g->spans, process, g->spans_cap);
     g->span->end_ns = end_of(g->b->run, process, &g->span->oom);
+    g->from = gs_run_locations(g->b->run);
     g->events = 0;
     g->per_piece = g->next = allocations / PIECES + 1;
     g->piece = 0;
+}
+
+static void on_process_end(void *self, uint32_t process, int64_t end_ns)
+{
+    enum { ROUNDS = 3 };
+    struct gs_growths *g = self;
+    (void)process;
+    (void)end_ns;
+    for (size_t i = g->from; i < gs_run_locations(g->b->run) && i < g->sites_cap; i++) {
+        g->sites[i].once = g->sites[i].stayed > 0 &&
+                           gs_steps_rounds(g->b, gs_run_location(g->b->run, (uint32_t)i)->stack) < ROUNDS;
+    }
 }
 
 /* Qualified names end in these: `Module._apply`. */
@@ -173,6 +189,9 @@ static bool is_loading(const struct gs_run *run, uint32_t stack)
             continue;
         }
         const char *dot = strrchr(frame->function, '.'), *name = dot ? dot + 1 : frame->function;
+        if (strcmp(name, "__init__") == 0 && frame->file && strstr(frame->file, "torch/nn/modules/")) {
+            return true;
+        }
         for (size_t i = 0; i < sizeof loading / sizeof *loading; i++) {
             if (strcmp(name, loading[i]) == 0) {
                 return true;
@@ -373,7 +392,7 @@ static void judge(struct gs_growths *g, uint32_t location)
         s->first_ns = span->piece_ends[s->first - 1];
     }
     double fit;
-    if (!s->least_of || !grows(s, span, steps, &a, &fit) || is_loading(run, l->stack) ||
+    if (!s->least_of || s->once || !grows(s, span, steps, &a, &fit) || is_loading(run, l->stack) ||
         is_segments(run, series) || series->layer == GS_SERIES_SHARED) {
         return;
     }
@@ -382,10 +401,12 @@ static void judge(struct gs_growths *g, uint32_t location)
     bool never = s->never >= MIN_STAYED;
     uint64_t count = never ? s->never : s->stayed;
     int64_t bytes = never ? s->never_bytes : s->stayed_bytes;
-    uint64_t n = steps ? steps_of(steps, s, span) : count;
+    uint64_t n = steps ? steps_of(steps, s, span) : 0;
+    bool by_steps = n >= FEW_STEPS; /* not in an evaluation after them */
+    n = by_steps ? n : count;
     double each = (double)bytes / (double)n, gain = (double)(a.y[a.n - 1] - a.y[0]),
            end_bytes = (double)g->end_bytes[l->series];
-    bool far = steps && count >= MANY_STAYED && each * FAR >= min_share * end_bytes;
+    bool far = by_steps && count >= MANY_STAYED && each * FAR >= min_share * end_bytes;
     if (gain < min_share * end_bytes && !far) {
         return;
     }
@@ -401,7 +422,7 @@ static void judge(struct gs_growths *g, uint32_t location)
                   .bytes = bytes,
                   .bytes_per_step = each,
                   .steps = n,
-                  .by_steps = steps != NULL,
+                  .by_steps = by_steps,
                   .count = count,
                   .jumps = a.longest_pause > 2 ? jumps_of(s, span->last, n) : 0,
                   .bytes_per_s = seconds > 0 ? (double)bytes / seconds : NAN,
@@ -416,7 +437,7 @@ struct gs_growths *gs_growths_start(struct gs_builder *b, struct gs_observer *ob
     struct gs_growths *g = gs_realloc(NULL, 1, sizeof *g);
     *g = (struct gs_growths){.b = b};
     *observer = (struct gs_observer){
-        .self = g, .process_start = on_process_start, .alloc = on_alloc, .free = on_free};
+        .self = g, .process_start = on_process_start, .alloc = on_alloc, .free = on_free, .process_end = on_process_end};
     return g;
 }
 

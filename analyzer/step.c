@@ -11,7 +11,8 @@ enum { LEAST = 2 };
 
 struct gs_step_finder {
     struct gs_builder *b;
-    struct gs_place_tree tree;
+    struct gs_place_tree tree, calls; /* of allocations; of copies and waits */
+    bool tensors; /* PyTorch has reported some in this process */
     const struct gs_steps **of_process;
     size_t of_process_n;
 };
@@ -30,6 +31,24 @@ const char *gs_step_source_word(enum gs_step_source source)
 const struct gs_steps *gs_steps_of(const struct gs_builder *b, uint32_t process)
 {
     return b->steps && process < b->steps->of_process_n ? b->steps->of_process[process] : NULL;
+}
+
+uint64_t gs_steps_rounds(const struct gs_builder *b, uint32_t stack)
+{
+    struct gs_place_tree *t = &b->steps->tree;
+    uint32_t at = gs_place_of(t, stack);
+    uint64_t rounds;
+    if (!t->places[at].module) {
+        return UINT64_MAX;
+    }
+    while (t->places[t->places[at].parent].module) {
+        at = t->places[at].parent;
+    }
+    rounds = t->stacks[t->places[at].first].events; /* what a model does first, it does once a call */
+    for (; at != GS_PLACE_ROOT; at = t->places[at].parent) {
+        rounds = t->places[at].visits > rounds ? t->places[at].visits : rounds;
+    }
+    return rounds;
 }
 
 /* Steps that begin at `ns` or before. */
@@ -225,9 +244,9 @@ static void on_call(void *self, const struct gs_copy *copy, const struct gs_sync
 {
     struct gs_step_finder *f = self;
     if (copy) {
-        gs_places_event(&f->tree, copy->thread, copy->stack, copy->start_ns);
+        gs_places_event(&f->calls, copy->thread, copy->stack, copy->start_ns);
     } else {
-        gs_places_event(&f->tree, sync->thread, sync->stack, sync->start_ns);
+        gs_places_event(&f->calls, sync->thread, sync->stack, sync->start_ns);
     }
 }
 
@@ -235,9 +254,9 @@ static void on_call(void *self, const struct gs_copy *copy, const struct gs_sync
 static struct gs_moments period_of_calls(struct gs_step_finder *f, uint32_t process)
 {
     char error[256]; /* what cannot be read is said by the pass that is for them */
-    gs_places_restart(&f->tree);
+    gs_places_restart(&f->calls);
     gs_run_calls_of(f->b->run, process, on_call, f, error, sizeof error);
-    return gs_moments_of_period(&f->tree);
+    return gs_moments_of_period(&f->calls);
 }
 
 static struct gs_moments of_backward(struct gs_place_tree *t, uint32_t process)
@@ -282,13 +301,17 @@ static void on_process_start(void *self, uint32_t process)
 {
     struct gs_step_finder *f = self;
     (void)process;
+    f->tensors = false;
     gs_places_restart(&f->tree);
 }
 
 static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
     struct gs_step_finder *f = self;
-    (void)series;
+    f->tensors = f->tensors || life->layer == GS_LAYER_TENSOR;
+    if (f->tensors && life->layer == GS_LAYER_DEVICE && series->layer == GS_SERIES_DEVICE) {
+        return; /* PyTorch's allocator needs a segment now and then */
+    }
     gs_places_event(&f->tree, life->thread, life->stack, life->alloc_ns);
 }
 
@@ -302,7 +325,7 @@ static void on_process_end(void *self, uint32_t process, int64_t end_ns)
 struct gs_step_finder *gs_steps_start(struct gs_builder *b, struct gs_observer *observer)
 {
     struct gs_step_finder *f = gs_realloc(NULL, 1, sizeof *f);
-    *f = (struct gs_step_finder){.b = b, .tree.run = b->run};
+    *f = (struct gs_step_finder){.b = b, .tree.run = b->run, .calls.run = b->run};
     *observer = (struct gs_observer){
         .self = f, .process_start = on_process_start, .alloc = on_alloc, .process_end = on_process_end};
     b->steps = f;
@@ -324,6 +347,7 @@ void gs_steps_free(struct gs_step_finder *f)
 {
     if (f) {
         gs_places_free(&f->tree);
+        gs_places_free(&f->calls);
         free(f->of_process);
         free(f);
     }

@@ -60,6 +60,9 @@ int64_t gs_step_start(const struct gs_steps *steps, size_t i);
 /* How many steps are over by then: n - 1 is returned in the last one, n after it, 0 before the
  * first. Never decreases with ns. */
 size_t gs_steps_done(const struct gs_steps *steps, int64_t ns);
+/* How often the process came by the torch.nn.Module call that a stack lies in, seen from outside of the
+ * model; UINT64_MAX: in none. Known at the process_end of the observers behind this one. */
+uint64_t gs_steps_rounds(const struct gs_builder *b, uint32_t stack);
 const char *gs_step_source_word(enum gs_step_source source);
 
 /* For report.c: the observer stands before those of the questions that ask for steps. */

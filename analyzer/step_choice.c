@@ -172,7 +172,8 @@ static uint64_t *sums_of(const struct gs_place_tree *t)
     uint64_t *sums = gs_realloc(NULL, t->n, sizeof *sums);
     memset(sums, 0, t->n * sizeof *sums);
     for (size_t i = 0; i < t->stacks_n; i++) {
-        sums[t->stacks[i].events ? t->stacks[i].place - 1 : 0] += t->stacks[i].events;
+        uint32_t place = t->stacks[i].events ? t->stacks[i].place - 1 : 0;
+        sums[place] += t->places[place].kind == GS_PLACE_LOAD ? 0 : t->stacks[i].events;
     }
     for (size_t i = t->n; i-- > 1;) { /* children stand behind their parents */
         sums[t->places[i].parent] += sums[i];

@@ -37,7 +37,7 @@ static enum gs_place_kind kind_of(const struct gs_frame *f)
 }
 
 static uint32_t child(struct gs_place_tree *t, uint32_t parent, enum gs_place_kind kind, uint32_t stack,
-                      const struct gs_frame *frame)
+                      const struct gs_frame *frame, uint32_t whole)
 {
     uint64_t what = kind == GS_PLACE_LINE ? (uintptr_t)frame : kind;
     uint64_t key = gs_hash64(gs_hash64(what) ^ ((uint64_t)parent << 3));
@@ -47,7 +47,7 @@ static uint32_t child(struct gs_place_tree *t, uint32_t parent, enum gs_place_ki
         bool module = kind == GS_PLACE_MODULE || t->places[parent].module;
         uint32_t depth = t->places[parent].depth + 1;
         *GS_PUSH(t->places, t->n, t->cap) = (struct gs_place){
-            .parent = parent, .depth = depth, .stack = stack, .kind = (uint8_t)kind, .module = module};
+            .parent = parent, .depth = depth, .stack = stack, .first = whole, .kind = (uint8_t)kind, .module = module};
     }
     return *at;
 }
@@ -60,12 +60,13 @@ static bool says_closure(const struct gs_frame *f)
 
 /* The place of a stack, from its caller's place and its innermost frame. What an optimizer calls is the
  * optimizer, but for the closure that computes the loss for it: that happens at its caller. */
-static uint32_t step_down(struct gs_place_tree *t, uint32_t place, uint32_t stack, uint32_t caller)
+static uint32_t step_down(struct gs_place_tree *t, uint32_t place, uint32_t stack, uint32_t whole)
 {
     const struct gs_frame *f = gs_stack_frame(t->run, stack);
+    uint32_t caller = gs_stack_parent(t->run, stack);
     enum gs_place_kind kind = kind_of(f);
     struct gs_place *p = &t->places[place];
-    if (p->kind == GS_PLACE_BACKWARD) {
+    if (p->kind == GS_PLACE_BACKWARD || p->kind == GS_PLACE_LOAD) {
         return place;
     }
     if (p->kind == GS_PLACE_OPTIMIZER) {
@@ -84,7 +85,7 @@ static uint32_t step_down(struct gs_place_tree *t, uint32_t place, uint32_t stac
     if (kind == GS_PLACE_NOTHING) {
         return place;
     }
-    uint32_t made = child(t, place, kind, kind == GS_PLACE_LINE ? stack : caller, f);
+    uint32_t made = child(t, place, kind, kind == GS_PLACE_LINE ? stack : caller, f, whole);
     if (kind == GS_PLACE_OPTIMIZER && strcmp(last_name(f), "step") == 0) {
         t->places[made].name = f->function;
     }
@@ -106,7 +107,7 @@ uint32_t gs_place_of(struct gs_place_tree *t, uint32_t stack)
     }
     while (n--) {
         uint32_t s = path[n];
-        place = step_down(t, place, s, gs_stack_parent(t->run, s));
+        place = step_down(t, place, s, stack);
         GS_REACH(t->stacks, s, t->stacks_n)->place = place + 1;
     }
     return place;
@@ -175,6 +176,9 @@ static void visit(struct gs_place_tree *t, struct gs_place *p, uint32_t thread, 
 void gs_places_move(struct gs_place_tree *t, uint32_t *from, uint32_t to, uint32_t thread, int64_t ns)
 {
     uint32_t old = *from;
+    if (t->places[to].kind == GS_PLACE_LOAD) {
+        return;
+    }
     *from = to;
     while (t->places[old].depth > t->places[to].depth) {
         old = t->places[old].parent;

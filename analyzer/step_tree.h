@@ -16,6 +16,7 @@ enum gs_place_kind {
     GS_PLACE_OPTIMIZER,
     GS_PLACE_BACKWARD,
     GS_PLACE_ZERO,   /* drops the gradients */
+    GS_PLACE_LOAD,   /* makes or fills a model: nobody comes by there */
     GS_PLACE_MODULE, /* a call of a torch.nn.Module */
 };
 
@@ -24,6 +25,7 @@ enum { GS_PLACE_ROOT = 0, GS_PLACE_GAPS = 24 };
 struct gs_place {
     uint32_t parent, depth;
     uint32_t stack;   /* whose innermost frame is the line; of others: the caller of what makes the place */
+    uint32_t first;   /* the first whole stack that lay in it */
     uint32_t thread;  /* the first that came by: only its visits count */
     uint8_t kind;
     bool module;      /* it is one, or below one */
