@@ -317,7 +317,8 @@ static void device(const struct view_text *v, const struct gs_peak *p)
     const struct gs_oom_verdict *oom = view_oom_at_peak(r, t ? t : d);
     if (!oom)
         parts(v, p->process, p->device);
-    view_text_preallocations(v, p->process, p->device);
+    if (!oom || oom->cause != GS_CAUSE_PREALLOCATION) /* it is said there */
+        view_text_preallocations(v, p->process, p->device);
     if (t || d)
         view_text_allocator(v, p->process, p->device);
     if ((t || d) && !(oom && oom->waterfall_n))
