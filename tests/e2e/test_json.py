@@ -11,6 +11,8 @@ CAUSES = {"capacity", "fragmentation", "leak", "other_process", "oversized_reque
           "preallocation", "outside_allocator"}
 FRAME = {"kind": {"python", "native"}, "function": (TEXT, None), "file": (TEXT, None), "line": (int, None)}
 SITE = {"file": (TEXT, None), "line": (int, None), "function": (TEXT, None)}
+OWNER = {"owner": TEXT, "kind": {"unknown", "torch", "pool", "framework", "communication", "library", "package", "user"},
+         "by": (TEXT, None), "bytes": int, "count": int, "by_space": dict, "site": (dict, None)}
 BY_STACK = {"bytes": int, "count": int, "frames": [FRAME]}
 PHASE = {"startup", "step", "logging", "evaluation", "end", None}
 CONTRACT = {
@@ -19,10 +21,17 @@ CONTRACT = {
             "processes": [{"pid": int, "complete": FLAG}]},
     "devices": [{"index": int, "name": TEXT, "total_bytes": int}],
     "peak": [{"device": int, "layer": {"device", "tensor", "pinned", "host"}, "bytes": int, "time_s": NUMBER,
-              "count": int, "by_stack": [BY_STACK], "by_category": dict}],
+              "count": int, "by_stack": [BY_STACK], "by_category": dict, "by_owner": dict, "owners": [OWNER]}],
+    "memory": [{"device": int, "context_bytes": (int, None), "other_bytes": (int, None)}],
+    "preallocations": [{"device": int, "pid": int, "owner": TEXT, "in_advance": FLAG, "layer": {"device", "tensor"},
+                        "bytes": int, "share": NUMBER, "text": TEXT, "advice": (TEXT, None), "site": (dict, None)}],
+    "ranks": [{"rank": (int, None), "pid": int, "device": int, "gpu": TEXT, "tensor_peak_bytes": (int, None),
+               "device_peak_bytes": int, "blocked_s": NUMBER}],
+    "rank_findings": [{"kind": {"stray", "shared", "imbalance"}, "ranks": int, "bytes": int, "text": TEXT,
+                       "advice": (TEXT, None), "site": (dict, None)}],
     "timeline": [{"device": int, "layer": TEXT, "points": [[NUMBER]]}],
     "oom": [{"time_s": NUMBER, "device": int, "requested_bytes": int, "free_bytes": int, "total_bytes": int,
-             "fatal": FLAG, "handled": FLAG, "cause": CAUSES, "evidence": dict, "advice": [TEXT], "stack": [FRAME],
+             "fatal": FLAG, "handled": FLAG, "cause": CAUSES, "evidence": dict, "by_owner": dict, "advice": [TEXT], "stack": [FRAME],
              "measures": [{"text": TEXT, "frees_bytes": (int, None), "enough": (bool, None)}],
              "waterfall": [{"what": TEXT, "category": (TEXT, None), "text": TEXT, "bytes": int, "share": NUMBER,
                             "detail": [{"bytes": (int, None)}], "detail_total": int}]}],
@@ -147,6 +156,7 @@ def test_the_peak_is_that_of_the_rows(run):
             assert sum(s["bytes"] for s in shares) == peak["bytes"]
             assert sum(s["count"] for s in shares) == peak["count"]
         assert sum(peak["by_category"].values()) == peak["bytes"]
+        assert sum(peak["by_owner"].values()) == sum(o["bytes"] for o in peak["owners"]) == peak["bytes"]
         line = next(t for t in run.json["timeline"] if t["device"] == peak["device"])
         assert max(p[1] for p in line["points"]) == peak["bytes"]
         assert [p[0] for p in line["points"]] == sorted(p[0] for p in line["points"])
