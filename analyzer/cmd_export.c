@@ -19,6 +19,7 @@ struct settings {
     struct export_wish wish;
     const char *format, *output, *stacks;
     int last; /* -1: not given */
+    bool no_categories;
 };
 
 static const struct format {
@@ -59,6 +60,8 @@ static const struct option_row options[] = {
      0,
      "which frames of call stacks to write; the default is Python's, and native ones where a call has "
      "none of Python"},
+    {"no-categories", 0, OPTION_FLAG, offsetof(struct settings, no_categories), NULL, NULL, 0, 0,
+     "leave the categories out: memory_viz then gives each tensor a colour of its own"},
     {0},
 };
 
@@ -207,6 +210,7 @@ int cmd_export(int argc, char **argv)
     e->last = s.last >= 0 ? (uint64_t)s.last : LAST_USUAL;
     e->python = !s.stacks || strcmp(s.stacks, "native") != 0;
     e->native = s.stacks && strcmp(s.stacks, "python") != 0;
+    e->categories = !s.no_categories;
     e->progress.shown = isatty(STDERR_FILENO);
     e->progress.next = 1 << 16;
     int code = export_choose(&s.wish, argv[0], symbols, e);

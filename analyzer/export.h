@@ -21,6 +21,7 @@ struct gs_export {
     int64_t moment_ns;
     uint64_t last;       /* at most so many events of a device, its last ones */
     bool python, native; /* the frames to write; no Python in a stack: its native ones */
+    bool categories;     /* what each block is for, see category.h */
     FILE *out;
     /* by the format: events of traces that were left out */
     uint64_t left_out;

@@ -151,7 +151,7 @@ static void write_event(void *self, const struct gs_trace_event *event)
     address(s, "stream", event->stream);
     number(s, "time_us", gs_add(s->start_us, event->time_ns / 1000));
     frames(s, event->stack);
-    if (event->action == GS_TRACE_ALLOC) {
+    if (event->action == GS_TRACE_ALLOC && s->e->categories) {
         write_category(s, category(s, event->stack, event->free_stack, event->kept));
     }
     pickle_end(&s->p);
@@ -180,7 +180,9 @@ static void write_end(struct snapshot *s, const struct gs_trace_state *state)
     number(s, "stream", 0);
     number(s, "time_us", gs_add(s->start_us, s->e->moment_ns / 1000));
     frames(s, GS_NONE);
-    write_category(s, GS_CATEGORY_UNKNOWN);
+    if (s->e->categories) {
+        write_category(s, GS_CATEGORY_UNKNOWN);
+    }
     pickle_end(&s->p);
 }
 
@@ -227,7 +229,7 @@ static void write_block(struct snapshot *s, uint64_t at, int64_t bytes,
          : b->pending ? "active_pending_free"
                       : "active_allocated");
     frames(s, b ? b->stack : GS_NONE);
-    if (b) {
+    if (b && s->e->categories) {
         write_category(s, category(s, b->stack, b->free_stack, b->kept));
     }
     pickle_end(&s->p);

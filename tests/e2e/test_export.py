@@ -186,7 +186,16 @@ def test_memory_viz_can_read_it(plain):
     data = (plain.folder / "out.pickle").read_bytes()
     assert {op.name for op, _, _ in pickletools.genops(data)} <= OPCODES and data[:2] == b"\x80\x04"
     told = {e["category"] for t in snapshot["device_traces"] for e in t if "category" in e}
-    assert not told or "unknown" in told, "memory_viz stumbles where categories are told and this one is not"
+    assert "unknown" in told, "memory_viz stumbles where categories are told and this one is not"
+
+
+def test_without_categories(plain):
+    with_, without = export(plain), export(plain, "--no-categories")
+    assert all("category" not in x for t in without["device_traces"] for x in t)
+    for s in with_["segments"]:
+        for b in s["blocks"]:
+            b.pop("category", None)
+    assert with_["segments"] == without["segments"]
 
 
 def test_to_a_pipe_and_by_the_usual_name(plain, tmp_path):

@@ -257,7 +257,7 @@ void fuzz_export(const char *path, uint8_t how)
 {
     char error[1024] = "";
     FILE *err = stderr, *nowhere = fopen("/dev/null", "we");
-    struct gs_export e = {.last = how & 1 ? 5 : 1000000, .python = true, .native = how & 4, .out = nowhere};
+    struct gs_export e = {.last = how & 1 ? 5 : 1000000, .python = true, .native = how & 4, .categories = how & 2, .out = nowhere};
     struct export_wish wish = {.at = how & 8 ? "end" : how & 16 ? "0.001" : NULL, .device = -1, .pid = -1, .rank = -1};
     FUZZ_CHECK(nowhere, "/dev/null");
     stderr = nowhere; /* what was chosen */
