@@ -65,14 +65,22 @@ static int open_beside(struct output *o, const char *path)
     size_t size = strlen(path) + sizeof ".XXXXXX";
     o->temporary = gs_realloc(NULL, size, 1);
     snprintf(o->temporary, size, "%s.XXXXXX", path);
-    int fd = mkostemp(o->temporary, O_CLOEXEC);
+    sigset_t all, before; /* no signal comes between the file and its removal */
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, &before);
+    int fd = mkostemp(o->temporary, O_CLOEXEC), why = errno;
+    if (fd >= 0) {
+        watch(o->temporary);
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    errno = why;
     if (fd >= 0) {
         usual_mode(fd);
-        watch(o->temporary);
     } else {
         free(o->temporary);
         free(o->real);
         o->temporary = o->real = NULL;
+        errno = why;
     }
     return fd;
 }
