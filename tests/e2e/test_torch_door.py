@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from conftest import ROOT
+from conftest import BUILD, ROOT, thread_sanitized
 
 BASE = 0x7F0000000000
 
@@ -43,3 +43,44 @@ def test_cpu_tensors_only_when_asked_for(recording, reporter):
     done = recording.run(reporter, GPUSPY_TORCH_CPU=1)
     assert "profiling 1\n" in done.stdout
     assert recording.sql("select bytes from allocations where layer = 'host'") == [(100,)]
+
+
+@pytest.fixture
+def streams(recording, reporter):
+    """reporter, for it makes libc10.so."""
+    flags = ["-std=gnu11", "-O1", "-I", str(ROOT)]
+    library, program = recording.folder / "libc10_cuda.so", recording.folder / "streams"
+    subprocess.run(["gcc", *flags, "-shared", "-fPIC", "-Wl,-soname,libc10_cuda.so", "-o", library,
+                    ROOT / "fixtures/c10/libc10_cuda.c", recording.folder / "libc10.so", BUILD / "sim/libcudart.so.13",
+                    f"-Wl,-rpath,{recording.folder}"], check=True)
+    subprocess.run(["gcc", *flags, "-o", program, ROOT / "fixtures/c10/streams.c", library, recording.folder / "libc10.so",
+                    BUILD / "sim/libcudart.so.13", f"-Wl,-rpath,{recording.folder}:{BUILD / 'sim'}"], check=True)
+    return program
+
+
+def test_streams_of_tensors(recording, streams):
+    recording.run(streams)
+    assert recording.sql("select device, stream from allocations where layer = 'tensor' order by id") == [
+        (0, 0), (0, 0x5003), (1, 0x5103), (0, 0), (0, 0)]
+
+
+def test_unknown_without_pytorchs_function(recording, reporter):
+    recording.run(reporter)
+    assert recording.sql("select distinct stream from allocations where layer = 'tensor'") == [(-1,)]
+
+
+@thread_sanitized("there are no native stacks with it")
+def test_frees_that_wait_for_events(recording, streams):
+    recording.run(streams)
+    rows = recording.sql("select allocation_id, done_ns is null, event_stack_id, free_stack_id from pending_free order by id")
+    assert [r[:2] for r in rows] == [(1, 0), (2, 1), (4, 1)]
+    parent = dict(recording.sql("select id, parent_id from stack"))
+
+    def own(event, free):  # as the analyzer looks at it
+        above = [event]
+        while above[-1] is not None:
+            above.append(parent[above[-1]])
+        return parent[free] in above[1:5]
+    assert [own(*r[2:]) for r in rows] == [True, True, False]
+    state = [a for a in recording.report()["allocator"] if a["device"] == 0 and a["moment"] == "end"]
+    assert [(s["allocated_bytes"], s["pending_bytes"], s["active_bytes"]) for s in state] == [(512, 512, 1024)]
