@@ -37,7 +37,7 @@ struct gs_flushes {
     struct line *lines;
     size_t lines_n, lines_cap;
     struct gs_map of_line; /* process, device, site and kind */
-    uint8_t *named;        /* by stack: 0 not looked at, 1 no, 2 calls empty_cache */
+    uint8_t *named;        /* by stack: 0 not looked at, 1 by Python's frames no, 2 calls empty_cache, 3 no */
     size_t named_cap;
     size_t owing; /* the line whose segments are being taken anew, SIZE_MAX none */
     int64_t owed;
@@ -66,26 +66,33 @@ static bool native_says(struct gs_flushes *f, uint32_t stack)
     return frame->function && strstr(frame->function, "emptyCache");
 }
 
+static bool frames_say(struct gs_flushes *f, uint32_t stack, bool python)
+{
+    const struct gs_frame *frame;
+    for (; (frame = gs_stack_frame(f->b->run, stack)) != NULL;
+         stack = gs_stack_parent(f->b->run, stack)) {
+        if ((frame->kind == GS_FRAME_PYTHON) == python &&
+            (python ? python_says(frame) : native_says(f, stack))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A stack that was looked at without symbols is looked at again where they count. */
 static bool by_name(struct gs_flushes *f, uint32_t stack, bool symbols)
 {
     if (stack == GS_NONE) {
         return false;
     }
     uint8_t *named = GS_REACH(f->named, stack, f->named_cap);
-    if (*named == 2 || (*named == 1 && !symbols)) {
+    if (*named == 2 || *named == 3 || (*named == 1 && !symbols)) {
         return *named == 2;
     }
-    *named = 1;
-    const struct gs_frame *frame;
-    uint32_t at = stack;
-    for (; (frame = gs_stack_frame(f->b->run, at)) != NULL; at = gs_stack_parent(f->b->run, at)) {
-        if (frame->kind == GS_FRAME_PYTHON ? python_says(frame)
-                                           : symbols && native_says(f, at)) {
-            *named = 2;
-            break;
-        }
-    }
-    return *named == 2;
+    /* Python's frames first: the names of native ones have to be looked up */
+    const bool says = frames_say(f, stack, true) || (symbols && frames_say(f, stack, false));
+    *named = says ? 2 : symbols ? 3 : 1;
+    return says;
 }
 
 static uint32_t python_of(const struct gs_run *run, uint32_t stack)
