@@ -670,12 +670,13 @@ static void advise(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_cat
                    bool training)
 {
     struct sight s = sight_of(b, v, c, training);
+    bool served = !v->fatal && !v->handled; /* what would have been enough: it was */
     for (size_t i = 0; i < sizeof measures / sizeof *measures; i++) {
-        if (measures[i].causes & (1u << v->cause)) {
+        if (!served && (measures[i].causes & (1u << v->cause))) {
             measures[i].add(&s);
         }
     }
-    bool helped = v->cause != GS_CAUSE_CAPACITY && v->measures_n > 0;
+    bool helped = served || (v->cause != GS_CAUSE_CAPACITY && v->measures_n > 0);
     for (size_t i = 0; i < v->measures_n; i++) {
         helped = helped || v->measures[i].enough; /* or may be */
     }

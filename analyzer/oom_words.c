@@ -204,6 +204,19 @@ void gs_say_other_process(struct gs_oom_words *w)
 void gs_say_cache_fragmentation(struct gs_oom_words *w)
 {
     const facts *f = w->f;
+    if (!w->v->fatal && !w->v->handled) { /* a retry: there was room, after all */
+        w->v->verdict = TEXT(w,
+                             "PyTorch's cache: it held %s that no tensor used, gave of that back what it "
+                             "could, asked again and was served",
+                             SIZE(w, gs_oom_cached(f)));
+        gs_oom_measure(w->b, w->v,
+                       (struct gs_measure){.frees_bytes = GS_UNKNOWN,
+                                           .effort = GS_EFFORT_ARGUMENT,
+                                           .text = "once is no harm; if it comes again and again, "
+                                                   "each time waiting for the GPU: sizes that "
+                                                   "vary less, or a smaller batch"});
+        return;
+    }
     w->v->verdict = TEXT(w, "fragmentation: PyTorch holds %s that no tensor uses, in pieces%s%s",
                          SIZE(w, gs_oom_cached(f)), f->map.segments ? " of at most " : " too small",
                          f->map.segments ? SIZE(w, f->map.largest_free_bytes) : "");
