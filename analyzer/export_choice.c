@@ -96,7 +96,8 @@ static uint32_t choose_process(const struct export_wish *w, const struct overvie
         wanted++;
         for (int d = 0; d < GS_EXPORT_DEVICES; d++)
             used = used || (o->devices[i][d].used && (w->device < 0 || w->device == d));
-        first = used && first == GS_NONE ? i : first;
+        if (used && (first == GS_NONE || (all[i].rank != GS_UNKNOWN && all[i].rank < all[first].rank)))
+            first = i; /* the lowest rank */
     }
     if (!wanted)
         complain("export: there is no such process in this run; its processes are %s", list);

@@ -333,6 +333,7 @@ if rank == 0:
     assert export(recording, "-r", "0", database=recording.folder)["segments"][0]["total_size"] == MIB
     done = recording.gpuspy("export", "-o", recording.folder / "x", recording.folder)
     assert done.returncode == 0 and "--process or --rank chooses another" in done.stderr
+    assert read(recording.folder / "x")["segments"][0]["total_size"] == MIB  # the lowest rank
     pid = recording.sql("SELECT pid FROM process")[0][0]
     export(recording, "-p", pid)
 
