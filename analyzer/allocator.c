@@ -143,8 +143,11 @@ static void tell_segments(struct gs_allocators *a, const struct gs_lifetime *blo
 /* Whether a piece has been mapped by then that was not looked at. */
 static inline bool mapping_waits(const struct gs_allocators *a, int64_t ns)
 {
+    if (a->mapping_next >= a->mappings_n) {
+        return false;
+    }
     const struct gs_mapping *m = &a->mappings[a->mapping_next];
-    return a->mapping_next < a->mappings_n && m->process == a->process && m->map_ns <= ns;
+    return m->process == a->process && m->map_ns <= ns;
 }
 
 /* Pieces wait for the block that they were mapped for; a large one is mapped in many. */
