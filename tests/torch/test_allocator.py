@@ -146,7 +146,7 @@ model = torch.nn.Linear(512, 512).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 def step():
     optimizer.zero_grad()
-    model(torch.zeros(4096, 512, device="cuda")).sum().backward()
+    model(torch.zeros(16384, 512, device="cuda")).sum().backward()
     optimizer.step()
 for i in range(40):
     step()
