@@ -460,9 +460,12 @@ static void expandable(struct sight *s)
     struct gs_oom_idle idle = gs_oom_idle(s->b->report, s->v);
     cached -= gs_add(idle.pending, idle.private);
     frees = s->f->map.strays || cached < 0 ? 0 : frees < cached ? frees : cached;
-    bool most = s->v->cause == GS_CAUSE_FRAGMENTATION && frees < cached;
-    frees = most ? cached : frees; /* had they grown from the start, blocks would lie closer */
-    bool fits = frees + (known(s->f->free) ? s->f->free : 0) >= segment_of(s->f->requested, true);
+    int64_t free = known(s->f->free) ? s->f->free : 0, asked = segment_of(s->f->requested, true);
+    /* had they grown from the start, blocks would lie closer */
+    bool most =
+        s->v->cause == GS_CAUSE_FRAGMENTATION && frees < cached && gs_add(frees, free) < asked;
+    frees = most ? cached : frees;
+    bool fits = gs_add(frees, free) >= asked;
     size_t before = s->v->measures_n;
     if (!fits && s->v->cause == GS_CAUSE_CAPACITY) {
         return; /* crumbs */
