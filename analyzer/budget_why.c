@@ -21,12 +21,6 @@ static double most(const struct gs_budget_row *row)
     return (double)(row->most_bytes > row->peak_bytes ? row->most_bytes : row->peak_bytes);
 }
 
-/* What the parameters that are there take. */
-static double parameters(const struct gs_budget_facts *f)
-{
-    return most(f->of[GS_CATEGORY_PARAMETERS]);
-}
-
 static const char *as_estimated(const struct gs_budget_facts *f, const struct gs_budget_row *row)
 {
     (void)f;
@@ -55,12 +49,33 @@ static const char *not_explained(const struct gs_budget_facts *f, const struct g
 
 /* --- where and when ------------------------------------------------------------------------------ */
 
+static bool is_part(const struct gs_budget_facts *f, enum gs_category category)
+{
+    const struct gs_budget_row *row = f->of[category];
+    return f->ranks > 1 && near((double)row->peak_bytes * (double)f->ranks, row->estimate_bytes);
+}
+
+/* A part of the weights is a shard. A part of the rest may as well be that of frozen parameters, unless
+ * what it is made for is a shard, too, or all there. */
 static const char *spread(const struct gs_budget_facts *f, const struct gs_budget_row *row)
 {
-    return f->ranks > 1 && near(most(row) * (double)f->ranks, row->estimate_bytes)
-               ? TEXT(f, "one part in %zu: it is spread over the run's %zu processes", f->ranks,
+    const struct gs_budget_row *gradients = f->of[GS_CATEGORY_GRADIENTS];
+    bool sharded = is_part(f, GS_CATEGORY_PARAMETERS) ||
+                   (row->category == GS_CATEGORY_OPTIMIZER_STATE &&
+                    near((double)gradients->peak_bytes, gradients->estimate_bytes));
+    return sharded && is_part(f, row->category)
+               ? TEXT(f, "one part in %zu: spread over the run's %zu processes", f->ranks,
                       f->ranks)
                : NULL;
+}
+
+/* At the peak where both are there then, else the most of each. */
+static double beside(const struct gs_budget_facts *f, enum gs_category one, enum gs_category other)
+{
+    const struct gs_budget_row *a = f->of[one], *b = f->of[other];
+    bool then = a->peak_bytes > 0 && b->peak_bytes > 0;
+    double to = then ? (double)b->peak_bytes : most(b);
+    return to > 0 ? (then ? (double)a->peak_bytes : most(a)) / to : 0;
 }
 
 static const char *at_other_times(const struct gs_budget_facts *f, const struct gs_budget_row *row)
@@ -150,7 +165,7 @@ static const char *with_buckets(const struct gs_budget_facts *f, const struct gs
 
 static const char *gradients_beside(const struct gs_budget_facts *f, const struct gs_budget_row *row)
 {
-    double share = parameters(f) > 0 ? most(row) / parameters(f) : 0;
+    double share = beside(f, row->category, GS_CATEGORY_PARAMETERS);
     if (near(share, 1)) {
         return "as large as the parameters, one for each";
     }
@@ -189,8 +204,8 @@ static const char *states_beside(const struct gs_budget_facts *f, const struct g
         {6, "6 times the gradients' bytes: two float32 states and a float32 copy of 16-bit weights"},
     };
     bool gradients = most(f->of[GS_CATEGORY_GRADIENTS]) > 0;
-    double beside = gradients ? most(f->of[GS_CATEGORY_GRADIENTS]) : parameters(f);
-    double times = beside > 0 ? most(row) / beside : 0;
+    double times =
+        beside(f, row->category, gradients ? GS_CATEGORY_GRADIENTS : GS_CATEGORY_PARAMETERS);
     for (size_t i = 0; gradients && i < sizeof known / sizeof *known; i++) {
         if (near(times, known[i].times)) {
             return known[i].says;
@@ -207,7 +222,8 @@ static const char *states_beside(const struct gs_budget_facts *f, const struct g
 static const char *in_the_step(const struct gs_budget_facts *f, const struct gs_budget_row *row)
 {
     (void)row;
-    double share = parameters(f) > 0 ? (double)f->in_step / parameters(f) : 0;
+    double then = (double)f->of[GS_CATEGORY_PARAMETERS]->peak_bytes;
+    double share = then > 0 ? (double)f->in_step / then : 0;
     return share < 0.25 ? NULL
            : f->in_step_blocks < 4
                ? TEXT(f, "%s of it in the optimizer's step", BYTES(f, f->in_step))
@@ -228,11 +244,11 @@ static const char *with_casts(const struct gs_budget_facts *f, const struct gs_b
 
 enum { RULES = 8 };
 static rule_fn *const rules[GS_CATEGORIES_N][RULES] = {
-    [GS_CATEGORY_PARAMETERS] = {as_estimated, none_recognised, at_other_times, spread, element,
+    [GS_CATEGORY_PARAMETERS] = {as_estimated, none_recognised, spread, at_other_times, element,
                                 a_little_more, other_count},
-    [GS_CATEGORY_GRADIENTS] = {as_estimated, no_gradients, at_other_times, spread, with_buckets,
+    [GS_CATEGORY_GRADIENTS] = {as_estimated, no_gradients, spread, at_other_times, with_buckets,
                                gradients_beside, not_explained},
-    [GS_CATEGORY_OPTIMIZER_STATE] = {as_estimated, no_states, at_other_times, spread, states_beside,
+    [GS_CATEGORY_OPTIMIZER_STATE] = {as_estimated, no_states, spread, at_other_times, states_beside,
                                      not_explained},
     [GS_CATEGORY_ACTIVATIONS] = {with_casts, not_estimated},
     [GS_CATEGORY_INPUTS] = {not_estimated},
