@@ -80,7 +80,7 @@ static double beside(const struct gs_budget_facts *f, enum gs_category one, enum
 
 static const char *at_other_times(const struct gs_budget_facts *f, const struct gs_budget_row *row)
 {
-    if (row->most_bytes == GS_UNKNOWN || row->peak_bytes > row->most_bytes / 2 ||
+    if (row->most_bytes == GS_UNKNOWN || (double)row->peak_bytes > 0.98 * (double)row->most_bytes ||
         row->most_bytes < (int64_t)(row->estimate_bytes / 100)) {
         return NULL;
     }
@@ -246,7 +246,7 @@ enum { RULES = 8 };
 static rule_fn *const rules[GS_CATEGORIES_N][RULES] = {
     [GS_CATEGORY_PARAMETERS] = {as_estimated, none_recognised, spread, at_other_times, element,
                                 a_little_more, other_count},
-    [GS_CATEGORY_GRADIENTS] = {as_estimated, no_gradients, spread, at_other_times, with_buckets,
+    [GS_CATEGORY_GRADIENTS] = {as_estimated, no_gradients, spread, with_buckets, at_other_times,
                                gradients_beside, not_explained},
     [GS_CATEGORY_OPTIMIZER_STATE] = {as_estimated, no_states, spread, at_other_times, states_beside,
                                      not_explained},

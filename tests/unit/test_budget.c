@@ -73,6 +73,8 @@ static const struct {
     {{.peak = {0}, .most = {4 * MB}, .later = true}, P, "none at the peak: up to 3.81 MiB were there later"},
     {{.peak = {4 * MB, 0}, .most = {4 * MB, 4 * MB}}, G, "none at the peak: up to 3.81 MiB were there before, and freed"},
     {{.peak = {4 * MB, 1 * MB}, .most = {4 * MB, 4 * MB}, .later = true}, G, "not all at the peak"},
+    {{.peak = {4 * MB, 3 * MB}, .most = {4 * MB, 4 * MB}, .later = true}, G, "not all at the peak: up to 3.81 MiB"},
+    {{.peak = {4 * MB, 4 * MB, 6 * MB}, .most = {0, 0, 8 * MB}, .later = true}, O, "not all at the peak: up to 7.63 MiB"},
     {{.peak = {4 * MB, 0}}, G, "none: no backward pass was seen"},
     {{.peak = {4 * MB, 0}, .failed = true}, G, "none: memory ran out before a backward pass left any"},
     {{.peak = {2 * MB, 2 * MB}}, G, "as large as the parameters, one for each"},
