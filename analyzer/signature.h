@@ -20,6 +20,7 @@ enum gs_shape {
     GS_SHAPE_LATE_OUT,
     GS_SHAPE_BLOCKING_IN,
     GS_SHAPE_BLOCKING_OUT,
+    GS_SHAPE_LATER, /* a wait for an asynchronous copy from the GPU that was made before */
     GS_SHAPES
 };
 

@@ -34,8 +34,9 @@ struct wait {
     struct gs_cadence cadence;
 };
 
-struct readback { /* by thread: the copy that its next call may wait for */
-    bool open;
+struct readback {    /* by thread: the copy that its next call may wait for */
+    bool open, late; /* late: one was left to be waited for later, on that stream */
+    uint64_t late_stream;
     struct gs_copy copy;
 };
 
@@ -124,7 +125,20 @@ static void settle(struct gs_syncs *s, struct readback *r)
     if (r->open) {
         add_copy(s, &r->copy);
         r->open = false;
+        if (r->copy.direction == GS_DIR_D2H && !holds(&r->copy)) {
+            r->late = true;
+            r->late_stream = r->copy.stream;
+        }
     }
+}
+
+/* Does this wait for a copy that was left to be waited for? */
+static bool waits_for_late(struct readback *r, const struct gs_sync *sync)
+{
+    bool same = sync->kind != GS_SYNC_STREAM || sync->handle == r->late_stream;
+    bool waits = r->late && sync->kind < GS_SYNC_IMPLICIT && same;
+    r->late = r->late && !waits;
+    return waits;
 }
 
 /* One operation: both calls come from one line of Python, or neither from any. */
@@ -164,6 +178,8 @@ static void on_sync(struct gs_syncs *s, const struct gs_sync *sync)
     } else {
         settle(s, r);
     }
+    call.shape =
+        waits_for_late(r, sync) && call.shape == (enum gs_shape)kind ? GS_SHAPE_LATER : call.shape;
     add(s, &call);
 }
 

@@ -106,12 +106,17 @@ static void test_a_copy_that_nothing_waits_for(void **state)
                                    .blocked = 10,
                                    .stream = 7,
                                    .stack = train});
-    syn_sync(&s, GS_SYNC_STREAM, 300, SYN_MS, 7, train); /* another thread's copy */
+    syn_sync(&s, GS_SYNC_STREAM, 300, SYN_MS, 9,
+             train); /* another thread's copy, on another stream */
+    syn_sync(&s, GS_SYNC_STREAM, SYN_MS * 2, SYN_MS, 7, train); /* the first one, later */
+    syn_sync(&s, GS_SYNC_STREAM, SYN_MS * 4, SYN_MS, 7, train); /* and no more */
     struct gs_report *r = syn_report(&s, NULL);
-    assert_int_equal(r->syncs_n, 1);
-    assert_int_equal(wait_at(r, 10, NULL)->count, 2);
-    assert_false(r->syncs[0].matters);
+    assert_int_equal(r->syncs_n, 2);
+    assert_int_equal(wait_at(r, 10, NULL)->count, 3);
+    assert_int_equal(wait_at(r, 10, "wait for a copy to the host")->count, 1);
+    assert_false(r->syncs[0].matters || r->syncs[1].matters);
     assert_null(r->syncs[0].advice);
+    assert_null(r->syncs[1].advice);
     syn_close(r);
     syn_end(&s);
 }
