@@ -252,6 +252,28 @@ static void streams_that_disagree(void **state_)
     syn_end(&w.s);
 }
 
+/* Nobody has so many; a file may say so. */
+static void very_many_streams(void **state_)
+{
+    (void)state_;
+    struct world w;
+    begin(&w);
+    syn_reserved(&w.s, 5, 20 * SYN_MIB);
+    for (int i = 0; i < 1000; i++) {
+        block(&w, BASE + i * 4096, 512, 11 + i, SYN_LIVE, i + 1);
+    }
+    struct gs_report *r = syn_report(&w.s, NULL);
+    const struct gs_allocator_state *s = state(r, GS_MOMENT_END);
+    assert_in_range(s->by_stream_n, 512, 513);
+    int64_t sum = 0;
+    for (size_t i = 0; i < s->by_stream_n; i++) {
+        sum += s->by_stream[i].allocated;
+    }
+    assert_int_equal(sum, 1000 * 512);
+    syn_close(r);
+    syn_end(&w.s);
+}
+
 static void outside(void **state_)
 {
     (void)state_;
@@ -391,6 +413,7 @@ int main(void)
         cmocka_unit_test(pools_and_streams), cmocka_unit_test(expandable),
         cmocka_unit_test(pending_frees),     cmocka_unit_test(pending_unknown),
         cmocka_unit_test(old_recordings),    cmocka_unit_test(outside),
+        cmocka_unit_test(very_many_streams),
         cmocka_unit_test(streams_that_disagree),
         cmocka_unit_test(flushes),           cmocka_unit_test(right_flushes),
         cmocka_unit_test(collections),       cmocka_unit_test(retries),
