@@ -110,7 +110,7 @@ unsigned gs_alike_rule(const struct gs_alike *a, uint32_t stack, int64_t bytes, 
         const struct fate *most = NULL;
         for (unsigned i = 0; l && i < l->n; i++) {
             const struct fate *f = &l->fates[i];
-            if (f->longest_ns + f->longest_ns / 2 >= age_ns && (!most || f->count > most->count)) {
+            if (gs_add(f->longest_ns, f->longest_ns / 2) >= age_ns && (!most || f->count > most->count)) {
                 most = f;
             }
         }

@@ -34,6 +34,23 @@ static void add_steps(struct syn *s, const int64_t *stacks)
     }
 }
 
+/* What autograd's thread allocates while the gradient of a loss lives, and after a parameter was moved. */
+static void add_backward(struct syn *s, int64_t main)
+{
+    int64_t moved = syn_python(s, main, "Module._apply", "/usr/lib/python3/dist-packages/torch/nn/modules/module.py", 3);
+    int64_t at = syn_python(s, main, "backward", "/usr/lib/python3/dist-packages/torch/autograd/__init__.py", 5);
+    int64_t ones = syn_python(s, at, "_make_grads", "/usr/lib/python3/dist-packages/torch/autograd/__init__.py", 6);
+    syn_sql(s, "INSERT INTO thread(id,process_id,tid,name) VALUES(4,1,78,'pt_autograd_0')");
+    syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = 2 * SYN_MIB, .at = SYN_MS, .life = SYN_LIVE,
+                                    .stack = moved});
+    for (int64_t ms = 701; ms < 790; ms += 30) {
+        syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = 512, .at = ms * SYN_MS, .life = 20 * SYN_MS,
+                                        .stack = ones});
+        syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .thread = 4, .bytes = 2 * SYN_MIB, .at = (ms + 5) * SYN_MS,
+                                        .life = ms > 750 ? SYN_LIVE : 7 * SYN_MS});
+    }
+}
+
 static void make_training(struct syn *s)
 {
     int64_t stacks[4] = {0};
@@ -46,6 +63,7 @@ static void make_training(struct syn *s)
     syn_sql(s, "INSERT INTO thread(id,process_id,tid,name) VALUES(1,1,77,'main')");
     syn_sql(s, "INSERT INTO mark_name VALUES(1,'step')");
     add_steps(s, stacks);
+    add_backward(s, stacks[1]);
     for (int i = 0; i < 4; i++)
         syn_oom(s, (struct syn_oom){.layer = i % 2, .fatal = i == 3, .requested = 200 * SYN_MIB, .free = 100 * SYN_MIB,
                                     .total = 1000 * SYN_MIB, .allocated = 300 * SYN_MIB, .reserved = 700 * SYN_MIB,
