@@ -43,7 +43,7 @@ struct capture {
 
 struct come { /* by stack of the innermost Python frame: how often it allocated, and when last */
     uint32_t times;
-    bool looked, in_pass;
+    bool looked, in_pass, lazy;
     int64_t last_ns;
 };
 
@@ -320,10 +320,11 @@ static void capture_lines(struct gs_ooms *o, struct capture *c)
         if (line->times && !line->looked) {
             line->looked = true;
             line->in_pass = gs_oom_in_pass(o->b->run, (uint32_t)i);
+            line->lazy = line->in_pass && gs_oom_lazy(o->b->run, (uint32_t)i);
         }
         if (!line->in_pass && line->times >= AGAIN && line->last_ns > c->turned_ns) {
             c->turned_ns = line->last_ns;
-        } else if (line->in_pass && line->times == 1 && line->last_ns > c->once_ns) {
+        } else if (line->in_pass && !line->lazy && line->times == 1 && line->last_ns > c->once_ns) {
             c->once_ns = line->last_ns;
         }
     }

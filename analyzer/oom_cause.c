@@ -104,13 +104,13 @@ static bool is_cap(const facts *f)
 static bool is_known_demand(const facts *f, int64_t beside)
 {
     double slack = 0.05 * (double)f->growing + (known(f->total) ? 0.01 * (double)f->total : 0);
-    return known(f->earlier) && (double)(f->live - beside) + (double)f->requested <=
-                                    (double)f->earlier + slack;
+    return known(f->earlier) &&
+           (double)(f->live - beside) + (double)f->requested <= (double)f->earlier + slack;
 }
 
-/* Most of what is live has grown; or less of it, but the step needs no more than earlier ones did, so
- * that what has grown is all that is new. In PyTorch, where every operation frees something, what
- * only ever allocated was loading. */
+/* Most of what is live has grown; or less of it, but the step needs no more than earlier ones did,
+ * so that what has grown is all that is new. In PyTorch, where every operation frees something,
+ * what only ever allocated was loading. */
 static bool is_leak(const facts *f)
 {
     if (f->growing <= 0 || f->growing < gs_oom_foreign(f) ||
@@ -133,10 +133,10 @@ static bool is_other_process(const facts *f)
            gs_oom_foreign(f) > f->device_live / 4;
 }
 
-/* The holes would have served the request, had they been one. Where they are few and the program has
- * never needed so much, the next one would have failed: that is no fragmentation to speak of. What is
- * still free on the device counts with them where the program has needed as much before, or where they
- * are in many pieces. */
+/* The holes would have served the request, had they been one. Where they are few and the program
+ * has never needed so much, the next one would have failed: that is no fragmentation to speak of.
+ * What is still free on the device counts with them where the program has needed as much before, or
+ * where they are in many pieces. */
 static bool is_cache_fragmentation(const facts *f)
 {
     int64_t room = known(f->free) ? f->free : 0, holes = gs_oom_cached(f);
@@ -155,17 +155,17 @@ static bool is_preallocation(const facts *f)
            (double)f->preallocated->bytes >= preallocated_share * (double)f->total;
 }
 
-/* What the process pays past PyTorch's allocator, or past all recorded calls where there is none: direct
- * allocations, libraries, contexts beside the one that everybody needs. What others hold is not its own. */
+/* What the process pays past PyTorch's allocator, or past all recorded calls where there is none:
+ * direct allocations, libraries, contexts beside the one that everybody needs. What others hold is
+ * not its own. */
 static bool is_outside_allocator(const facts *f)
 {
     if (!known(f->total) || (f->layer == GS_SERIES_TENSOR && !known(f->tensor_reserved))) {
         return false;
     }
     bool tensors = f->layer == GS_SERIES_TENSOR;
-    int64_t direct = tensors && f->device_live > f->tensor_reserved
-                         ? f->device_live - f->tensor_reserved
-                         : 0;
+    int64_t direct =
+        tensors && f->device_live > f->tensor_reserved ? f->device_live - f->tensor_reserved : 0;
     int64_t beside = gs_add(gs_oom_foreign(f), gs_oom_context(f));
     int64_t outside = known(f->outside) && f->outside > beside ? f->outside - beside : 0;
     return (double)direct + (double)outside >=
@@ -309,9 +309,9 @@ static void blame_site(struct gs_oom_words *w, uint32_t stack, const char *role)
     w->v->blame_role = role;
 }
 
-/* A leak: what each graph ends in, or what grows. Memory past PyTorch: who took it. What simply does
- * not fit: the line that holds nearly all of it, where it is another than the one that came last. All
- * else: the line that failed. */
+/* A leak: what each graph ends in, or what grows. Memory past PyTorch: who took it. What simply
+ * does not fit: the line that holds nearly all of it, where it is another than the one that came
+ * last. All else: the line that failed. */
 static void blame(struct gs_oom_words *w)
 {
     const facts *f = w->f;

@@ -18,9 +18,30 @@ static bool has_function(const struct gs_run *run, uint32_t stack, const char *f
     return false;
 }
 
+/* A function of that name, as a class calls it or a script of its own. */
+static bool is_forward(const struct gs_frame *frame)
+{
+    const char *dot = frame->function ? strrchr(frame->function, '.') : NULL;
+    const char *name = dot ? dot + 1 : frame->function;
+    return name && strcmp(name, "forward") == 0;
+}
+
 bool gs_oom_in_pass(const struct gs_run *run, uint32_t stack)
 {
-    return has_function(run, stack, "_call_impl") || has_function(run, stack, "_engine_run_backward");
+    const struct gs_frame *frame;
+    for (uint32_t s = stack; (frame = gs_stack_frame(run, s)) != NULL;
+         s = gs_stack_parent(run, s)) {
+        if (frame->kind == GS_FRAME_PYTHON && is_forward(frame)) {
+            return true;
+        }
+    }
+    return has_function(run, stack, "_call_impl") ||
+           has_function(run, stack, "_engine_run_backward");
+}
+
+bool gs_oom_lazy(const struct gs_run *run, uint32_t stack)
+{
+    return has_function(run, stack, "initialize_parameters");
 }
 
 /* A loop inside of a pass, as over layers, makes no steps. */
@@ -28,14 +49,14 @@ static const struct gs_steps *steps_of(const struct gs_builder *b, const struct 
 {
     const struct gs_steps *steps = gs_steps_of(b, f->row->process);
     return steps && steps->source == GS_STEP_PERIOD && gs_oom_in_pass(b->run, steps->stack) ? NULL
-                                                                                         : steps;
+                                                                                            : steps;
 }
 
-/* One forward or backward pass that does not fit looks like a leak: layer after layer keeps its part, and
- * nothing comes back. What grows inside a pass counts where it grew over several of the program's steps,
- * or where the loop around it turned meanwhile: a line outside of all passes, as the one that makes the
- * batch, has come by again. Where nothing but passes allocates, most of what they took must have been
- * freed, and none of their lines may have come by once only since. */
+/* One forward or backward pass that does not fit looks like a leak: layer after layer keeps its
+ * part, and nothing comes back. What grows inside a pass counts where it grew over several of the
+ * program's steps, or where the loop around it turned meanwhile: a line outside of all passes, as
+ * the one that makes the batch, has come by again. Where nothing but passes allocates, most of what
+ * they took must have been freed, and none of their lines may have come by once only since. */
 static bool one_pass(const struct gs_builder *b, const struct gs_oom_live *l,
                      const struct gs_oom_facts *f)
 {
@@ -101,8 +122,8 @@ void gs_oom_growing(const struct gs_builder *b, const struct gs_oom_live *live, 
     f->growth = f->growing_sites ? foremost(b, f) : NULL;
 }
 
-/* What was live in all when it began to grow; 0 where that is not known: of a buffer that grows by being
- * replaced, only the last is there. */
+/* What was live in all when it began to grow; 0 where that is not known: of a buffer that grows by
+ * being replaced, only the last is there. */
 static int64_t before_growth(const struct gs_builder *b, struct gs_oom_facts *f,
                              const struct gs_timeline *t)
 {
@@ -131,9 +152,9 @@ static double grown_by(const struct gs_oom_facts *f, double time_s)
     return (double)f->growing * (time_s - first) / (end - first);
 }
 
-/* Up to when it counts as earlier: well before the end, so that what grew unseen is not taken for what
- * had always been needed; and before the step that failed. Where no steps are known, but something grows:
- * that was once a step. */
+/* Up to when it counts as earlier: well before the end, so that what grew unseen is not taken for
+ * what had always been needed; and before the step that failed. Where no steps are known, but
+ * something grows: that was once a step. */
 static int64_t earlier_until(const struct gs_builder *b, const struct gs_oom_facts *f)
 {
     const struct gs_steps *steps = steps_of(b, f);

@@ -43,10 +43,16 @@ void gs_say_pinned(struct gs_oom_words *w)
 void gs_say_oversized(struct gs_oom_words *w)
 {
     bool whole = w->f->requested > w->f->total;
-    w->v->verdict = TEXT(w, "one request is larger than the GPU: it has %s in all%s%s%s",
+    if (w->f->requested <= w->f->total - gs_oom_context(w->f)) {
+        w->v->verdict = TEXT(w, "one request is for most of the GPU (%s in all), and more than twice of all "
+                                "that is live: %s",
+                             SIZE(w, w->f->total), SIZE(w, w->f->live));
+    } else {
+        w->v->verdict = TEXT(w, "one request is larger than the GPU: it has %s in all%s%s%s",
                          SIZE(w, w->f->total), whole ? "" : ", about ",
                          whole ? "" : SIZE(w, gs_oom_context(w->f)),
                          whole ? "" : " of it for the CUDA context");
+    }
     advise(w, GS_EFFORT_LINE, GS_UNKNOWN,
            TEXT(w, "check the shape%s%s: an accidental broadcast or outer product makes such sizes",
                 w->f->stack != GS_NONE ? " at " : "",

@@ -163,8 +163,10 @@ struct gs_oom_live { /* what one location held at that moment */
 /* oom_growth.c: the heaviest holder; what grows, and what it ends in. */
 void gs_oom_growing(const struct gs_builder *b, const struct gs_oom_live *live, size_t n,
                     struct gs_oom_facts *f);
-/* Below a module's call, or a backward pass. */
+/* Below a module's call, a function called forward, or a backward pass. */
 bool gs_oom_in_pass(const struct gs_run *run, uint32_t stack);
+/* A lazy module making its parameters when it is first called. */
+bool gs_oom_lazy(const struct gs_run *run, uint32_t stack);
 /* What the program had needed before; after _growing, and after the timelines. */
 void gs_oom_demand(const struct gs_builder *b, struct gs_oom_facts *f);
 /* said.c: what NVML said of the device nearest to that time, NULL nothing. */
