@@ -313,7 +313,7 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
 /* What came by again outside of all passes, and what inside of one came by but once. */
 static void capture_lines(struct gs_ooms *o, struct capture *c)
 {
-    enum { AGAIN = 3 };
+    enum { AGAIN = 8 }; /* layers called one by one in a script come by a few times */
     c->turned_ns = c->once_ns = GS_UNKNOWN;
     for (size_t i = 0; i < o->come_cap && i < gs_run_stacks(o->b->run); i++) {
         struct come *line = &o->come[i];

@@ -76,10 +76,16 @@ static bool one_pass(const struct gs_builder *b, const struct gs_oom_live *l,
     return steps || f->turnover < ended || f->once_ns > f->turned_ns;
 }
 
+/* A handful of blocks is no rhythm where the program's steps are not known for sure; fewer than
+ * growth.c asks for are a buffer that is appended to, whose earlier selves are gone. */
 static bool counts(const struct gs_builder *b, const struct gs_oom_live *l,
                    const struct gs_oom_facts *f)
 {
-    return l->location < b->growing_n && b->growing[l->location] && !one_pass(b, l, f);
+    enum { TIMES = 8, APPENDED = 4 };
+    const struct gs_steps *steps = gs_steps_of(b, f->row->process);
+    bool sure = steps && steps->source != GS_STEP_PERIOD;
+    return l->location < b->growing_n && b->growing[l->location] &&
+           (sure || l->count >= TIMES || l->count < APPENDED) && !one_pass(b, l, f);
 }
 
 /* The heaviest entry of what grows. */
