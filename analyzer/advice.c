@@ -64,6 +64,19 @@ static bool said_by_oom(const struct gs_report *r, const struct gs_site *site)
     return false;
 }
 
+/* A fatal OOM there that is no leak's: what grew until then was the program's work, or else the verdict
+ * would have named it. */
+static bool died_of_something_else(const struct gs_report *r, const struct gs_growth *g)
+{
+    for (size_t i = 0; i < r->ooms_n; i++) {
+        const struct gs_oom_verdict *o = &r->ooms[i];
+        if (o->fatal && o->process == g->process && o->device == g->device) {
+            return o->cause != GS_CAUSE_LEAK;
+        }
+    }
+    return false;
+}
+
 static void of_growth(struct advices *a)
 {
     const struct gs_report *r = a->b->report;
@@ -71,7 +84,7 @@ static void of_growth(struct advices *a)
         const struct gs_growth *g = &r->growth[i];
         int64_t peak = peak_of(r, g);
         double share = peak > 0 ? (double)g->bytes / (double)peak : 0;
-        if (share < 0.01 || said_by_oom(r, &g->stack.site)) {
+        if (share < 0.01 || said_by_oom(r, &g->stack.site) || died_of_something_else(r, g)) {
             continue;
         }
         add(a, "leak", share,

@@ -116,6 +116,12 @@ static bool is_generated(const struct gs_frame *frame)
     return frame->function && strncmp(frame->function, "__create_fn__", 13) == 0;
 }
 
+/* `python -c`, which is also how multiprocessing starts its workers: as a caller it tells nothing. */
+static bool is_command_line(const struct gs_frame *frame)
+{
+    return frame->file && strcmp(frame->file, "<string>") == 0;
+}
+
 static bool is_helper(const struct gs_frame *frame, const struct gs_map *helpers)
 {
     return helpers && frame->function &&
@@ -131,7 +137,7 @@ static void look(struct gs_run *run, uint32_t stack, const struct gs_map *helper
             int rank = gs_site_module_rank(frame->module);
             f->native[rank] = f->native[rank] == GS_NONE ? stack : f->native[rank];
         } else if (f->user != GS_NONE) {
-            if (!gs_site_library_file(frame->file) && !is_generated(frame)) {
+            if (!gs_site_library_file(frame->file) && !is_generated(frame) && !is_command_line(frame)) {
                 f->user_caller = stack;
                 return;
             }
