@@ -307,7 +307,9 @@ static bool grows(const struct site_growth *s, const struct span *span, const st
     int64_t ends[] = {span->end_ns, steps ? gs_step_start(steps, steps->n) : span->end_ns};
     for (size_t i = 0; i < 2; i++) {
         uint32_t to = piece_at(span, ends[i]);
-        if (from > to || ends[i] - s->last_ns > (ends[i] - s->first_ns) / 4) {
+        int64_t since = span->piece_ends[s->first - 1];
+        since = since < s->first_ns ? since : s->first_ns;
+        if (from > to || ends[i] - s->last_ns > (ends[i] - since) / 4) {
             continue;
         }
         take_samples(s, span, steps, from, to, a);
@@ -385,16 +387,16 @@ static void judge(struct gs_growths *g, uint32_t location)
     const struct gs_steps *steps = gs_steps_of(g->b, series->process);
     struct site_growth whole = g->sites[location], *s = &whole;
     struct samples a;
-    if (s->stayed < MIN_STAYED) { /* its earlier, smaller selves are gone */
-        if (!s->least_of || !appends(run, l->stack)) {
-            return;
-        }
-        s->first_ns = span->piece_ends[s->first - 1];
+    if (s->stayed < MIN_STAYED && (!s->least_of || !appends(run, l->stack))) {
+        return;
     }
     double fit;
     if (!s->least_of || s->once || !grows(s, span, steps, &a, &fit) || is_loading(run, l->stack) ||
         is_segments(run, series) || series->layer == GS_SERIES_SHARED) {
         return;
+    }
+    if (appends(run, l->stack)) { /* its earlier, smaller selves are gone */
+        s->first_ns = span->piece_ends[s->first - 1];
     }
     /* What lives a moment beyond the end, as temporaries of the last step do, is not part of a leak
      * that the tear-down left alone. */

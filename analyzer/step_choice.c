@@ -4,7 +4,7 @@
 #include <string.h>
 #include "analyzer/step_tree.h"
 
-enum { LEAST_PERIODS = 8, FEW_PERIODS = 4, RARER = 16, MANY_LINES = 64 };
+enum { LEAST_PERIODS = 8, FEW_PERIODS = 4, RARER = 16, MANY_LINES = 256 };
 
 /* --- which calls are the steps ------------------------------------------------------------------ */
 
@@ -216,11 +216,14 @@ static bool as_often(uint64_t a, uint64_t b)
 static uint32_t round_of(const struct gs_place_tree *t, uint32_t parent, const uint64_t *sums, uint64_t least)
 {
     uint64_t most = 0;
-    uint32_t found = GS_NONE;
+    uint32_t found = GS_NONE, tried = 0;
     for (uint32_t i = 1; i < t->n; i++) {
         const struct gs_place *p = &t->places[i];
-        if (p->parent != parent || p->visits < least || sums[i] * MANY_LINES < sums[parent] ||
-            !regular(t, p) || !once_a_visit(t, i)) {
+        if (p->parent != parent || p->visits < least || tried == MANY_LINES || !regular(t, p)) {
+            continue;
+        }
+        tried++;
+        if (!once_a_visit(t, i)) {
             continue;
         }
         uint64_t events = 0;

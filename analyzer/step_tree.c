@@ -5,6 +5,7 @@
 #include "analyzer/question.h"
 
 /* Times that are kept: of one place, and of all of them together (32 MiB). */
+enum { DEEPEST = 64 }; /* places in places; what is below is a recursion, or nobody's program */
 enum { LIMIT = 1 << 16, LIMIT_LEAST = 1 << 8, ALL_TIMES = 1 << 22 };
 
 static const struct {
@@ -82,7 +83,7 @@ static uint32_t step_down(struct gs_place_tree *t, uint32_t place, uint32_t stac
     if (kind == GS_PLACE_MODULE && t->places[place].kind == GS_PLACE_MODULE) {
         return place;
     }
-    if (kind == GS_PLACE_NOTHING) {
+    if (kind == GS_PLACE_NOTHING || t->places[place].depth >= DEEPEST) {
         return place;
     }
     uint32_t made = child(t, place, kind, kind == GS_PLACE_LINE ? stack : caller, f, whole);
