@@ -142,8 +142,11 @@ static int64_t before_growth(const struct gs_builder *b, struct gs_oom_facts *f,
     if (f->replaced) {
         return 0;
     }
-    for (size_t p = 0; p < t->n && t->points[p].time_s <= gs_seconds(first); p++) {
-        before = t->points[p].bytes;
+    /* the least in its first eighth: what a step needs at its height comes and goes */
+    double begun = gs_seconds(first), soon = begun + (gs_seconds(f->row->time_ns) - begun) / 8;
+    for (size_t p = 0; p < t->n && t->points[p].time_s <= soon; p++) {
+        int64_t bytes = t->points[p].bytes;
+        before = t->points[p].time_s <= begun || bytes < before ? bytes : before;
     }
     return before;
 }

@@ -129,6 +129,21 @@ static void test_capacity(void **state)
     finish(&s, r);
 }
 
+static void test_a_small_leak_is_what_is_new(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct shape shape = {.weights = 8 * SYN_GIB, .activations = 4 * SYN_GIB, .kept = 8 * SYN_MIB};
+    struct syn_oom oom = {.requested = SYN_GIB, .free = 10 * SYN_MIB, .total = 10 * SYN_GIB};
+    struct gs_report *r = judge(&s, shape, oom, GS_CAUSE_LEAK);
+    assert_int_equal(r->ooms[0].blame.line, 33);
+    assert_string_equal(r->ooms[0].blame_role, "growing");
+    finish(&s, r);
+    /* more than any step before has needed */
+    oom.requested = 6 * SYN_GIB;
+    finish(&s, judge(&s, shape, oom, GS_CAUSE_CAPACITY));
+}
+
 static void test_loading_is_no_leak(void **state)
 {
     (void)state;
@@ -405,6 +420,7 @@ int main(void)
         cmocka_unit_test(test_leak),
         cmocka_unit_test(test_a_list_emptied_by_the_tear_down_leaked_all_the_same),
         cmocka_unit_test(test_capacity),
+        cmocka_unit_test(test_a_small_leak_is_what_is_new),
         cmocka_unit_test(test_loading_is_no_leak),
         cmocka_unit_test(test_one_forward_pass_is_no_leak),
         cmocka_unit_test(test_oversized_request),
