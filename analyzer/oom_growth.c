@@ -121,6 +121,7 @@ void gs_oom_growing(const struct gs_builder *b, const struct gs_oom_live *live, 
         f->growing_in_pass += gs_oom_in_pass(b->run, stack) ? l->bytes : 0;
         if (l->bytes > f->growing_heaviest) {
             f->growing_heaviest = l->bytes;
+            f->heaviest_first_ns = l->first_ns;
             f->growing_stack = stack;
             f->growing_count = l->count;
         }
@@ -135,10 +136,13 @@ static int64_t before_growth(const struct gs_builder *b, struct gs_oom_facts *f,
 {
     enum { STEPS = 3 };
     const struct gs_steps *steps = steps_of(b, f);
-    int64_t before = 0, first = f->growing_first_ns;
-    f->replaced = steps &&
-                  f->row->time_ns <= gs_step_start(steps, steps->n) + 2 * steps->median_ns &&
+    int64_t before = 0, first = f->heaviest_first_ns;
+    double end = gs_seconds(f->row->time_ns), begun_s = f->growth ? f->growth->first_s : end;
+    bool recent = steps && f->row->time_ns <= gs_step_start(steps, steps->n) + 2 * steps->median_ns &&
                   gs_steps_done(steps, f->row->time_ns) < gs_steps_done(steps, first) + STEPS;
+    double all_s = t->n ? end - t->points[0].time_s : 0;
+    f->replaced = recent || gs_seconds(first) - begun_s > (end - begun_s) / 2 ||
+                  end - gs_seconds(first) < all_s / 20;
     if (f->replaced) {
         return 0;
     }

@@ -137,7 +137,7 @@ struct gs_oom_facts {
     uint32_t growing_stack; /* the heaviest of them */
     int64_t growing_heaviest;
     uint64_t growing_count; /* live allocations there */
-    int64_t growing_first_ns; /* the first of them all */
+    int64_t growing_first_ns, heaviest_first_ns; /* the first of them all; of the heaviest's */
     const struct gs_growth *growth; /* the heaviest entry of it; NULL none */
     int64_t before_growth;          /* live in all when it began; 0 unknown */
     bool replaced; /* what grows is made anew each time, larger: only the last ones are there */
