@@ -134,7 +134,7 @@ void gs_oom_growing(const struct gs_builder *b, const struct gs_oom_live *live, 
 static int64_t before_growth(const struct gs_builder *b, struct gs_oom_facts *f,
                              const struct gs_timeline *t)
 {
-    enum { STEPS = 3 };
+    enum { STEPS = 3, FEW = 64 }; /* few: as many as a model has layers */
     const struct gs_steps *steps = steps_of(b, f);
     int64_t before = 0, first = f->heaviest_first_ns;
     double end = gs_seconds(f->row->time_ns), begun_s = f->growth ? f->growth->first_s : end;
@@ -142,7 +142,7 @@ static int64_t before_growth(const struct gs_builder *b, struct gs_oom_facts *f,
                   gs_steps_done(steps, f->row->time_ns) < gs_steps_done(steps, first) + STEPS;
     double all_s = t->n ? end - t->points[0].time_s : 0;
     f->replaced = recent || gs_seconds(first) - begun_s > (end - begun_s) / 2 ||
-                  end - gs_seconds(first) < all_s / 20;
+                  (f->growing_count < FEW && end - gs_seconds(first) < all_s / 20);
     if (f->replaced) {
         return 0;
     }
