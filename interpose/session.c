@@ -201,24 +201,21 @@ static struct gs_store *create_store(const char *command, uint64_t real_ns, char
 }
 
 /* The numbers that events carry, by name. */
-static void define_apis(void)
+static void define_apis(struct gs_writer *w)
 {
-    struct gs_writer w = {0};
-    gs_writer_open(&w, &session.spool);
     for (uint32_t i = 1; i < GS_API_COUNT; i++) {
         if (!gs_apis[i].name) continue;
         const uint16_t len = (uint16_t)strlen(gs_apis[i].name);
         const uint16_t bytes = (uint16_t)((sizeof(struct gs_rec_name) + len + 7) & ~7u);
-        struct gs_rec_name *r = gs_writer_reserve(&w, bytes);
-        if (!r) break;
+        struct gs_rec_name *r = gs_writer_reserve(w, bytes);
+        if (!r) return;
         memset(r, 0, bytes);
         r->rec = (struct gs_rec){.size = bytes, .type = GS_REC_API, .time_ns = gs_now()};
         r->number = i;
         r->name_len = len;
         memcpy(r + 1, gs_apis[i].name, len);
-        gs_writer_commit(&w, bytes);
+        gs_writer_commit(w, bytes);
     }
-    gs_writer_close(&w);
 }
 
 static void define_setting(struct gs_writer *w, const char *name, const char *value)
@@ -240,20 +237,28 @@ static void define_setting(struct gs_writer *w, const char *name, const char *va
 }
 
 /* As they are at the first CUDA call: what Python put into os.environ before it is there. */
-static void define_settings(void)
+static void define_settings(struct gs_writer *w)
 {
     static const char *const names[] = {
 #define SETTING(name) name,
 #include "interpose/settings.def"
 #undef SETTING
     };
-    struct gs_writer w = {0};
-    gs_writer_open(&w, &session.spool);
-    define_setting(&w, "", "");
+    define_setting(w, "", "");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *value = getenv(names[i]);
-        if (value) define_setting(&w, names[i], value);
+        if (value) define_setting(w, names[i], value);
     }
+}
+
+/* What holds for the whole process, by one writer: the program's first thread is then the second, as
+ * the packing of rows expects (GS_ALLOCATION_KIND). */
+static void define_process(void)
+{
+    struct gs_writer w = {0};
+    gs_writer_open(&w, &session.spool);
+    define_apis(&w);
+    define_settings(&w);
     gs_writer_close(&w);
 }
 
@@ -298,8 +303,7 @@ static void *open_and_drain(void *unused)
     if (!open_files(&store)) return NULL;
     atomic_store(&session.spooling, true);
     session.pid = getpid();
-    define_apis();
-    define_settings();
+    define_process();
     int failed = gs_drain_start(&session.spool, store);
     if (!failed) return &session;
     gs_store_close(store);
