@@ -260,9 +260,9 @@ static void collect(struct gs_oom_words *w)
         }
         evidence_bytes(w, "earlier_bytes", "the most that was live before, beside what grows",
                        f->earlier);
-        evidence(w, "bytes_per_step", "bytes kept each time there",
-                 (double)f->growing_heaviest / (double)(f->growing_count ? f->growing_count : 1));
-        evidence(w, "steps", "times", (double)f->growing_count);
+        struct gs_oom_rhythm r = gs_oom_rhythm(f);
+        evidence(w, "bytes_per_step", r.steps ? "bytes kept a step" : "bytes kept each time there", r.each);
+        evidence(w, "steps", r.steps ? "steps" : "times", (double)r.times);
         evidence_text(w, "confidence", "confidence in the leak",
                       f->turnover < 0.05 ? "low: hardly anything was ever freed"
                                          : "high: other memory came and went");

@@ -99,17 +99,39 @@ static bool in_module(const struct gs_run *run, uint32_t stack)
     return false;
 }
 
+/* "6.00 MiB a step, for 173 steps", or by its allocations where no steps are known or it does not grow in
+ * each: what a graph keeps is many allocations a step. */
+struct gs_oom_rhythm gs_oom_rhythm(const facts *f)
+{
+    const struct gs_growth *g = f->growth;
+    uint64_t times = f->growing_count ? f->growing_count : 1;
+    bool graph = gs_oom_graph(f);
+    struct gs_oom_rhythm r = {(double)(graph ? f->growing : f->growing_heaviest) / (double)times, times, false};
+    if (g && g->by_steps && !g->jumps && !f->replaced && g->steps && (graph || g->count + 2 >= g->steps)) {
+        r.steps = true;
+        r.each = (double)(graph ? f->growing : f->growing_heaviest) / (double)g->steps;
+        r.times = g->steps;
+    }
+    return r;
+}
+
+static const char *rhythm_text(struct gs_oom_words *w)
+{
+    struct gs_oom_rhythm r = gs_oom_rhythm(w->f);
+    return r.steps ? TEXT(w, "%s a step, for %llu steps", SIZE(w, r.each), (unsigned long long)r.times)
+                   : TEXT(w, "%s each time, %llu times so far", SIZE(w, r.each), (unsigned long long)r.times);
+}
+
 /* What ends in one tensor of each step hangs on it. */
 static void say_graph(struct gs_oom_words *w)
 {
     const facts *f = w->f;
     w->v->growing = f->growth->newest;
     w->v->verdict = TEXT(w,
-                         "a leak: what %s makes keeps the autograd graph of its step, about %s each, "
-                         "%llu times so far: %s of the %s live (%.0f %%)",
-                         gs_site_path(w->b, &f->growth->newest),
-                         SIZE(w, f->growing_count ? f->growing / (int64_t)f->growing_count : f->growing),
-                         (unsigned long long)f->growing_count, SIZE(w, f->growing), SIZE(w, f->live),
+                         "a leak: what %s makes keeps the autograd graph of its step, about %s: "
+                         "%s of the %s live (%.0f %%)",
+                         gs_site_path(w->b, &f->growth->newest), rhythm_text(w), SIZE(w, f->growing),
+                         SIZE(w, f->live),
                          100 * (double)f->growing / (double)f->live);
     advise(w, GS_EFFORT_LINE, f->growing,
            TEXT(w,
@@ -122,20 +144,18 @@ void gs_say_leak(struct gs_oom_words *w)
     const facts *f = w->f;
     uint32_t number = gs_site_number(w->b, f->growing_stack);
     w->v->growing = w->b->sites[number];
-    double each = f->growing_count ? (double)f->growing_heaviest / (double)f->growing_count : 0;
     const char *others =
         f->growing_sites > 1
-            ? TEXT(w, "; %u more call path%s grow, %s with it", f->growing_sites - 1,
-                   f->growing_sites > 2 ? "s" : "", SIZE(w, f->growing))
+            ? TEXT(w, "; %u more call path%s, %s with it", f->growing_sites - 1,
+                   f->growing_sites > 2 ? "s grow" : " grows", SIZE(w, f->growing))
             : "";
     if (gs_oom_graph(f)) {
         say_graph(w);
         return;
     }
     w->v->verdict =
-        TEXT(w, "a leak: %s keeps %s each time, %llu times so far: %s of the %s live (%.0f %%)%s",
-             gs_oom_place(w, f->growing_stack), SIZE(w, each), (unsigned long long)f->growing_count,
-             SIZE(w, f->growing_heaviest), SIZE(w, f->live),
+        TEXT(w, "a leak: %s keeps %s: %s of the %s live (%.0f %%)%s",
+             gs_oom_place(w, f->growing_stack), rhythm_text(w), SIZE(w, f->growing_heaviest), SIZE(w, f->live),
              100 * (double)f->growing_heaviest / (double)f->live, others);
     static const char *const what[] = {
         "keep a number or a copy on the host (.item(), .detach().cpu()), or drop the reference each step",

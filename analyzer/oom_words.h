@@ -65,4 +65,12 @@ void gs_say_preallocation(struct gs_oom_words *w);
 void gs_say_outside(struct gs_oom_words *w);
 void gs_say_capacity(struct gs_oom_words *w);
 
+/* How what grows came together: bytes each time, and how often. */
+struct gs_oom_rhythm {
+    double each;
+    uint64_t times;
+    bool steps; /* the program's own; else allocations of the heaviest call path */
+};
+struct gs_oom_rhythm gs_oom_rhythm(const struct gs_oom_facts *f);
+
 #endif
