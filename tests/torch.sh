@@ -21,8 +21,14 @@ one_version() {
     if [ -z "$name" ]; then
         PYTHON=$venv/bin/python GPUSPY_BUILD=$build scripts/gpu-acceptance.sh "$venv/acceptance" --simulated >"$venv/acceptance.txt" 2>&1
     fi
-    O=$build TORCH_PYTHON=$venv/bin/python "${PYTHON:-/usr/bin/python3}" -m pytest -q --tb=short --durations=10 -p no:cacheprovider \
-        ${name:+-k "$name"} tests/torch >"$venv/figures.txt" 2>&1
+    figures "$venv" --durations=10 >"$venv/figures.txt" 2>&1
+}
+
+figures() {
+    local venv=$1
+    shift
+    O=$build TORCH_PYTHON=$venv/bin/python "${PYTHON:-/usr/bin/python3}" -m pytest -q --tb=short -o cache_dir="$venv/tests" \
+        ${name:+-k "$name"} "$@" tests/torch
 }
 
 count() { # FILE WORD: the number before it in the last line
@@ -33,13 +39,20 @@ venvs=()
 for venv in "$build"/torch-*/; do
     [ -e "$venv/done" ] || continue
     venvs+=("${venv%/}")
-    rm -f "$venv"/{acceptance,figures}.txt
+    rm -f "$venv"/{acceptance,figures,again}.txt
     one_version "${venv%/}" &
 done
 wait
+# Two versions at once are much for a small machine: what failed is tried once more, alone, and has failed
+# if it fails again.
+for venv in ${venvs[@]+"${venvs[@]}"}; do
+    [ "$(count "$venv/figures.txt" failed)" -gt 0 ] || continue
+    { echo "once more, alone:" && figures "$venv" --last-failed; } >"$venv/again.txt" 2>&1
+    sed -i "\$s/[0-9]* failed, //" "$venv/figures.txt"
+done
 for venv in ${venvs[@]+"${venvs[@]}"}; do
     basename "$venv"
-    for file in "$venv"/{acceptance,figures}.txt; do
+    for file in "$venv"/{acceptance,figures,again}.txt; do
         [ -e "$file" ] || continue
         cat "$file"
         broken=$(($(count "$file" failed) + $(count "$file" error)))
