@@ -52,12 +52,19 @@ static int64_t peak_of(const struct gs_report *r, const struct gs_growth *g)
     return 0;
 }
 
-/* The OOM's verdict says it already. */
-static bool said_by_oom(const struct gs_report *r, const struct gs_site *site)
+static bool same_line(const struct gs_site *a, const struct gs_site *b)
+{
+    return a->known && b->known && a->line == b->line && a->file && b->file &&
+           strcmp(a->file, b->file) == 0 && (a->line || gs_site_key(a) == gs_site_key(b));
+}
+
+/* The OOM's verdict says it already, of that line, or of the one by which its graph is kept. */
+static bool said_by_oom(const struct gs_report *r, const struct gs_growth *g)
 {
     for (size_t i = 0; i < r->ooms_n; i++) {
-        if (r->ooms[i].cause == GS_CAUSE_LEAK && r->ooms[i].growing.known &&
-            gs_site_key(&r->ooms[i].growing) == gs_site_key(site)) {
+        const struct gs_site *said = &r->ooms[i].growing;
+        if (r->ooms[i].cause == GS_CAUSE_LEAK &&
+            (same_line(said, &g->stack.site) || (g->graph && same_line(said, &g->newest)))) {
             return true;
         }
     }
@@ -84,7 +91,7 @@ static void of_growth(struct advices *a)
         const struct gs_growth *g = &r->growth[i];
         int64_t peak = peak_of(r, g);
         double share = peak > 0 ? (double)g->bytes / (double)peak : 0;
-        if (share < 0.01 || said_by_oom(r, &g->stack.site) || died_of_something_else(r, g)) {
+        if (share < 0.01 || said_by_oom(r, g) || died_of_something_else(r, g)) {
             continue;
         }
         add(a, "leak", share,

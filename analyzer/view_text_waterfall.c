@@ -89,7 +89,7 @@ void view_text_waterfall(const struct view_text *v, const struct gs_oom_verdict 
                       .self = &c,
                       .head = {"", "", "", ""},
                       .left = {false, false, true}};
-    char total[UNITS_TEXT], most[UNITS_TEXT], note[256];
+    char total[UNITS_TEXT];
     int64_t tensors = 0;
 
     if (!o->waterfall_n)
@@ -103,10 +103,9 @@ void view_text_waterfall(const struct view_text *v, const struct gs_oom_verdict 
     table_print(&t, &v->term, 2 * INDENT, v->out);
     if ((double)o->rounding_most < rounding_least * (double)tensors || !tensors)
         return;
-    snprintf(note, sizeof note,
-             "Tensors count as PyTorch's allocator rounds them: up to %s of theirs may be rounding.",
-             view_bytes(most, o->rounding_most));
     fputs(term_style(&v->term, TERM_DIM), v->out);
-    view_wrap(v, 2 * INDENT, "", note);
+    view_wrap(v, 2 * INDENT, "",
+              "Tensors count as PyTorch's allocator hands them out, which rounds up; what they asked for "
+              "is not told.");
     fputs(term_style(&v->term, TERM_PLAIN), v->out);
 }

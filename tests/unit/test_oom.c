@@ -95,6 +95,9 @@ static void test_leak(void **state)
     assert_true(r->growth[0].fit > 0.99);
     assert_true(r->leaks[0].growing || r->leaks[1].growing);
     assert_false(r->leaks_at_end);
+    for (size_t i = 0; i < r->advice_n; i++) { /* the verdict has said it */
+        assert_string_not_equal(r->advice[i].topic, "leak");
+    }
     finish(&s, r);
 }
 
