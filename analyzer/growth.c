@@ -400,7 +400,7 @@ static void judge(struct gs_growths *g, uint32_t location)
     }
     /* What lives a moment beyond the end, as temporaries of the last step do, is not part of a leak
      * that the tear-down left alone. */
-    bool never = s->never >= MIN_STAYED;
+    bool never = s->never >= MIN_STAYED && s->never_bytes >= s->stayed_bytes / 2;
     uint64_t count = never ? s->never : s->stayed;
     int64_t bytes = never ? s->never_bytes : s->stayed_bytes;
     uint64_t n = steps ? steps_of(steps, s, span) : 0;

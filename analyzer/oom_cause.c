@@ -10,7 +10,7 @@
 typedef struct gs_oom_facts facts;
 
 static const double leak_share = 0.5, foreign_share = 0.2, preallocated_share = 0.6,
-                    outside_share = 0.5, oversized_share = 2.0 / 3, hole_share = 0.25,
+                    outside_share = 0.5, oversized_share = 2.0 / 3, hole_share = 0.2,
                     leak_least = 0.02, holder_share = 2.0 / 3, graph_share = 0.25;
 enum { GRAIN = 2 << 20 }; /* CUDA hands out device memory in these */
 static const int64_t context_most = (int64_t)1
