@@ -446,6 +446,7 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
                              .largest_stack = GS_NONE,
                              .holder_stack = GS_NONE};
     if (c) {
+        f.looked = true;
         f.layer = c->layer;
         f.live = c->live_bytes;
         f.device_live = c->device_live;

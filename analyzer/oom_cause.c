@@ -81,7 +81,7 @@ static bool is_oversized(const facts *f)
         return false;
     }
     int64_t room = f->total - gs_oom_context(f);
-    return f->requested > room || ((double)f->requested >= oversized_share * (double)room &&
+    return f->requested > room || (f->looked && (double)f->requested >= oversized_share * (double)room &&
                                    f->requested / 2 >= f->device_live);
 }
 

@@ -297,10 +297,14 @@ void gs_say_outside(struct gs_oom_words *w)
 void gs_say_capacity(struct gs_oom_words *w)
 {
     const facts *f = w->f;
-    w->v->verdict =
-        f->holder > 0 ? TEXT(w, "what is live does not fit: %s, the most of it (%s) from %s",
-                             SIZE(w, f->live), SIZE(w, f->holder), gs_oom_place(w, f->holder_stack))
-                      : TEXT(w, "what is live does not fit: %s", SIZE(w, f->live));
+    if (f->holder > 0) {
+        w->v->verdict = TEXT(w, "what is live does not fit: %s, the most of it (%s) from %s",
+                             SIZE(w, f->live), SIZE(w, f->holder), gs_oom_place(w, f->holder_stack));
+    } else if (f->live > 0) {
+        w->v->verdict = TEXT(w, "what is live does not fit: %s", SIZE(w, f->live));
+    } else { /* of many failures only the last are looked into, or nothing was recorded there */
+        w->v->verdict = "it did not fit; what was live then is not known";
+    }
     bool told = f->said && known(f->said->other_bytes); /* whose it is */
     if (!told && known(f->outside) && f->outside > gs_oom_context(f) + f->requested) {
         advise(w, GS_EFFORT_SETTING, GS_UNKNOWN,

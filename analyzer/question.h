@@ -122,6 +122,7 @@ struct gs_oom_facts {
     const struct gs_oom *row; /* the one to report */
     unsigned failures;
     bool fatal, device_failed; /* a CUDA call was among the failures */
+    bool looked;               /* what was live then is known: so it is of the last failures */
     uint32_t stack;
     int64_t requested, free, total; /* GS_UNKNOWN */
     int64_t device_requested;       /* of CUDA: a whole segment; 0 it was not asked */

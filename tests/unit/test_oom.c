@@ -371,6 +371,33 @@ static void test_a_retry_is_no_part_of_the_next_failure(void **state)
     }
 }
 
+/* Of very many failures only the last are looked into: of the others nothing is said that was not seen. */
+static void test_what_was_not_looked_into_is_not_known(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    train(&s, (struct shape){.weights = 4 * SYN_GIB, .activations = SYN_GIB});
+    for (int i = 0; i < 100; i++) {
+        syn_oom(&s, (struct syn_oom){.requested = 11 * SYN_GIB + i * SYN_MIB,
+                                     .free = 10 * SYN_GIB,
+                                     .total = 16 * SYN_GIB,
+                                     .at = end_of() / 2 + i * SYN_MS});
+    }
+    struct gs_options all = {.all = true};
+    struct gs_report *r = syn_report(&s, &all);
+    size_t unknown = 0;
+    assert_int_equal(r->ooms_n, 100);
+    for (size_t i = 0; i < r->ooms_n; i++) {
+        if (strstr(r->ooms[i].verdict, " 0 B")) {
+            fail_msg("%s", r->ooms[i].verdict);
+        }
+        unknown += strstr(r->ooms[i].verdict, "not known") != NULL;
+    }
+    assert_true(unknown > 0 && unknown < 100);
+    finish(&s, r);
+}
+
 /* Refused and never granted: the end, or not, as what came after tells. */
 static void test_a_program_that_goes_on_has_handled_it(void **state)
 {
@@ -435,6 +462,7 @@ int main(void)
         cmocka_unit_test(test_one_oom_of_three_rows_and_its_holes),
         cmocka_unit_test(test_a_retry_is_not_fatal),
         cmocka_unit_test(test_a_retry_is_no_part_of_the_next_failure),
+        cmocka_unit_test(test_what_was_not_looked_into_is_not_known),
         cmocka_unit_test(test_a_program_that_goes_on_has_handled_it),
         cmocka_unit_test(test_the_fatal_one_comes_first),
     };
