@@ -43,16 +43,6 @@ static void frame(struct snapshot *s, uint32_t stack)
     pickle_end(&s->p);
 }
 
-static bool has_python(const struct gs_run *run, uint32_t stack)
-{
-    for (; stack != GS_NONE; stack = gs_stack_parent(run, stack)) {
-        if (gs_stack_frame(run, stack)->kind == GS_FRAME_PYTHON) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* What autograd's own threads do has the operation in their native frames alone. */
 static void operation(struct snapshot *s, uint32_t stack)
 {
@@ -86,7 +76,7 @@ static void frames(struct snapshot *s, uint32_t stack)
     }
     pickle_list(&s->p);
     *memo = pickle_memo(&s->p);
-    bool native = s->e->native || !has_python(run, stack);
+    bool native = s->e->native || gs_stack_python(run, stack) == GS_NONE;
     if (!native) {
         operation(s, stack);
     }

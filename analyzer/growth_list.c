@@ -15,13 +15,7 @@ enum { LINES_MAX = 64, MODULES = 2, ANY = 3 };
 
 static bool in_module(const struct gs_run *run, uint32_t stack)
 {
-    const struct gs_frame *f;
-    for (; (f = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
-        if (f->kind == GS_FRAME_PYTHON && f->file && strstr(f->file, "torch/nn/modules/module.py")) {
-            return true;
-        }
-    }
-    return false;
+    return gs_stack_in(run, stack, "torch/nn/modules/module.py", NULL);
 }
 
 /* As a few of one come for a few of the other: 3 for 2. One of either may be missing. */

@@ -7,13 +7,6 @@ static const char *known_word(enum gs_known known)
     return known == GS_YES ? "yes" : known == GS_NO ? "no" : "unknown";
 }
 
-static void where(json_t *o, const struct gs_report *r, uint32_t process, int device)
-{
-    set_count(o, "pid", r->processes[process].pid);
-    set_bytes(o, "rank", r->processes[process].rank);
-    set(o, "device", json_integer(device));
-}
-
 static json_t *share_json(const struct gs_pool_share *h, bool stream)
 {
     json_t *o = json_object();
@@ -46,7 +39,7 @@ json_t *gs_json_allocator(const struct gs_report *r)
     for (size_t i = 0; i < r->allocator_n; i++) {
         const struct gs_allocator_state *s = &r->allocator[i];
         json_t *o = json_object();
-        where(o, r, s->process, s->device);
+        gs_json_where(o, r, s->process, s->device);
         set_text(o, "moment", gs_moment_word(s->moment));
         set_real(o, "time_s", (double)s->time_ns / 1e9);
         set_text(o, "backend", gs_backend_word(s->backend));
@@ -74,7 +67,7 @@ json_t *gs_json_flushes(const struct gs_report *r)
     for (size_t i = 0; i < r->flushes_n; i++) {
         const struct gs_cache_flush *f = &r->flushes[i];
         json_t *o = json_object();
-        where(o, r, f->process, f->device);
+        gs_json_where(o, r, f->process, f->device);
         set_text(o, "kind", gs_flush_word(f->kind));
         set_count(o, "count", f->count);
         set_count(o, "segments", f->segments);

@@ -67,23 +67,14 @@ struct gs_ooms {
 /* --- groups ------------------------------------------------------------------------------------
  */
 
-/* GS_NONE: no Python in the stack. */
-static uint32_t innermost_python(const struct gs_run *run, uint32_t stack)
-{
-    while (stack != GS_NONE && gs_stack_frame(run, stack)->kind != GS_FRAME_PYTHON) {
-        stack = gs_stack_parent(run, stack);
-    }
-    return stack;
-}
-
 /* Does PyTorch's failure come of CUDA's? PyTorch asks CUDA for at least what it was asked for
  * itself, but piece by piece where it maps memory; both are within one call, so of one line of
  * Python; and if CUDA's was made good and PyTorch's never was, they are two. */
 static bool reports(const struct gs_run *run, const struct gs_oom *tensor,
                     const struct gs_oom *device)
 {
-    uint32_t theirs = innermost_python(run, tensor->stack);
-    uint32_t cudas = innermost_python(run, device->stack);
+    uint32_t theirs = gs_stack_python(run, tensor->stack);
+    uint32_t cudas = gs_stack_python(run, device->stack);
     return (device->requested_bytes >= tensor->requested_bytes || device->space == GS_SPACE_VMM) &&
            (device->fatal || !tensor->fatal) &&
            (theirs == cudas || theirs == GS_NONE || cudas == GS_NONE);
@@ -301,7 +292,7 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
     uint32_t *at = GS_REACH(o->come_of, life->location, o->come_of_cap);
     (void)series;
     if (!*at) {
-        uint32_t line = innermost_python(o->b->run, life->stack);
+        uint32_t line = gs_stack_python(o->b->run, life->stack);
         *at = (line != GS_NONE ? line : (uint32_t)gs_run_stacks(o->b->run)) + 1;
     }
     struct come *c = GS_REACH(o->come, *at - 1, o->come_cap);

@@ -6,18 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool has_function(const struct gs_run *run, uint32_t stack, const char *function)
-{
-    const struct gs_frame *frame;
-    for (; (frame = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
-        if (frame->kind == GS_FRAME_PYTHON && frame->function &&
-            strstr(frame->function, function)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* A function of that name, as a class calls it or a script of its own. */
 static bool is_forward(const struct gs_frame *frame)
 {
@@ -35,13 +23,13 @@ bool gs_oom_in_pass(const struct gs_run *run, uint32_t stack)
             return true;
         }
     }
-    return has_function(run, stack, "_call_impl") ||
-           has_function(run, stack, "_engine_run_backward");
+    return gs_stack_in(run, stack, NULL, "_call_impl") ||
+           gs_stack_in(run, stack, NULL, "_engine_run_backward");
 }
 
 bool gs_oom_lazy(const struct gs_run *run, uint32_t stack)
 {
-    return has_function(run, stack, "initialize_parameters");
+    return gs_stack_in(run, stack, NULL, "initialize_parameters");
 }
 
 /* A loop inside of a pass, as over layers, makes no steps. */

@@ -87,18 +87,6 @@ void gs_say_cap(struct gs_oom_words *w)
                                      : "PYTORCH_CUDA_ALLOC_CONF"));
 }
 
-static bool in_module(const struct gs_run *run, uint32_t stack)
-{
-    const struct gs_frame *frame;
-    for (; (frame = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
-        if (frame->kind == GS_FRAME_PYTHON && frame->function &&
-            strstr(frame->function, "_call_impl")) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* "6.00 MiB a step, for 173 steps", or by its allocations where no steps are known or it does not grow in
  * each: what a graph keeps is many allocations a step. */
 struct gs_oom_rhythm gs_oom_rhythm(const facts *f)
@@ -163,7 +151,7 @@ void gs_say_leak(struct gs_oom_words *w)
         "number (.item()) or a copy on the host (.detach().cpu())",
         "it is made anew each time, and larger: bound its length (a window, a maximum), or make it once "
         "in its full size"};
-    int which = f->replaced ? 2 : in_module(w->b->run, f->growing_stack);
+    int which = f->replaced ? 2 : gs_stack_in(w->b->run, f->growing_stack, NULL, "_call_impl");
     advise(w, GS_EFFORT_LINE, f->growing,
            TEXT(w, "%s: %s", gs_site_line(w->b, &w->v->growing), what[which]));
     if (f->turnover < 0.05) {

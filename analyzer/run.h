@@ -280,6 +280,11 @@ uint32_t gs_stack_parent(const struct gs_run *run, uint32_t stack); /* GS_NONE a
 /* Not yet symbolised: gs_frame_named does that. */
 const struct gs_frame *gs_stack_frame(const struct gs_run *run, uint32_t stack);
 uint32_t gs_stack_depth(const struct gs_run *run, uint32_t stack);
+/* From its innermost Python frame on; GS_NONE: it has none. */
+uint32_t gs_stack_python(const struct gs_run *run, uint32_t stack);
+/* Is one of its Python frames in a function with `function` in its name, in a file with `file` in its
+ * path? NULL: any. */
+bool gs_stack_in(const struct gs_run *run, uint32_t stack, const char *file, const char *function);
 /* The frame with its symbol looked up (once). */
 const struct gs_frame *gs_frame_named(struct gs_run *run, uint32_t stack);
 

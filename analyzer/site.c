@@ -353,6 +353,39 @@ uint64_t gs_site_key(const struct gs_site *site)
     return key;
 }
 
+static int text_order(const char *a, const char *b)
+{
+    return a && b ? strcmp(a, b) : (a != NULL) - (b != NULL);
+}
+
+static int frame_order(const struct gs_frame *a, const struct gs_frame *b)
+{
+    if (!a || !b) {
+        return (a != NULL) - (b != NULL);
+    }
+    int order = text_order(a->file, b->file);
+    order = order ? order : (a->line > b->line) - (a->line < b->line);
+    return order ? order : text_order(a->function, b->function);
+}
+
+int gs_site_order(const struct gs_site *a, const struct gs_site *b)
+{
+    int orders[] = {text_order(a->file, b->file),
+                    (a->line > b->line) - (a->line < b->line),
+                    text_order(a->function, b->function),
+                    (a->offset > b->offset) - (a->offset < b->offset),
+                    text_order(a->operation, b->operation),
+                    frame_order(a->inner, b->inner),
+                    frame_order(a->caller, b->caller),
+                    frame_order(a->via, b->via)};
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+        if (orders[i]) {
+            return orders[i];
+        }
+    }
+    return 0;
+}
+
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');

@@ -21,6 +21,8 @@ bool gs_site_library_file(const char *file);
 int gs_site_module_rank(const char *module);
 /* Equal for sites that are the same place and have the same caller, or the same helper. */
 uint64_t gs_site_key(const struct gs_site *site);
+/* By what they say, for lists: a key is of one process's addresses, and differs from run to run. */
+int gs_site_order(const struct gs_site *a, const struct gs_site *b);
 /* "file.py:12 in f" and the like, into a buffer. */
 const char *gs_site_text(const struct gs_site *site, char *buffer, size_t size);
 

@@ -349,6 +349,30 @@ uint32_t gs_stack_parent(const struct gs_run *run, uint32_t stack)
     return stack < run->stacks_n ? run->stacks[stack].parent : GS_NONE;
 }
 
+uint32_t gs_stack_python(const struct gs_run *run, uint32_t stack)
+{
+    while (stack != GS_NONE && gs_stack_frame(run, stack)->kind != GS_FRAME_PYTHON) {
+        stack = gs_stack_parent(run, stack);
+    }
+    return stack;
+}
+
+static bool has_part(const char *text, const char *part)
+{
+    return !part || (text && strstr(text, part));
+}
+
+bool gs_stack_in(const struct gs_run *run, uint32_t stack, const char *file, const char *function)
+{
+    const struct gs_frame *f;
+    for (; (f = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+        if (f->kind == GS_FRAME_PYTHON && has_part(f->file, file) && has_part(f->function, function)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 uint32_t gs_stack_depth(const struct gs_run *run, uint32_t stack)
 {
     return stack < run->stacks_n ? run->stacks[stack].depth : 0;

@@ -156,11 +156,16 @@ static json_t *by_site_json(const struct gs_by_site *s)
 
 /* Which of several processes an entry is about: added to every one of them. */
 static const struct gs_report *now; /* only while gs_view_json_build runs */
-static void set_where(json_t *o, uint32_t process, int device)
+void gs_json_where(json_t *o, const struct gs_report *r, uint32_t process, int device)
 {
     set(o, "device", json_integer(device));
-    set_count(o, "pid", now->processes[process].pid);
-    set_bytes(o, "rank", now->processes[process].rank);
+    set_count(o, "pid", r->processes[process].pid);
+    set_bytes(o, "rank", r->processes[process].rank);
+}
+
+static void set_where(json_t *o, uint32_t process, int device)
+{
+    gs_json_where(o, now, process, device);
 }
 
 static json_t *peak_json(const struct gs_peak *p)

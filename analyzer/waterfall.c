@@ -230,8 +230,8 @@ static int heavier(const void *a, const void *b)
     if (x->bytes != y->bytes) {
         return x->bytes > y->bytes ? -1 : 1;
     }
-    uint64_t p = gs_site_key(&x->site), q = gs_site_key(&y->site);
-    return p < q ? -1 : p > q;
+    int order = gs_site_order(&x->site, &y->site);
+    return order ? order : (x->count < y->count) - (x->count > y->count);
 }
 
 /* Lines that come to more than their part cannot be its lines: they are left out. */

@@ -93,6 +93,12 @@ static void test_a_packages_line(void **state)
     line.line = 34;
     other.inner = &line;
     assert_true(gs_site_key(&other) != gs_site_key(&site)); /* two places */
+    assert_true(gs_site_order(&site, &other) < 0 && gs_site_order(&other, &site) > 0);
+    char file[] = "/home/u/train.py", function[] = "<module>"; /* the same words elsewhere in memory */
+    other = site;
+    other.file = file;
+    other.function = function;
+    assert_int_equal(gs_site_order(&site, &other), 0);
     syn_close(r);
     syn_end(&s);
 }
