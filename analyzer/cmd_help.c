@@ -109,13 +109,22 @@ void help_command(const struct command *c, FILE *f)
 
 void help_overview(FILE *f)
 {
+    static const char *const headings[] = {
+#define HEADING(symbol, heading) heading,
+        COMMAND_GROUPS(HEADING)
+#undef HEADING
+    };
+
     fputs("Usage: gpuspy COMMAND [OPTION...]\n\n"
           "Records what a program does with a GPU's memory and where it waits, without\n"
           "changing the program, and says afterwards which line of Python is to blame.\n\n"
           "Commands:\n",
           f);
-    for (const struct command *const *c = commands; *c; c++)
+    for (const struct command *const *c = commands; *c; c++) {
+        if (c == commands || c[-1]->group != (*c)->group)
+            fprintf(f, " %s:\n", headings[(*c)->group]);
         fprintf(f, "  %-10s %s\n", (*c)->name, (*c)->summary);
+    }
     fputs("\nStart with:\n"
           "  gpuspy run -- python train.py    record; the same by hand:\n"
           "                                   LD_PRELOAD=libgpuspy.so python train.py\n"

@@ -19,6 +19,14 @@ enum exit_code {
     EXIT_INPUT = 3, /* a file that cannot be read, or output that cannot be written */
 };
 
+/* Under which heading `gpuspy --help` lists it. */
+#define COMMAND_GROUPS(X)                                                                          \
+    X(RECORD, "Record") X(READ, "Read") X(COMPARE, "Compare and check") X(SHARE, "Share and query") \
+        X(PLAN, "Plan") X(HELP, "Help")
+#define COMMAND_GROUP(symbol, heading) GROUP_##symbol,
+enum command_group { COMMAND_GROUPS(COMMAND_GROUP) COMMAND_GROUPS_N };
+#undef COMMAND_GROUP
+
 /* What the operands are: for completion. */
 enum operand_kind { OPERAND_NONE, OPERAND_FILE, OPERAND_PROGRAM, OPERAND_COMMAND };
 
@@ -36,6 +44,7 @@ struct command_text {
 
 struct command {
     const char *name;
+    enum command_group group;
     const char *synopsis; /* what follows the name */
     const char *summary;  /* one line */
     enum operand_kind operands;
@@ -43,7 +52,7 @@ struct command {
     int (*run)(int argc, char **argv);
 };
 
-#define COMMAND(name, operands, synopsis, summary)                                                 \
+#define COMMAND(name, group, operands, synopsis, summary)                                          \
     int cmd_##name(int argc, char **argv);                                                         \
     extern const struct command_text text_##name;                                                  \
     extern const struct command command_##name;

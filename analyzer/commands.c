@@ -3,14 +3,15 @@
 #include <string.h>
 #include "analyzer/term.h"
 
-#define COMMAND(name, operands, synopsis, summary)                                               \
-    const struct command command_##name = {#name,        synopsis,  summary, OPERAND_##operands, \
-                                           &text_##name, cmd_##name};
+#define COMMAND(name, group, operands, synopsis, summary)                             \
+    const struct command command_##name = {#name,   GROUP_##group,      synopsis,     \
+                                           summary, OPERAND_##operands, &text_##name, \
+                                           cmd_##name};
 #include "analyzer/commands.def"
 #undef COMMAND
 
 const struct command *const commands[] = {
-#define COMMAND(name, operands, synopsis, summary) &command_##name,
+#define COMMAND(name, group, operands, synopsis, summary) &command_##name,
 #include "analyzer/commands.def"
 #undef COMMAND
     NULL,
@@ -27,7 +28,7 @@ const struct command *command_find(const char *name)
 int command_unknown(const char *name)
 {
     static const char words[] =
-#define COMMAND(name, operands, synopsis, summary) #name "|"
+#define COMMAND(name, group, operands, synopsis, summary) #name "|"
 #include "analyzer/commands.def"
 #undef COMMAND
         "";
