@@ -131,6 +131,9 @@ bench: setup
 gpu-kit: $(O)/libgpuspy.so $(O)/gpuspy
 	$(Q)O=$(O) scripts/gpu-kit.sh
 
+COMMANDS = $(shell sed -n 's/^COMMAND(\([a-z]*\),.*/\1/p' analyzer/commands.def)
+COMPLETIONS := bash-completion/completions/gpuspy zsh/site-functions/_gpuspy fish/vendor_completions.d/gpuspy.fish
+
 install: $(O)/libgpuspy.so $(O)/gpuspy sim
 	$(call say,INSTALL,$(DESTDIR)$(PREFIX))
 	$(Q)install -D -m 755 $(O)/gpuspy $(DESTDIR)$(PREFIX)/bin/gpuspy
@@ -138,15 +141,20 @@ install: $(O)/libgpuspy.so $(O)/gpuspy sim
 	$(Q)install -d $(DESTDIR)$(PREFIX)/lib/gpuspy/sim/math
 	$(Q)install -m 755 $(filter-out %/old-driver/libcuda.so.1 %.a,$(SIM_LIBS)) $(DESTDIR)$(PREFIX)/lib/gpuspy/sim
 	$(Q)install -m 755 $(SIM)/math/*.so.* $(DESTDIR)$(PREFIX)/lib/gpuspy/sim/math
-	$(Q)install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	$(Q)install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,man/man1 $(dir $(COMPLETIONS)))
 	$(Q)$(O)/gpuspy help --man > $(DESTDIR)$(PREFIX)/share/man/man1/gpuspy.1
+	$(Q)for c in $(COMMANDS); do \
+	    $(O)/gpuspy help --man $$c > $(DESTDIR)$(PREFIX)/share/man/man1/gpuspy-$$c.1 || exit 1; done
 	$(Q)$(O)/gpuspy help --completion=bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gpuspy
+	$(Q)$(O)/gpuspy help --completion=zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_gpuspy
+	$(Q)$(O)/gpuspy help --completion=fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/gpuspy.fish
 
 uninstall:
 	$(call say,REMOVE,$(DESTDIR)$(PREFIX))
 	$(Q)rm -f $(DESTDIR)$(PREFIX)/bin/gpuspy $(DESTDIR)$(PREFIX)/lib/libgpuspy.so \
 	    $(DESTDIR)$(PREFIX)/share/man/man1/gpuspy.1 \
-	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gpuspy
+	    $(COMMANDS:%=$(DESTDIR)$(PREFIX)/share/man/man1/gpuspy-%.1) \
+	    $(COMPLETIONS:%=$(DESTDIR)$(PREFIX)/share/%)
 	$(Q)rm -rf $(DESTDIR)$(PREFIX)/lib/gpuspy/sim
 
 clean:

@@ -1,5 +1,5 @@
 /* gpuspy help: the overview, a command's page, the man page, the completion. All of them read the
- * tables of command.h; help_man.c and help_bash.c have the last two. */
+ * tables of command.h; help_man.c, help_bash.c and help_shells.c have the last two. */
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/command.h"
@@ -15,8 +15,8 @@ struct settings {
 
 static const struct option_row options[] = {
     {"man", 0, OPTION_FLAG, offsetof(struct settings, man), NULL, NULL, 0, 0,
-     "print the man page, in roff (read it with: gpuspy help --man | man -l -)"},
-    {"completion", 0, OPTION_CHOICE, offsetof(struct settings, completion), "SHELL", "bash", 0, 0,
+     "print the man page of gpuspy, or of a command, in roff (read it with: gpuspy help --man report | man -l -)"},
+    {"completion", 0, OPTION_CHOICE, offsetof(struct settings, completion), "SHELL", "bash|zsh|fish", 0, 0,
      "print the completion script for a shell"},
     {0},
 };
@@ -24,6 +24,7 @@ static const struct option_row options[] = {
 static const struct example examples[] = {
     {"gpuspy help report", "everything about the report command"},
     {"source <(gpuspy help --completion=bash)", "completion in this shell"},
+    {"gpuspy help --man report | man -l -", "the man page of a command, without installing it"},
     {0},
 };
 
@@ -135,6 +136,16 @@ void help_overview(FILE *f)
           f);
 }
 
+static void print_completion(const char *shell)
+{
+    if (strcmp(shell, "zsh") == 0)
+        help_completion_zsh(stdout);
+    else if (strcmp(shell, "fish") == 0)
+        help_completion_fish(stdout);
+    else
+        help_completion_bash(stdout);
+}
+
 int cmd_help(int argc, char **argv)
 {
     struct settings s = {0};
@@ -142,21 +153,22 @@ int cmd_help(int argc, char **argv)
 
     if (operands < 0)
         return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
-    if (operands + s.man + (s.completion != NULL) > 1) {
-        complain("help: too many words; give one command, --man or --completion");
+    if (operands + (s.completion != NULL) > 1 || (s.man && s.completion)) {
+        complain("help: too many words; give one command, or one of --man and --completion");
         return EXIT_USAGE;
     }
-    if (s.man) {
+    const struct command *c = operands ? command_find(argv[0]) : NULL;
+    if (operands && !c)
+        return command_unknown(argv[0]);
+    if (s.completion)
+        print_completion(s.completion);
+    else if (s.man && c)
+        help_man_command(c, stdout);
+    else if (s.man)
         help_man(stdout);
-    } else if (s.completion) {
-        help_completion_bash(stdout);
-    } else if (operands) {
-        const struct command *c = command_find(argv[0]);
-        if (!c)
-            return command_unknown(argv[0]);
+    else if (c)
         help_command(c, stdout);
-    } else {
+    else
         help_overview(stdout);
-    }
     return EXIT_YES;
 }

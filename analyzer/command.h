@@ -71,7 +71,11 @@ void help_command(const struct command *c, FILE *stream); /* `gpuspy NAME --help
 void help_option_name(const struct option_row *row, char *out, size_t size);
 /* What it does, with the words that it takes. */
 void help_option_text(const struct option_row *row, char *out, size_t size);
-void help_man(FILE *stream);                            /* roff, man(7) macros */
+/* Man pages, in roff: of gpuspy, or of one command. */
+void help_man(FILE *stream);
+void help_man_command(const struct command *c, FILE *stream);
 void help_completion_bash(FILE *stream);
+void help_completion_zsh(FILE *stream);
+void help_completion_fish(FILE *stream);
 
 #endif

@@ -76,19 +76,34 @@ def test_wrong_words_get_one_line_and_2(words, hint):
     assert hint in one_line(gpuspy(*words), 2)
 
 
-def test_the_man_page_is_clean_roff_and_complete(tmp_path):
-    page = tmp_path / "gpuspy.1"
-    page.write_text(gpuspy("help", "--man").stdout)
-    if not shutil.which("man"):
-        pytest.skip("no man here")
-    done = subprocess.run(["man", "--warnings", "-l", str(page)], text=True, stdout=subprocess.PIPE,
+def man(*words):
+    """What `man` shows of a page, on lines that are not broken; it must find nothing wrong in the roff."""
+    page = subprocess.run([GPUSPY, "help", "--man", *words], env=environment(), stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(["man", "--warnings", "-l", "-"], input=page.stdout, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, env=environment(MANWIDTH="1000", LC_ALL="C.UTF-8"))
-    assert done.returncode == 0 and not done.stderr
-    text = re.sub(r".\x08", "", done.stdout)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return re.sub(r".\x08", "", done.stdout.decode())
+
+
+needs_man = pytest.mark.skipif(not shutil.which("man"), reason="no man here")
+
+
+@needs_man
+def test_the_man_page_names_each_command():
+    text = man()
     for command in COMMANDS:
-        for option in re.findall(r"(?<= )--[a-z-]+", gpuspy(command, "--help").stdout.split("Options:")[1]
-                                 .split("Examples:")[0]):
-            assert option in text
+        assert re.search(rf"^ +gpuspy {command}\n.*see gpuspy-{command}\(1\)", text, re.M), command
+    assert "GPUSPY_DB=FILE" in text and "EXIT STATUS" in text
+
+
+@needs_man
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_a_man_page(command):
+    text = man(command)
+    assert re.search(rf"^NAME\n +gpuspy-{command} - ", text, re.M)
+    for option in re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", gpuspy(command, "--help").stdout, re.M):
+        assert option in text
+    assert all(f"gpuspy-{other}(1)" in text for other in COMMANDS if other != command)
 
 
 @pytest.mark.parametrize("line, wanted", [
@@ -108,6 +123,56 @@ def test_completion(tmp_path, line, wanted):
     done = subprocess.run(["bash", "-uc", bash], cwd=tmp_path, text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE)
     assert done.stdout.split() == [wanted] and not done.stderr
+
+
+LINES = [("gpuspy re", "report"), ("gpuspy report --js", "--json"), ("gpuspy run --stacks py", "python"),
+         ("gpuspy estimate --optimizer adamw8", "adamw8bit"), ("gpuspy help esti", "estimate"),
+         ("gpuspy report ru", "run.db"), ("gpuspy run -o ru", "run.db"), ("gpuspy export --at p", "peak"),
+         ("gpuspy export --format=torch", "torch-snapshot"), ("gpuspy estimate --precision=amp-b", "amp-bf16")]
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="no fish here")
+@pytest.mark.parametrize("line, wanted", LINES)
+def test_completion_of_fish(tmp_path, line, wanted):
+    (tmp_path / "run.db").touch()
+    (tmp_path / "completion").write_text(gpuspy("help", "--completion=fish").stdout)
+    done = subprocess.run(["fish", "--private", "-c", f"source completion; complete -C '{line}'"], cwd=tmp_path,
+                          text=True, env=environment(HOME=tmp_path, PATH=f"{BUILD}:{os.environ['PATH']}"),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    offered = [found.split("\t")[0].split("=")[-1] for found in done.stdout.splitlines()]
+    assert not done.stderr and wanted in offered
+    start = line.split()[-1].split("=")[-1]
+    assert all(found.startswith(start) for found in offered)
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh here")
+def test_completion_of_zsh(tmp_path):
+    """Typed, with a tab at the end; what then stands on the line is printed."""
+    (tmp_path / "run.db").touch()
+    (tmp_path / "completion").write_text(gpuspy("help", "--completion=zsh").stdout)
+    (tmp_path / ".zshrc").write_text("PS1='ready> '; unsetopt zle_bracketed_paste beep; setopt no_list_ambiguous\n"
+                                     "autoload -U compinit; compinit -u -D; source ./completion\n"
+                                     "show() { print -r -- $BUFFER >> shown; BUFFER=; zle accept-line }\n"
+                                     "zle -N show; bindkey '^T' show\n")
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(tmp_path)
+        os.execvpe("zsh", ["zsh", "-i", "-d"], environment(ZDOTDIR=tmp_path, TERM="dumb", COLUMNS="200"))
+    shown = tmp_path / "shown"
+    for line, wanted in LINES:
+        os.write(terminal, f"{line}\t\x14".encode())
+    os.write(terminal, b"exit\n")
+    while True:
+        try:
+            if not os.read(terminal, 65536):
+                break
+        except OSError:  # the end of a terminal
+            break
+    os.waitpid(child, 0)
+    lines = shown.read_text().splitlines()
+    assert len(lines) == len(LINES)
+    for completed, (line, wanted) in zip(lines, LINES):
+        assert re.split(r"[ =]", completed.strip())[-1] == wanted, completed
 
 
 # ---------------------------------------------------------------- output that does not arrive
