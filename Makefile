@@ -131,7 +131,7 @@ bench: setup
 gpu-kit: $(O)/libgpuspy.so $(O)/gpuspy
 	$(Q)O=$(O) scripts/gpu-kit.sh
 
-COMMANDS = $(shell sed -n 's/^COMMAND(\([a-z]*\),.*/\1/p' analyzer/commands.def)
+COMMANDS = $(shell sed -n 's/^COMMAND.\([a-z]*\),.*/\1/p' analyzer/commands.def)
 COMPLETIONS := bash-completion/completions/gpuspy zsh/site-functions/_gpuspy fish/vendor_completions.d/gpuspy.fish
 
 install: $(O)/libgpuspy.so $(O)/gpuspy sim

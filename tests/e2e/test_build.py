@@ -70,6 +70,8 @@ def test_install_and_uninstall(tmp_path):
     output("make", "install", *arguments, env=env)
     installed = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
     assert "opt/gpuspy/bin/gpuspy" in installed and "opt/gpuspy/lib/libgpuspy.so" in installed
+    assert {"opt/gpuspy/share/man/man1/gpuspy-report.1", "opt/gpuspy/share/zsh/site-functions/_gpuspy",
+            "opt/gpuspy/share/fish/vendor_completions.d/gpuspy.fish"} <= set(installed)
     tool = tmp_path / "opt/gpuspy/bin/gpuspy"
     # An installed tool finds its library beside itself.
     done = subprocess.run([str(tool), "run", "-o", str(tmp_path / "x.db"), "--", "sh", "-c", "echo $LD_PRELOAD"],
