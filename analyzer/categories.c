@@ -375,14 +375,9 @@ static void close_place(struct work *w, struct place *p)
     }
 }
 
+/* At the places that were added. */
 static bool look(struct work *w, uint32_t process, char *error, size_t error_size)
 {
-    start_process(w, process);
-    list_places(w, process);
-    list_moments(w, process);
-    if (!w->n) {
-        return true;
-    }
     place_add(w, w->end_ns, NULL); /* to see what is freed after it */
     if (w->n > 1) {
         qsort(w->places, w->n, sizeof *w->places, earlier);
@@ -392,7 +387,6 @@ static bool look(struct work *w, uint32_t process, char *error, size_t error_siz
         moments[i] = w->places[i].time_ns;
     }
     bool ok = gs_run_live_at(w->b->run, process, moments, w->n, on_live, w, error, error_size);
-    gs_allocators_close(w->b, process);
     ok = ok && count_late(w, process, error, error_size);
     for (size_t i = 0; i < w->n; i++) {
         struct place *p = &w->places[i];
@@ -410,19 +404,51 @@ static bool look(struct work *w, uint32_t process, char *error, size_t error_siz
     return ok;
 }
 
+static struct work start(struct gs_builder *b)
+{
+    return (struct work){.b = b,
+                         .categorizer = gs_categorizer_new(b->run),
+                         .python = gs_category_python(b->run)};
+}
+
+static void finish(struct work *w)
+{
+    gs_categorizer_free(w->categorizer);
+    free(w->places);
+    free(w->late);
+}
+
 bool gs_categories_build(struct gs_builder *b, char *error, size_t error_size)
 {
     size_t n;
     bool ok = true;
+    struct work w = start(b);
     gs_run_processes(b->run, &n);
-    struct work w = {.b = b,
-                     .categorizer = gs_categorizer_new(b->run),
-                     .python = gs_category_python(b->run)};
     for (uint32_t i = 0; ok && i < n; i++) {
-        ok = look(&w, i, error, error_size);
+        start_process(&w, i);
+        list_places(&w, i);
+        list_moments(&w, i);
+        if (w.n) {
+            ok = look(&w, i, error, error_size);
+            gs_allocators_close(b, i);
+        }
     }
-    gs_categorizer_free(w.categorizer);
-    free(w.places);
-    free(w.late);
+    finish(&w);
+    return ok;
+}
+
+bool gs_categories_at(struct gs_builder *b, uint32_t process, struct gs_category_moment *moments,
+                      size_t n, char *error, size_t error_size)
+{
+    struct work w = start(b);
+    start_process(&w, process);
+    for (size_t i = 0; i < n; i++) {
+        struct place *p = place_add(&w, moments[i].time_ns, &moments[i].by);
+        p->bytes = moments[i].bytes;
+        p->device = moments[i].device;
+        p->layer = moments[i].layer;
+    }
+    bool ok = n == 0 || look(&w, process, error, error_size);
+    finish(&w);
     return ok;
 }

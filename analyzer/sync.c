@@ -1,15 +1,10 @@
 /* Where the host waited for the GPU, by line, and what the wait looks like.
  *
- * Waits are rows of the sync table, and copies that held the host: blocking ones, and asynchronous
- * ones whose host side is pageable. A copy from the GPU that the same thread's next call waits for,
- * on the same stream, is one wait: what .item(), .cpu() and .tolist() look like from below. So is a
- * copy to the GPU where one line of Python did both: .to(device) without non_blocking.
- *
- * What a wait is called comes from signature.def, how often it comes from cadence.h: only what is
- * in the program's steps is accused.
+ * What a wait is comes from wait.h, what it is called from signature.def, how often it comes from
+ * cadence.h: only what is in the program's steps is accused.
  */
 #include "analyzer/cadence.h"
-#include "analyzer/signature.h"
+#include "analyzer/wait.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,8 +12,6 @@
 
 static const double matters_share = 0.02, matters_s = 0.001;
 enum {
-    ITEM_BYTES = 16,
-    STAGED_BYTES = 64 << 10, /* the driver takes a copy of so much and returns */
     MANY = 5,                /* small reads or copies, one after another at one line in a step */
     MASS = 30,               /* small copies anyhow: more than the batches of a step */
     LOOP = 10                /* calls that are a loop where no steps are known */
@@ -34,12 +27,6 @@ struct wait {
     struct gs_cadence cadence;
 };
 
-struct readback {    /* by thread: the copy that its next call may wait for */
-    bool open, late; /* late: one was left to be waited for later, on that stream */
-    uint64_t late_stream;
-    struct gs_copy copy;
-};
-
 struct gs_syncs {
     struct gs_builder *b;
     struct gs_signer *signer;
@@ -47,9 +34,7 @@ struct gs_syncs {
     struct wait *waits;
     size_t waits_n, waits_cap;
     struct gs_map index;
-    struct gs_map threads;
-    struct readback *readbacks;
-    size_t readbacks_n, readbacks_cap;
+    struct gs_waits *calls;
 };
 
 static struct wait *wait_at(struct gs_syncs *s, uint32_t stack, unsigned kind, enum gs_shape shape)
@@ -64,15 +49,9 @@ static struct wait *wait_at(struct gs_syncs *s, uint32_t stack, unsigned kind, e
     return &s->waits[*at];
 }
 
-struct call { /* what one wait is made of */
-    uint32_t process, stack, api;
-    unsigned kind;
-    enum gs_shape shape;
-    int64_t start_ns, blocked_ns, bytes;
-};
-
-static void add(struct gs_syncs *s, const struct call *c)
+static void on_wait(void *self, const struct gs_wait *c)
 {
+    struct gs_syncs *s = self;
     struct wait *w = wait_at(s, c->stack, c->kind, c->shape);
     const char *api = gs_run_api(s->b->run, c->process, c->api);
     w->count++;
@@ -85,124 +64,16 @@ static void add(struct gs_syncs *s, const struct call *c)
     gs_cadence_add(s->b, &s->clock, &w->cadence, c->process, c->start_ns, c->blocked_ns);
 }
 
-/* Does the copy itself keep the host? */
-static bool holds(const struct gs_copy *c)
-{
-    bool in = c->direction == GS_DIR_H2D, out = c->direction == GS_DIR_D2H;
-    bool staged = in && c->bytes <= STAGED_BYTES;
-    return (in || out) && !staged && (!c->async || c->host_memory == GS_HOSTMEM_PAGEABLE);
-}
-
-static void add_copy(struct gs_syncs *s, const struct gs_copy *c)
-{
-    bool in = c->direction == GS_DIR_H2D;
-    if (holds(c)) {
-        add(s, &(struct call){.process = c->process,
-                              .stack = c->stack,
-                              .api = c->api,
-                              .kind = GS_SYNC_IMPLICIT,
-                              .shape = c->async ? (in ? GS_SHAPE_LATE_IN : GS_SHAPE_LATE_OUT)
-                                       : in     ? GS_SHAPE_BLOCKING_IN
-                                                : GS_SHAPE_BLOCKING_OUT,
-                              .start_ns = c->start_ns,
-                              .blocked_ns = c->blocked_ns,
-                              .bytes = c->bytes});
-    }
-}
-
-static struct readback *readback_of(struct gs_syncs *s, uint32_t process, uint32_t thread)
-{
-    uint32_t *at = gs_map_at(&s->threads, (uint64_t)process << 32 | thread);
-    if (*at == GS_MAP_NEW) {
-        *at = (uint32_t)s->readbacks_n;
-        *GS_PUSH(s->readbacks, s->readbacks_n, s->readbacks_cap) = (struct readback){0};
-    }
-    return &s->readbacks[*at];
-}
-
-static void settle(struct gs_syncs *s, struct readback *r)
-{
-    if (r->open) {
-        add_copy(s, &r->copy);
-        r->open = false;
-        if (r->copy.direction == GS_DIR_D2H && !holds(&r->copy)) {
-            r->late = true;
-            r->late_stream = r->copy.stream;
-        }
-    }
-}
-
-/* Does this wait for a copy that was left to be waited for? */
-static bool waits_for_late(struct readback *r, const struct gs_sync *sync)
-{
-    bool same = sync->kind != GS_SYNC_STREAM || sync->handle == r->late_stream;
-    bool waits = r->late && sync->kind < GS_SYNC_IMPLICIT && same;
-    r->late = r->late && !waits;
-    return waits;
-}
-
-/* One operation: both calls come from one line of Python, or neither from any. */
-static bool one_operation(struct gs_syncs *s, const struct gs_copy *c, const struct gs_sync *w)
-{
-    uint32_t line = gs_sign_line(s->signer, c->stack);
-    return w->kind == GS_SYNC_STREAM && w->handle == c->stream &&
-           line == gs_sign_line(s->signer, w->stack) &&
-           (c->direction == GS_DIR_D2H || line != GS_NONE);
-}
-
-static enum gs_shape shape_of(const struct gs_copy *c)
-{
-    if (c->direction == GS_DIR_D2H) {
-        return c->bytes <= ITEM_BYTES ? GS_SHAPE_SCALAR : GS_SHAPE_READ;
-    }
-    return c->host_memory == GS_HOSTMEM_PINNED ? GS_SHAPE_UP_PINNED : GS_SHAPE_UP_PAGEABLE;
-}
-
-static void on_sync(struct gs_syncs *s, const struct gs_sync *sync)
-{
-    struct readback *r = readback_of(s, sync->process, sync->thread);
-    unsigned kind = sync->kind <= GS_SYNC_IMPLICIT ? sync->kind : GS_SYNC_IMPLICIT;
-    struct call call = {.process = sync->process,
-                        .stack = sync->stack,
-                        .api = sync->api,
-                        .kind = kind,
-                        .shape = (enum gs_shape)kind,
-                        .start_ns = sync->start_ns,
-                        .blocked_ns = sync->blocked_ns};
-    if (r->open && one_operation(s, &r->copy, sync)) {
-        bool held = r->copy.direction == GS_DIR_D2H || holds(&r->copy);
-        r->open = false;
-        call.shape = shape_of(&r->copy);
-        call.bytes = r->copy.bytes;
-        call.blocked_ns = gs_add(call.blocked_ns, held ? r->copy.blocked_ns : 0);
-    } else {
-        settle(s, r);
-    }
-    call.shape =
-        waits_for_late(r, sync) && call.shape == (enum gs_shape)kind ? GS_SHAPE_LATER : call.shape;
-    add(s, &call);
-}
-
 void gs_syncs_call(struct gs_syncs *s, const struct gs_copy *copy, const struct gs_sync *sync)
 {
-    if (sync) {
-        on_sync(s, sync);
-        return;
-    }
-    struct readback *r = readback_of(s, copy->process, copy->thread);
-    settle(s, r);
-    if (copy->async && (copy->direction == GS_DIR_D2H || copy->direction == GS_DIR_H2D)) {
-        r->copy = *copy;
-        r->open = true;
-    } else {
-        add_copy(s, copy);
-    }
+    gs_waits_call(s->calls, copy, sync);
 }
 
 struct gs_syncs *gs_syncs_start(struct gs_builder *b)
 {
     struct gs_syncs *s = gs_realloc(NULL, 1, sizeof *s);
     *s = (struct gs_syncs){.b = b, .signer = gs_signer_new(b->run, b->arena)};
+    s->calls = gs_waits_new(s->signer, on_wait, s);
     return s;
 }
 
@@ -240,7 +111,7 @@ static const char *advise(const struct wait *w, const struct gs_pace *pace,
 {
     bool many = pace->calls_per_step >= MANY && pace->bunched;
     bool mass = many || pace->calls_per_step >= MASS;
-    bool up = signature.up && w->bytes <= (int64_t)w->count * STAGED_BYTES;
+    bool up = signature.up && w->bytes <= (int64_t)w->count * GS_WAIT_STAGED_BYTES;
     return many && signature.advice == gs_advice_one_item() ? gs_advice_many_items()
            : mass && up                                     ? gs_advice_small_copies()
                                                             : signature.advice;
@@ -285,9 +156,7 @@ static void spare_loading(struct gs_syncs *s, struct gs_sync_site *sites)
 void gs_syncs_finish(struct gs_syncs *s)
 {
     struct gs_report *report = s->b->report;
-    for (size_t i = 0; i < s->readbacks_n; i++) {
-        settle(s, &s->readbacks[i]);
-    }
+    gs_waits_free(s->calls); /* which tells the last ones */
     struct gs_sync_site *work = gs_realloc(NULL, s->waits_n, sizeof *work);
     double wall = gs_wall(s->b);
     for (size_t i = 0; i < s->waits_n; i++) {
@@ -301,8 +170,6 @@ void gs_syncs_finish(struct gs_syncs *s)
     free(work);
     free(s->waits);
     gs_map_free(&s->index);
-    gs_map_free(&s->threads);
-    free(s->readbacks);
     gs_signer_free(s->signer);
     free(s);
 }

@@ -1,0 +1,346 @@
+/* Profiles sum to what the report says, by stack, and so do the trees made of them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "analyzer/call_tree.h"
+#include "tests/unit/synthetic.h"
+
+#define TORCH "/usr/lib/python3/dist-packages/torch/"
+
+enum { STACKS = 9, LIVES = 300, ROUNDS = 20 };
+
+/* Lives of two devices, with tensors on the first, calls and failures, from stacks of all kinds. */
+static void fill(struct syn *s, const char *run_id, int pid, unsigned seed)
+{
+    int64_t stacks[STACKS + 1] = {0}, now = 0;
+    srand(seed);
+    syn_process(s, run_id, pid, 0, 1);
+    stacks[1] = syn_python(s, 0, "<module>", "/home/u/train.py", 9);
+    stacks[2] = syn_python(s, stacks[1], "Module._apply", TORCH "nn/modules/module.py", 3);
+    stacks[3] = syn_python(s, stacks[1], "Module._call_impl", TORCH "nn/modules/module.py", 7);
+    stacks[4] = syn_python(s, stacks[3], "Net.forward", "/home/u/net.py", 7);
+    stacks[5] = syn_python(s, stacks[1], "Adam.step", TORCH "optim/adam.py", 4);
+    stacks[6] = syn_native(s, stacks[4], "/opt/x/libkernels.so", 64);
+    stacks[7] = syn_native(s, 0, "/opt/x/libother.so", 128);
+    stacks[8] = syn_python(s, stacks[1], "Net.forward", "/home/u/net.py", 8);
+    stacks[9] = syn_python(s, stacks[8], "Net.forward", "/home/u/net.py", 8);
+    for (int i = 0; i < LIVES; i++) {
+        now += rand() % 3;
+        int64_t at = now * SYN_MS, stack = stacks[rand() % (STACKS + 1)];
+        int device = rand() % 2;
+        int64_t id = syn_alloc(
+            s, (struct syn_alloc){.layer = device ? GS_LAYER_DEVICE : rand() % 2,
+                                  .space = rand() % 9 == 0 ? GS_SPACE_PINNED : GS_SPACE_DEVICE,
+                                  .device = device,
+                                  .address = 4096 + i,
+                                  .bytes = 1 + rand() % 50,
+                                  .at = at,
+                                  .life = rand() % 6 == 0 ? SYN_LIVE : (1 + rand() % 60) * SYN_MS,
+                                  .stack = stack});
+        syn_sql(s, "UPDATE allocation_row SET free_stack_id = nullif(%lld,0) WHERE id = %lld",
+                (long long)stacks[rand() % (STACKS + 1)], (long long)id);
+        if (i % 3 == 0) {
+            syn_copy(s, (struct syn_copy){.direction = rand() % 3,
+                                          .async = rand() % 2,
+                                          .bytes = 1 + rand() % 100000,
+                                          .at = at,
+                                          .blocked = rand() % 100,
+                                          .stack = stack});
+            syn_sync(s, rand() % 4, at + 1, 1 + rand() % 99, 0, stack);
+        }
+    }
+    syn_oom(s, (struct syn_oom){.layer = GS_LAYER_TENSOR, .fatal = 1, .requested = 10, .at = now * SYN_MS / 2});
+}
+
+static struct gs_profile *build(struct gs_run *run, struct gs_profile_wish wish)
+{
+    char error[256] = "";
+    struct gs_profile *p = gs_profile_build(run, &wish, error, sizeof error);
+    if (!p) {
+        fail_msg("%s", error);
+    }
+    int64_t total = 0;
+    uint64_t count = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        assert_true(i == 0 || p->entries[i - 1].weight >= p->entries[i].weight);
+        total += p->entries[i].weight;
+        count += p->entries[i].count;
+    }
+    assert_int_equal(p->total, total);
+    assert_int_equal(p->count, count);
+    return p;
+}
+
+static const struct gs_profile_wish every = {
+    .process = -1, .device = -1, .layer = GS_PROFILE_USUAL, .categories = true};
+
+static struct gs_profile_wish of(enum gs_profile_what what)
+{
+    struct gs_profile_wish wish = every;
+    wish.what = what;
+    return wish;
+}
+
+static int64_t weight_of(const struct gs_profile *p, uint32_t stack)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        sum += p->entries[i].stack == stack ? p->entries[i].weight : 0;
+    }
+    return sum;
+}
+
+static void same_categories(const struct gs_profile *p, const struct gs_by_category *want)
+{
+    int64_t have[GS_CATEGORIES_N] = {0};
+    for (size_t i = 0; i < p->n; i++) {
+        have[p->entries[i].category] += p->entries[i].weight;
+    }
+    for (int c = 0; c < GS_CATEGORIES_N; c++) {
+        assert_int_equal(have[c], want->bytes[c]);
+    }
+}
+
+static void check_peak(struct gs_report *r, const struct gs_peak *peak, bool categories)
+{
+    struct gs_profile_wish wish = of(GS_PROFILE_PEAK);
+    wish.process = (int)peak->process;
+    wish.device = peak->device;
+    wish.layer = (int)peak->layer;
+    wish.categories = categories;
+    struct gs_profile *p = build(r->run, wish);
+    assert_int_equal(p->total, peak->bytes);
+    assert_int_equal(p->count, peak->count);
+    assert_int_equal(p->moments[peak->process], peak->time_ns);
+    for (size_t i = 0; i < peak->by_stack_n; i++) {
+        assert_int_equal(weight_of(p, peak->by_stack[i].number), peak->by_stack[i].bytes);
+    }
+    if (categories) {
+        same_categories(p, &peak->by_category);
+    }
+    gs_profile_free(p);
+}
+
+/* Nodes add up, and each leaf is some entry's. */
+static void check_tree(struct gs_run *run, const struct gs_profile *p, bool native)
+{
+    struct gs_call_tree *t = gs_call_tree_build(run, p, native, NULL, NULL);
+    size_t nodes = 0;
+    int64_t selfs = 0;
+    for (const struct gs_call_node *n = t->root; n; n = gs_call_next(n)) {
+        int64_t sum = n->self;
+        for (size_t i = 0; i < n->children_n; i++) {
+            sum += n->children[i]->total;
+            assert_ptr_equal(n->children[i]->parent, n);
+            assert_true(i == 0 || n->children[i - 1]->total >= n->children[i]->total);
+            assert_int_equal(n->children[i]->depth, n->depth + 1);
+        }
+        assert_int_equal(sum, n->total);
+        assert_true(n->depth <= t->depth);
+        selfs += n->self;
+        nodes++;
+    }
+    assert_int_equal(nodes, t->nodes);
+    assert_int_equal(selfs, p->total);
+    assert_int_equal(t->root->total, p->total);
+    assert_int_equal(t->root->total_count, p->count);
+    gs_call_tree_free(t);
+}
+
+static void check_sums(struct gs_report *r)
+{
+    int64_t peaks = 0, allocated = 0, leaks = 0;
+    for (size_t i = 0; i < r->peaks_n; i++) {
+        const struct gs_peak *peak = &r->peaks[i];
+        bool usual = peak->layer == GS_SERIES_TENSOR || (peak->layer == GS_SERIES_DEVICE && peak->device == 1);
+        check_peak(r, peak, true);
+        check_peak(r, peak, false);
+        peaks += usual ? peak->bytes : 0;
+        allocated += usual ? peak->allocated_bytes : 0;
+    }
+    for (size_t i = 0; i < r->leaks_n; i++) {
+        leaks += r->leaks[i].bytes;
+    }
+    for (int categories = 0; categories < 2; categories++) {
+        struct gs_profile_wish wish = of(GS_PROFILE_PEAK);
+        wish.categories = categories;
+        struct gs_profile *p = build(r->run, wish);
+        assert_int_equal(p->total, peaks);
+        check_tree(r->run, p, false);
+        check_tree(r->run, p, true);
+        gs_profile_free(p);
+        wish.what = GS_PROFILE_ALLOCATED;
+        p = build(r->run, wish);
+        assert_int_equal(p->total, allocated);
+        gs_profile_free(p);
+        wish.what = GS_PROFILE_END;
+        wish.layer = GS_PROFILE_ALL;
+        p = build(r->run, wish);
+        assert_int_equal(p->total, leaks);
+        gs_profile_free(p);
+    }
+}
+
+static void check_oom(struct gs_report *r)
+{
+    struct gs_profile *p = build(r->run, of(GS_PROFILE_OOM));
+    int64_t live = 0;
+    for (size_t i = 0; i < r->ooms_n; i++) {
+        live += r->ooms[i].live_sum;
+        assert_int_equal(p->moments[r->ooms[i].process], r->ooms[i].time_ns);
+    }
+    assert_int_equal(p->total, live);
+    if (r->ooms_n == 1) {
+        same_categories(p, &r->ooms[0].by_category);
+        struct gs_profile_wish at = of(GS_PROFILE_AT);
+        at.at_ns = r->ooms[0].time_ns;
+        at.device = 0;
+        struct gs_profile *q = build(r->run, at);
+        assert_int_equal(q->total, live);
+        assert_string_equal(q->unit, "bytes");
+        gs_profile_free(q);
+    }
+    gs_profile_free(p);
+}
+
+static void check_calls(struct gs_report *r)
+{
+    int64_t copied = 0;
+    uint64_t waits = 0;
+    for (size_t i = 0; i < r->transfers_n; i++) {
+        copied += r->transfers[i].bytes;
+    }
+    for (size_t i = 0; i < r->syncs_n; i++) {
+        waits += r->syncs[i].count;
+    }
+    struct gs_profile *p = build(r->run, of(GS_PROFILE_COPIES));
+    assert_int_equal(p->total, copied);
+    gs_profile_free(p);
+    p = build(r->run, of(GS_PROFILE_WAITS));
+    assert_string_equal(p->unit, "ns");
+    assert_int_equal(p->count, waits);
+    assert_true((double)p->total / 1e9 - r->sync_blocked_s < 1e-9 &&
+                r->sync_blocked_s - (double)p->total / 1e9 < 1e-9);
+    gs_profile_free(p);
+}
+
+static void test_sums(void **state)
+{
+    (void)state;
+    static const struct gs_options options = {.all = true, .memory_map = true};
+    for (unsigned seed = 1; seed <= ROUNDS; seed++) {
+        struct syn s;
+        syn_start(&s);
+        fill(&s, "r", 1, seed);
+        struct gs_report *r = syn_report(&s, &options);
+        check_sums(r);
+        check_oom(r);
+        check_calls(r);
+        syn_close(r);
+        syn_end(&s);
+    }
+}
+
+static void test_processes(void **state)
+{
+    (void)state;
+    static const struct gs_options options = {.all = true, .memory_map = true};
+    struct syn s;
+    syn_start(&s);
+    fill(&s, "r", 1, 5);
+    syn_done(&s);
+    syn_open(&s, "run.2.db");
+    fill(&s, "r", 2, 6);
+    syn_done(&s);
+    snprintf(s.path, sizeof s.path, "%s/run.db", s.folder);
+    struct gs_report *r = syn_report(&s, &options);
+    assert_int_equal(r->processes_n, 2);
+    check_sums(r);
+    check_oom(r);
+    check_calls(r);
+    struct gs_profile_wish one = of(GS_PROFILE_PEAK);
+    one.process = 1;
+    struct gs_profile *p = build(r->run, one);
+    for (size_t i = 0; i < p->n; i++) {
+        assert_int_equal(p->entries[i].process, 1);
+    }
+    assert_int_equal(p->moments[0], GS_UNKNOWN);
+    gs_profile_free(p);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_frames(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, 0, 1);
+    int64_t main = syn_native(&s, 0, "/usr/bin/python3", 16);
+    int64_t outer = syn_python(&s, main, "outer", "/home/u/a.py", 1);
+    int64_t inner = syn_python(&s, outer, "inner", "/home/u/a.py", 2);
+    int64_t low = syn_native(&s, inner, "/opt/x/libk.so", 64);
+    syn_alloc(&s, (struct syn_alloc){.bytes = 7, .at = 1, .life = SYN_LIVE, .stack = low});
+    syn_alloc(&s, (struct syn_alloc){.bytes = 5, .at = 2, .life = SYN_LIVE, .stack = inner});
+    syn_alloc(&s, (struct syn_alloc){.bytes = 3, .at = 3, .life = SYN_LIVE});
+    struct gs_report *r = syn_report(&s, NULL);
+    struct gs_profile_wish wish = of(GS_PROFILE_END);
+    wish.categories = false;
+    struct gs_profile *p = build(r->run, wish);
+    const struct gs_frame *frames[8];
+    assert_int_equal(p->n, 3);
+    assert_int_equal(gs_profile_frames(r->run, p->entries[0].stack, false, frames, 8), 2);
+    assert_string_equal(frames[0]->function, "outer");
+    assert_string_equal(frames[1]->function, "inner");
+    assert_int_equal(gs_profile_frames(r->run, p->entries[0].stack, true, frames, 8), 4);
+    assert_string_equal(frames[0]->module, "/usr/bin/python3");
+    assert_string_equal(frames[3]->module, "/opt/x/libk.so");
+    assert_int_equal(gs_profile_frames(r->run, p->entries[0].stack, true, frames, 1), 1);
+    assert_string_equal(frames[0]->module, "/opt/x/libk.so");
+    assert_int_equal(gs_profile_frames(r->run, GS_NONE, true, frames, 8), 0);
+    struct gs_call_tree *t = gs_call_tree_build(r->run, p, false, NULL, NULL);
+    assert_int_equal(t->root->children_n, 2);
+    assert_int_equal(t->root->children[0]->children[0]->self, 12);
+    assert_int_equal(t->root->children[0]->children[0]->self_count, 2);
+    assert_ptr_equal(t->root->children[1]->frame, &gs_call_unknown);
+    assert_int_equal(t->root->children[1]->self, 3);
+    assert_int_equal(t->nodes, 4);
+    gs_call_tree_free(t);
+    gs_profile_free(p);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void test_nothing(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, 0, 1);
+    struct gs_report *r = syn_report(&s, NULL);
+    for (int what = 0; what < GS_PROFILES_N; what++) {
+        struct gs_profile *p = build(r->run, of(what));
+        assert_int_equal(p->n, 0);
+        assert_int_equal(gs_profile_of_word(gs_profile_word(what)), what);
+        struct gs_call_tree *t = gs_call_tree_build(r->run, p, true, NULL, NULL);
+        assert_null(gs_call_next(t->root));
+        gs_call_tree_free(t);
+        gs_profile_free(p);
+    }
+    assert_int_equal(gs_profile_of_word("nothing"), GS_PROFILES_N);
+    syn_close(r);
+    syn_end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
