@@ -1,0 +1,72 @@
+/* Which line of one recording is which line of another, though the file was edited in between: lines moved,
+ * functions moved or renamed, the checkout or the Python below it lies elsewhere.
+ *
+ * A pure function over call sites; nothing is read but what is given. Files are paired by their path, or by
+ * what two paths have in common at the end; within a file, functions by name; within a function, its lines
+ * in order, as a diff aligns text: what pairs two lines is what they call and the sizes and counts that came
+ * through them, and that the line before them moved as far. Two lines that call nothing alike are never the
+ * same line. Both orders give the same pairs: match(a, b) is match(b, a) read from the other side.
+ */
+#ifndef GPUSPY_MATCH_H
+#define GPUSPY_MATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GS_MATCH_ALONE UINT32_MAX
+
+/* A line that calls, as one recording saw it: (file, function, line) is there once. */
+struct gs_match_site {
+    const char *file, *function; /* never NULL; "" unknown */
+    int line;                    /* 0 unknown */
+    bool program;                /* in the file that was started */
+    const uint64_t *calls;       /* what it calls: hashes of names, ascending, each once */
+    size_t calls_n;
+    int64_t weight; /* of all that came through it */
+    uint64_t count;
+};
+
+enum gs_match_how {
+    GS_MATCH_NONE,
+    GS_MATCH_SAME, /* the same function and line of what is the same file by its path */
+    GS_MATCH_LINE, /* the same function, another line: inferred, as all below */
+    GS_MATCH_FUNCTION /* the function has another name, or stands in another file */
+};
+
+enum gs_match_path {
+    GS_MATCH_PATH_SAME,
+    GS_MATCH_PATH_LIBRARY, /* the same file of an installed package or of Python's own library */
+    GS_MATCH_PATH_END,     /* the ends of the paths are the same: another checkout */
+    GS_MATCH_PATH_RENAMED  /* another name; they have functions in common */
+};
+struct gs_match_file {
+    const char *a, *b;
+    enum gs_match_path path;
+};
+
+struct gs_match {
+    uint32_t *of_a, *of_b; /* index on the other side, GS_MATCH_ALONE */
+    uint8_t *how_a, *how_b; /* enum gs_match_how */
+    struct gs_match_file *files; /* that were paired, in the order of the first side's names */
+    size_t files_n;
+};
+
+/* Lives until gs_match_free; the strings are the sites'. */
+struct gs_match *gs_match_sites(const struct gs_match_site *a, size_t an, const struct gs_match_site *b,
+                                size_t bn);
+void gs_match_free(struct gs_match *match);
+
+/* match_files.c. The part of a path that says which file of a library it is ("torch/nn/x.py"), the same under
+ * every prefix and Python version; NULL: it is no library's. */
+const char *gs_match_library(const char *file);
+/* How many folders and file names two paths have in common, from the end. */
+unsigned gs_match_end(const char *a, const char *b);
+/* Pairs the files of both sides: file_a[i] and file_b[j] become equal numbers for sites whose files are the
+ * same, other numbers for all others. */
+void gs_match_paths(struct gs_match *match, const struct gs_match_site *a, size_t an, uint32_t *file_a,
+                    const struct gs_match_site *b, size_t bn, uint32_t *file_b);
+/* The share of what two sites call that both call, 0 … 1. */
+double gs_match_calls(const struct gs_match_site *a, const struct gs_match_site *b);
+
+#endif
