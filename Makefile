@@ -80,7 +80,7 @@ $(O)/libgpuspy.so: $(INTERPOSE_OBJ) $(SCHEMA_LIB) interpose/libgpuspy.map
 
 # ---------------------------------------------------------------- analyzer
 ANALYZER_SRC := $(wildcard analyzer/*.c analyzer/*/*.c)
-ANALYZER_OBJ := $(ANALYZER_SRC:%.c=$(O)/obj/%.o)
+ANALYZER_OBJ := $(ANALYZER_SRC:%.c=$(O)/obj/%.o) $(O)/obj/page.o
 ANALYZER_LIB := $(O)/obj/libanalyzer.a
 ANALYZER_LIBS := -ldw -lelf -ljansson $(SQLITE_STATIC) -lstdc++ -lm -lpthread -ldl
 
@@ -93,6 +93,20 @@ $(O)/obj/lib%.a:
 	@mkdir -p $(@D)
 	@rm -f $@
 	$(Q)$(AR) rcs $@ $^
+
+# The page of `report --html`: d3, scripts and styles in one file, which becomes a part of the program.
+D3 ?= /usr/share/nodejs/d3/dist/d3.min.js
+$(O)/gen/page.html: analyzer/web/assemble.sh $(wildcard analyzer/web/*.*) $(wildcard $(D3))
+	$(call say,GEN,$@)
+	@mkdir -p $(@D)
+	$(Q)analyzer/web/assemble.sh $(D3) analyzer/web > $@
+$(O)/gen/page.S: $(O)/gen/page.html
+	$(Q)printf '%s\n' '.section .rodata' '.global gs_page_html, gs_page_html_end' 'gs_page_html:' \
+	    '.incbin "$<"' 'gs_page_html_end: .byte 0' '.section .note.GNU-stack,"",@progbits' > $@
+$(O)/obj/page.o: $(O)/gen/page.S
+	$(call say,AS,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -c -o $@ $<
 
 $(O)/gpuspy: $(O)/obj/analyzer/main.o $(ANALYZER_LIB) $(SCHEMA_LIB)
 	$(call say,LINK,$@)

@@ -1,26 +1,36 @@
 /* gpuspy report: opens the recording, builds the report, hands it to a view. */
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include "analyzer/command.h"
 #include "analyzer/estimate/settings.h"
 #include "analyzer/input.h"
+#include "analyzer/output.h"
 #include "analyzer/report.h"
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/term.h"
+#include "analyzer/view_html.h"
 #include "analyzer/view_text.h"
 
 #define TOP_TEXT 8 /* rows of each list on a terminal */
 #define TOP_JSON 50
+#define TOP_HTML 200
 
 struct settings {
     struct estimate_settings model;
     int top, device;
     bool json, native;
+    const char *html;
 };
 
 static const struct option_row options[] = {
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
      "print JSON: sizes in bytes, times in seconds"},
+    {"html", 0, OPTION_FILE, offsetof(struct settings, html), "FILE", NULL, 0, 0,
+     "write a page to look at, one file that opens in a browser without a network; - is standard "
+     "output"},
     {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
      "show the N largest of each list; the default is 8, with --json 50"},
     {"device", 'd', OPTION_NUMBER, offsetof(struct settings, device), "N", NULL, 0, 63,
@@ -36,6 +46,7 @@ static const struct example examples[] = {
     {"gpuspy report --json run.db | jq .oom", "the same for a script"},
     {"gpuspy report --params 1.3B --precision amp run.db",
      "what was measured beside what such a model needs, and why they differ"},
+    {"gpuspy report --html run.html run.db", "the same as a page: what was live when, by line"},
     {"gpuspy report runs/", "all processes of the run recorded in a folder"},
     {0},
 };
@@ -74,22 +85,61 @@ static bool print(const struct settings *s, const struct gs_report *report, cons
     return true;
 }
 
-static int report(const struct settings *s, const struct gs_options *options_, char **paths,
-                  size_t n)
+/* Writing over what is being read would be the end of it. */
+static bool is_input(const struct gs_report *report, const char *path)
+{
+    struct stat in, out;
+
+    if (stat(path, &out) != 0)
+        return false;
+    for (size_t i = 0; i < report->processes_n; i++)
+        if (stat(report->processes[i].path, &in) == 0 && in.st_dev == out.st_dev &&
+            in.st_ino == out.st_ino) {
+            complain("report: '%s' is the recording itself; give another name with --html", path);
+            return true;
+        }
+    return false;
+}
+
+static int html(const struct settings *s, struct gs_page *page, const struct gs_report *report,
+                const char *database)
+{
+    char error[1024] = "";
+    struct output out;
+
+    if (is_input(report, s->html) || !output_open(&out, "report", s->html))
+        return EXIT_INPUT;
+    if (!gs_page_write(page, report, database, out.file, error, sizeof error)) {
+        output_drop(&out);
+        complain("report: %s", error);
+        return EXIT_INPUT;
+    }
+    if (!output_keep(&out, "report"))
+        return EXIT_INPUT;
+    if (!out.standard)
+        complain("report: wrote %s; open it in a browser (one file, nothing else is needed)", s->html);
+    return EXIT_YES;
+}
+
+static int report(const struct settings *s, struct gs_options *options_, char **paths, size_t n)
 {
     if (!input_openable("report", paths, n))
         return EXIT_INPUT;
     char error[1024] = "";
     int code = EXIT_INPUT;
     struct gs_run *run = gs_run_open((const char *const *)paths, n, options_, error, sizeof error);
+    struct gs_page *page = run && s->html ? gs_page_new(run, options_) : NULL;
     struct gs_report *built = run ? gs_report_build(run, options_, error, sizeof error) : NULL;
 
     if (!built)
         complain("report: %s", error);
+    else if (s->html)
+        code = html(s, page, built, paths[0]);
     else
         code = print(s, built, paths[0]) ? EXIT_YES : EXIT_INPUT;
     if (built)
         gs_report_free(built);
+    gs_page_free(page);
     if (run)
         gs_run_close(run);
     return code;
@@ -108,8 +158,17 @@ int cmd_report(int argc, char **argv)
         complain("report: which recording? give a file, such as: gpuspy report run.db");
         return EXIT_USAGE;
     }
+    if (s.html && s.json) {
+        complain("report: --json or --html, one of the two; the page holds what --json prints");
+        return EXIT_USAGE;
+    }
+    if (s.html && strcmp(s.html, "-") == 0 && isatty(STDOUT_FILENO)) {
+        complain("report: a page is no text for a terminal; give a file, such as: --html run.html");
+        return EXIT_USAGE;
+    }
     struct symbolizer *symbols = symbolizer_new();
-    struct gs_options options_ = {.top = s.top ? (unsigned)s.top : TOP_JSON,
+    struct gs_options options_ = {.top = s.top ? (unsigned)s.top : s.html ? TOP_HTML : TOP_JSON,
+                                  .memory_map = s.html != NULL,
                                   .by_device = s.device >= 0,
                                   .device = s.device,
                                   .symbol = symbols ? symbolizer_name : NULL,

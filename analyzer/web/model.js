@@ -1,0 +1,424 @@
+/* What a report's page knows of its run: decodes the data that gpuspy wrote into it. Plain JavaScript; no
+ * document, no library.
+ *
+ *   const m = gpuspyModel(JSON.parse(text));
+ *
+ *   m.report      what `gpuspy report --json` prints; parts of it are shared: do not change it
+ *   m.source, m.gpuspy, m.resolution.text, m.categories = [word]
+ *   m.series      [{ index, process, pid, rank, device, layer, label, n, peak,
+ *                    start, time: when the bucket begins, and when it held most; seconds
+ *                    high, low: the most and the least live in it; bytes
+ *                    lines: [{ index, stack, category, label, site, merged }] }]
+ *                 Of a bucket that has no event of the series `high` stays what it was before.
+ *   m.at(series, i)        [{ line, bytes, count }] live at time[i], heaviest first; sums to high[i]
+ *   m.index(series, t)     the bucket whose moment is the last one not after t seconds; 0 before all
+ *   m.stacked(series, "category" | "site" | "line", top)
+ *                          { keys: [text], values: [Float64Array(n)] }; sums to high
+ *   m.frames(stack)        [{ function, file, line, native, module }], outermost first
+ *   m.site(stack)          "train.py:12 in step"
+ *   m.tree(list, { native })  of what m.at returns: { name, value, count, children, frame }
+ *   m.difference(a, b)     of two such lists: [{ line, bytes, count }], b - a, largest change first
+ *   m.events      [{ time, end, kind: "oom" | "retry" | "flush" | "sync" | "copy", process, device, text,
+ *                    count, bytes, seconds, … }] in order of time
+ *   m.marks       [{ name, start, end, process, thread }]; m.steps = [{ process, by, source, n, starts }]
+ *   m.maps        [{ process, device, at: "peak" | "oom", time, note, segments: [{ address, bytes, pool,
+ *                    stream, expandable, blocks: [{ offset, bytes, stack, category, pending, merged }] }] }]
+ */
+"use strict";
+function gpuspyModel(data) {
+  const digits = new Int8Array(128).fill(-1);
+  for (let i = 0; i < 64; i++) {
+    digits["ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".charCodeAt(i)] = i;
+  }
+
+  /* Signed numbers, five bits a character, lowest first; the sign is the lowest bit of all. */
+  function numbers(text) {
+    let n = 0;
+    for (let i = 0; i < text.length; i++) {
+      n += digits[text.charCodeAt(i)] < 32;
+    }
+    const out = new Float64Array(n);
+    let value = 0, scale = 1, at = 0;
+    for (let i = 0; i < text.length; i++) {
+      const digit = digits[text.charCodeAt(i)];
+      value += (digit & 31) * scale;
+      scale *= 32;
+      if (digit < 32) {
+        out[at++] = value % 2 ? -(value - 1) / 2 : value / 2;
+        value = 0;
+        scale = 1;
+      }
+    }
+    return out;
+  }
+
+  /* Each is told as its difference to the one before. */
+  function sums(text, unit) {
+    const out = numbers(text);
+    for (let i = 1; i < out.length; i++) {
+      out[i] += out[i - 1];
+    }
+    for (let i = 0; i < out.length; i++) {
+      out[i] *= unit;
+    }
+    return out;
+  }
+
+  /* Parts of the report that stand in it often are written once. */
+  function restore(value) {
+    if (Array.isArray(value)) {
+      for (let i = 0; i < value.length; i++) {
+        value[i] = restore(value[i]);
+      }
+    } else if (value && typeof value === "object") {
+      if (typeof value.$ === "number") {
+        return data.shared[value.$];
+      }
+      for (const key in value) {
+        value[key] = restore(value[key]);
+      }
+    }
+    return value;
+  }
+  for (let i = 0; i < data.shared.length; i++) { /* each refers to earlier ones alone */
+    data.shared[i] = restore(data.shared[i]);
+  }
+
+  const m = {
+    report: restore(data.report), source: data.source, gpuspy: data.gpuspy,
+    resolution: data.resolution, categories: data.categories,
+  };
+
+  // ---- stacks
+  const strings = data.strings;
+  const text = (n) => (n > 0 ? strings[n - 1] : null);
+  const frames = (function () {
+    const f = data.frames, native = numbers(f.native), name = numbers(f.function), file = numbers(f.file),
+      line = numbers(f.line), module = numbers(f.module), list = [];
+    for (let i = 0; i < native.length; i++) {
+      list.push({ function: text(name[i]), file: text(file[i]), line: line[i] || null,
+        native: native[i] === 1, module: text(module[i]) });
+    }
+    return list;
+  })();
+  const parents = numbers(data.stacks.parent), frameOf = numbers(data.stacks.frame),
+    siteOf = new Map();
+  (function () {
+    const where = sums(data.stacks.sited, 1), what = numbers(data.stacks.site);
+    for (let i = 0; i < where.length; i++) {
+      siteOf.set(where[i], text(what[i]));
+    }
+  })();
+  const framesOf = new Map();
+  const none = [];
+
+  m.frames = function (stack) {
+    if (!(stack >= 0 && stack < parents.length)) {
+      return none;
+    }
+    let list = framesOf.get(stack);
+    if (!list) {
+      list = [];
+      for (let s = stack; s >= 0; s = parents[s] ? s - parents[s] : -1) {
+        list.push(frames[frameOf[s]]);
+      }
+      list.reverse();
+      framesOf.set(stack, list);
+    }
+    return list;
+  };
+
+  const baseName = (path) => path.slice(path.lastIndexOf("/") + 1);
+  m.frameText = function (f) {
+    const where = f.file ? baseName(f.file) + (f.line ? ":" + f.line : "")
+      : f.module ? baseName(f.module) : "";
+    return where && f.function ? (f.native ? f.function + " (" + where + ")" : where + " in " + f.function)
+      : where || f.function || "unknown";
+  };
+
+  m.site = function (stack) {
+    const known = siteOf.get(stack);
+    if (known !== undefined) {
+      return known;
+    }
+    const list = m.frames(stack);
+    const python = list.filter((f) => !f.native);
+    const at = python.length ? python : list;
+    return at.length ? m.frameText(at[at.length - 1]) : "unknown place";
+  };
+
+  // ---- series
+  function lineOf(s, index, stack, category, merged) {
+    const word = m.categories[category];
+    const label = stack >= 0 ? m.site(stack)
+      : merged ? merged + (merged === 1 ? " smaller place" : " smaller places") : "unknown place";
+    return { index: index, series: s.index, stack: stack, category: word, label: label, site: label,
+      merged: merged };
+  }
+
+  function seriesOf(d, index) {
+    const s = { index: index, process: d.process, pid: d.pid, rank: d.rank, device: d.device, layer: d.layer,
+      label: d.label, peak: d.peak, time: sums(d.time, 1e-9), start: sums(d.start, 1e-9),
+      high: sums(d.high, d.unit), low: numbers(d.low), lines: [] };
+    s.n = s.time.length;
+    for (let i = 0; i < s.n; i++) {
+      s.low[i] = s.high[i] - s.low[i] * d.unit;
+    }
+    const stack = numbers(d.stack), category = numbers(d.category), merged = numbers(d.merged);
+    for (let i = 0; i < stack.length; i++) {
+      s.lines.push(lineOf(s, i, stack[i], category[i], merged[i]));
+    }
+    return s;
+  }
+  m.series = data.series.map(seriesOf);
+
+  /* changes: a bucket each, the number of lines that differ from the bucket before, and of each its number
+   * (from the one before), bytes and blocks, as differences. Decoded when first asked for. */
+  const decoded = [];
+  function changesOf(s) {
+    let c = decoded[s.index];
+    if (!c) {
+      const d = data.series[s.index], all = numbers(d.changes), first = new Uint32Array(s.n + 1);
+      let at = 0;
+      for (let i = 0; i < s.n; i++) {
+        first[i] = at;
+        let line = 0;
+        const end = at + 1 + 3 * all[at];
+        for (at++; at < end; at += 3) {
+          line += all[at];
+          all[at] = line;
+          all[at + 1] *= d.unit;
+        }
+      }
+      first[s.n] = at;
+      c = decoded[s.index] = { all: all, first: first, marks: [], exact: exactOf(d) };
+    }
+    return c;
+  }
+
+  /* At the peak every block's category is known as the report has it, which a stream of them cannot know:
+   * there, the lines are told anew. */
+  function exactOf(d) {
+    if (!d.exact) {
+      return null;
+    }
+    const all = numbers(d.exact), list = new Map();
+    let line = 0;
+    for (let i = 0; i < all.length; i += 3) {
+      line += all[i];
+      list.set(line, [all[i + 1] * d.unit, all[i + 2]]);
+    }
+    return list;
+  }
+
+  function apply(c, i, bytes, counts) {
+    for (let at = c.first[i] + 1; at < c.first[i + 1]; at += 3) {
+      bytes[c.all[at]] += c.all[at + 1];
+      counts[c.all[at]] += c.all[at + 2];
+    }
+  }
+
+  const EVERY = 64; /* a state is kept of every so many buckets */
+  function stateAt(s, i) {
+    const c = changesOf(s), n = s.lines.length;
+    let from = Math.floor(i / EVERY);
+    while (from > 0 && !c.marks[from]) {
+      from--;
+    }
+    let bytes = from ? c.marks[from][0].slice() : new Float64Array(n);
+    let counts = from ? c.marks[from][1].slice() : new Float64Array(n);
+    for (let k = from ? from * EVERY + 1 : 0; k <= i; k++) {
+      apply(c, k, bytes, counts);
+      if (k % EVERY === 0 && k && !c.marks[k / EVERY]) {
+        c.marks[k / EVERY] = [bytes.slice(), counts.slice()];
+      }
+    }
+    return [bytes, counts];
+  }
+
+  const seriesFrom = (s) => (typeof s === "number" ? m.series[s] : s);
+
+  m.at = function (series, i) {
+    const s = seriesFrom(series), list = [];
+    if (!(i >= 0 && i < s.n)) {
+      return list;
+    }
+    const c = changesOf(s);
+    if (c.exact && i === s.peak) {
+      c.exact.forEach((v, line) => list.push({ line: s.lines[line], bytes: v[0], count: v[1] }));
+    } else {
+      const [bytes, counts] = stateAt(s, i);
+      for (let k = 0; k < bytes.length; k++) {
+        if (bytes[k] || counts[k]) {
+          list.push({ line: s.lines[k], bytes: bytes[k], count: counts[k] });
+        }
+      }
+    }
+    return list.sort((a, b) => b.bytes - a.bytes || a.line.index - b.line.index);
+  };
+
+  m.index = function (series, t) {
+    const s = seriesFrom(series);
+    let low = 0, high = s.n;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (s.time[middle] <= t) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low ? low - 1 : 0;
+  };
+
+  const keyOf = { category: (l) => l.category, site: (l) => l.site, line: (l) => l.index };
+
+  m.stacked = function (series, by, top) {
+    const s = seriesFrom(series), c = changesOf(s), n = s.n, of = new Int32Array(s.lines.length);
+    const numberOf = new Map(), keys = [], sizes = [];
+    s.lines.forEach((l, i) => {
+      const key = keyOf[by](l);
+      if (!numberOf.has(key)) {
+        numberOf.set(key, keys.length);
+        keys.push(by === "line" ? l.label : key);
+        sizes.push(0);
+      }
+      of[i] = numberOf.get(key);
+    });
+    /* how large each is at its largest moment, then those that are shown */
+    const now = new Float64Array(keys.length);
+    const each = function (tell) {
+      now.fill(0);
+      for (let i = 0; i < n; i++) {
+        for (let at = c.first[i] + 1; at < c.first[i + 1]; at += 3) {
+          now[of[c.all[at]]] += c.all[at + 1];
+        }
+        if (c.exact && i === s.peak) {
+          const kept = now.slice();
+          now.fill(0);
+          c.exact.forEach((v, line) => { now[of[line]] += v[0]; });
+          tell(i);
+          now.set(kept);
+        } else {
+          tell(i);
+        }
+      }
+    };
+    each(() => {
+      for (let k = 0; k < now.length; k++) {
+        if (now[k] > sizes[k]) {
+          sizes[k] = now[k];
+        }
+      }
+    });
+    const order = keys.map((k, i) => i).sort((a, b) => sizes[b] - sizes[a] || a - b);
+    const shown = order.slice(0, top || order.length).filter((k) => sizes[k] > 0);
+    const place = new Int32Array(keys.length).fill(-1);
+    shown.forEach((k, i) => { place[k] = i; });
+    const others = order.some((k) => place[k] < 0 && sizes[k] > 0);
+    const values = shown.map(() => new Float64Array(n));
+    if (others) {
+      values.push(new Float64Array(n));
+    }
+    each((i) => {
+      for (let k = 0; k < now.length; k++) {
+        if (place[k] >= 0) {
+          values[place[k]][i] = now[k];
+        } else if (now[k]) {
+          values[shown.length][i] += now[k];
+        }
+      }
+    });
+    return { keys: shown.map((k) => keys[k]).concat(others ? ["others"] : []), values: values };
+  };
+
+  m.difference = function (a, b) {
+    const all = new Map();
+    for (const [list, sign] of [[a, -1], [b, 1]]) {
+      for (const e of list) {
+        const key = e.line.series + " " + e.line.index;
+        const d = all.get(key) || { line: e.line, bytes: 0, count: 0 };
+        d.bytes += sign * e.bytes;
+        d.count += sign * e.count;
+        all.set(key, d);
+      }
+    }
+    return Array.from(all.values()).filter((d) => d.bytes || d.count)
+      .sort((x, y) => Math.abs(y.bytes) - Math.abs(x.bytes));
+  };
+
+  m.tree = function (list, options) {
+    const native = options && options.native;
+    const root = { name: "all", value: 0, count: 0, children: [], frame: null, by: new Map() };
+    for (const e of list) {
+      let path = m.frames(e.line.stack);
+      const python = path.filter((f) => !f.native);
+      if (!native && python.length) {
+        path = python;
+      }
+      if (!path.length) {
+        path = [{ function: e.line.label, file: null, line: null, native: false, module: null }];
+      }
+      let node = root;
+      node.value += e.bytes;
+      node.count += e.count;
+      for (const f of path) {
+        const name = m.frameText(f);
+        let child = node.by.get(name);
+        if (!child) {
+          child = { name: name, value: 0, count: 0, children: [], frame: f, by: new Map() };
+          node.by.set(name, child);
+          node.children.push(child);
+        }
+        child.value += e.bytes;
+        child.count += e.count;
+        node = child;
+      }
+    }
+    const nodes = [root];
+    while (nodes.length) {
+      const node = nodes.pop();
+      delete node.by;
+      node.children.sort((a, b) => b.value - a.value || (a.name < b.name ? -1 : 1));
+      for (const child of node.children) {
+        nodes.push(child);
+      }
+    }
+    return root;
+  };
+
+  // ---- events, marks, steps, maps
+  m.events = data.events;
+  m.steps = data.steps.map((s) => Object.assign({}, s, { starts: sums(s.starts, 1e-9) }));
+  m.marks = (function () {
+    const d = data.marks, name = numbers(d.name), start = sums(d.start, 1), length = numbers(d.length),
+      process = numbers(d.process), thread = numbers(d.thread), list = [];
+    for (let i = 0; i < name.length; i++) {
+      list.push({ name: text(name[i]) || "", start: start[i] / 1e9, process: process[i], thread: thread[i],
+        end: length[i] < 0 ? null : (start[i] + length[i]) / 1e9 });
+    }
+    return list;
+  })();
+  m.maps = data.maps.map(function (d) {
+    const map = Object.assign({}, d), all = numbers(d.blocks);
+    let at = 0;
+    map.segments = d.segments.map((g) => {
+      const segment = Object.assign({}, g, { blocks: [] });
+      let offset = 0;
+      for (let i = 0; i < g.blocks; i++, at += 5) {
+        offset += all[at] * d.unit; /* the hole before it */
+        const bytes = all[at + 1] * d.unit;
+        segment.blocks.push({ offset: offset, bytes: bytes, stack: all[at + 2],
+          category: m.categories[all[at + 3] >> 1], pending: (all[at + 3] & 1) === 1, merged: all[at + 4] });
+        offset += bytes;
+      }
+      return segment;
+    });
+    delete map.blocks;
+    return map;
+  });
+  return m;
+}
+if (typeof module !== "undefined") {
+  module.exports = gpuspyModel;
+}
