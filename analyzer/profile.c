@@ -548,6 +548,10 @@ size_t gs_profile_frames(struct gs_run *run, uint32_t stack, bool native,
 {
     size_t n = 0;
     bool all = native || stack == GS_NONE || gs_stack_python(run, stack) == GS_NONE;
+    const char *operation = all ? NULL : gs_site_of(run, stack, NULL).operation;
+    if (operation && room) {
+        out[n++] = gs_run_operation(run, operation);
+    }
     for (uint32_t i = stack; i != GS_NONE && n < room; i = gs_stack_parent(run, i)) {
         if (all || gs_stack_frame(run, i)->kind == GS_FRAME_PYTHON) {
             out[n++] = gs_frame_named(run, i);

@@ -61,7 +61,8 @@ struct gs_profile {
 };
 
 /* A process that has no such moment (it never ran out of memory) has no entries; none at all is no
- * error. The run was opened with options.memory_map where categories are wanted. Of OOM it is the
+ * error. The run was opened with options.memory_map, and symbols, where categories are
+ * wanted: some are told by native frames. Of OOM it is the
  * last failure that the process did not recover from, else its last one, and of the device or host
  * memory that ran out. NULL and a line in `error` where a database could not be read. Replays the
  * run, so that locations and series are those of this replay. */
@@ -70,7 +71,9 @@ struct gs_profile *gs_profile_build(struct gs_run *run, const struct gs_profile_
 void gs_profile_free(struct gs_profile *p);
 
 /* The frames of a stack as people are shown them, outermost first: Python's alone, or with the native
- * ones around them; a stack without any of Python has its native ones. Names are looked up. At most
+ * ones around them; a stack without any of Python has its native ones. What autograd computed for a
+ * line that called backward() has the operation ("AddmmBackward0", without a file) as its innermost
+ * frame where native ones are not shown. Names are looked up, at some cost: ask once a stack. At most
  * `room`, outer ones are left out; the number written. GS_NONE has none. */
 size_t gs_profile_frames(struct gs_run *run, uint32_t stack, bool native,
                          const struct gs_frame **out, size_t room);

@@ -288,6 +288,10 @@ bool gs_stack_in(const struct gs_run *run, uint32_t stack, const char *file, con
 /* The frame with its symbol looked up (once). */
 const struct gs_frame *gs_frame_named(struct gs_run *run, uint32_t stack);
 
+/* A native frame of that name alone, for what autograd computes where no frame of its own says it well
+ * (gs_site's operation). `name` is a string of the run's. */
+const struct gs_frame *gs_run_operation(struct gs_run *run, const char *name);
+
 /* The text as a string of the run's: equal ones are the same pointer. */
 const char *gs_run_text(struct gs_run *run, const char *text, size_t length);
 

@@ -87,6 +87,8 @@ struct gs_run {
     } * stacks;
     size_t stacks_n, stacks_cap;
     struct gs_map stack_map; /* parent, frame → stack */
+    const struct gs_frame **operations; /* gs_run_operation's, each once */
+    size_t operations_n, operations_cap;
     struct gs_backwards backward;
     /* replay */
     struct gs_series *series;

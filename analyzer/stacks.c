@@ -141,6 +141,19 @@ const char *gs_run_text(struct gs_run *run, const char *text, size_t length)
     return gs_intern(run, text, length);
 }
 
+const struct gs_frame *gs_run_operation(struct gs_run *run, const char *name)
+{
+    for (size_t i = 0; i < run->operations_n; i++) {
+        if (run->operations[i]->function == name) {
+            return run->operations[i];
+        }
+    }
+    struct gs_frame *f = gs_arena_alloc(&run->arena, sizeof *f);
+    *f = (struct gs_frame){.kind = GS_FRAME_NATIVE, .symbolised = true, .function = name};
+    *GS_PUSH(run->operations, run->operations_n, run->operations_cap) = f;
+    return f;
+}
+
 const char *gs_column_text(struct gs_run *run, sqlite3_stmt *st, int column)
 {
     const char *text = (const char *)sqlite3_column_text(st, column);
@@ -334,6 +347,7 @@ void gs_stacks_free(struct gs_run *run)
     gs_map_free(&run->frame_map);
     free(run->stacks);
     gs_map_free(&run->stack_map);
+    free(run->operations);
 }
 
 /* --- what callers see
