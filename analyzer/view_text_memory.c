@@ -214,7 +214,7 @@ static void category(const struct view_text *v, struct table *t, const struct gs
 {
     const struct gs_by_category *c = &p->by_category;
     const struct gs_site *site = which == GS_CATEGORY_UNKNOWN ? most_unknown(p) : NULL;
-    char line[256], raw[192] = "", at[192];
+    char line[512], raw[192] = "", at[192];
     size_t i = 0;
 
     while (i < c->shares_n && c->shares[i].category != which)
