@@ -171,8 +171,7 @@ int cmd_report(int argc, char **argv)
                                   .memory_map = s.html != NULL,
                                   .by_device = s.device >= 0,
                                   .device = s.device,
-                                  .symbol = symbols ? symbolizer_name : NULL,
-                                  .symbol_data = symbols};
+                                  SYMBOLIZER_OPTIONS(symbols)};
     if (estimate_wanted(&s.model)) {
         if (!estimate_from_settings("report", &s.model, &e)) {
             symbolizer_free(symbols);

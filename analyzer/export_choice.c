@@ -207,8 +207,7 @@ static struct gs_run *open_run(const char *path, bool alone, struct symbolizer *
     char error[1024] = "";
     struct gs_options o = {.alone = alone,
                            .memory_map = true,
-                           .symbol = symbols ? symbolizer_name : NULL,
-                           .symbol_data = symbols};
+                           SYMBOLIZER_OPTIONS(symbols)};
     struct gs_run *run = gs_run_open(&path, 1, &o, error, sizeof error);
 
     if (!run)

@@ -23,9 +23,8 @@ struct snapshot {
 
 /* --- frames ------------------------------------------------------------------------------------- */
 
-static void frame(struct snapshot *s, uint32_t stack)
+static void frame(struct snapshot *s, const struct gs_frame *f)
 {
-    const struct gs_frame *f = gs_frame_named(s->e->run, stack);
     uint32_t *memo = gs_map_at(&s->frames, (uint64_t)(uintptr_t)f);
     if (*memo != GS_MAP_NEW) {
         pickle_again(&s->p, *memo);
@@ -83,7 +82,11 @@ static void frames(struct snapshot *s, uint32_t stack)
     for (uint32_t i = stack; i != GS_NONE; i = gs_stack_parent(run, i)) {
         bool python = gs_stack_frame(run, i)->kind == GS_FRAME_PYTHON;
         if (python ? s->e->python : native) {
-            frame(s, i);
+            size_t n;
+            const struct gs_frame *f = gs_frame_places(s->e->run, i, &n);
+            for (size_t k = 0; k < n; k++) { /* what was inlined there */
+                frame(s, &f[k]);
+            }
         }
     }
     pickle_end(&s->p);

@@ -35,14 +35,23 @@ uint32_t gs_site_number(struct gs_builder *b, uint32_t stack)
 
 struct gs_trace gs_trace_of(struct gs_builder *b, uint32_t stack)
 {
-    struct gs_trace trace = {.n = gs_stack_depth(b->run, stack)};
-    trace.frames = gs_arena_alloc(b->arena, trace.n * sizeof *trace.frames);
+    struct gs_trace trace = {0};
+    const struct gs_frame **frames = NULL;
+    size_t cap = 0;
     uint32_t site = gs_site_number(b, stack); /* first: it may move b->sites */
     trace.site = b->sites[site];
-    for (size_t i = 0; i < trace.n; i++) {
-        trace.frames[i] = gs_frame_named(b->run, stack);
-        stack = gs_stack_parent(b->run, stack);
+    for (; stack != GS_NONE; stack = gs_stack_parent(b->run, stack)) {
+        size_t n;
+        const struct gs_frame *places = gs_frame_places(b->run, stack, &n);
+        for (size_t i = 0; i < n; i++) {
+            *GS_PUSH(frames, trace.n, cap) = &places[i];
+        }
     }
+    trace.frames = gs_arena_alloc(b->arena, trace.n * sizeof *trace.frames);
+    if (trace.n) {
+        memcpy(trace.frames, frames, trace.n * sizeof *frames);
+    }
+    free(frames);
     return trace;
 }
 

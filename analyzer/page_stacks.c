@@ -65,9 +65,8 @@ uint32_t gs_page_string(struct gs_page_stacks *s, const char *text)
 
 /* --- stacks ------------------------------------------------------------------------------------- */
 
-static uint32_t frame_number(struct gs_page_stacks *s, uint32_t stack)
+static uint32_t frame_number(struct gs_page_stacks *s, const struct gs_frame *f)
 {
-    const struct gs_frame *f = gs_frame_named(s->run, stack);
     uint32_t *at = gs_map_at(&s->frame_of, (uintptr_t)f);
     if (*at != GS_MAP_NEW) {
         return *at;
@@ -95,11 +94,15 @@ static uint32_t stack_number(struct gs_page_stacks *s, uint32_t stack)
         way[n++] = stack;
     }
     while (n) {
-        uint32_t frame = frame_number(s, way[--n]);
-        gs_column_add(&s->parent, parent == GS_NONE ? 0 : (int64_t)s->stacks_n - parent);
-        gs_column_add(&s->frame, frame);
-        *gs_map_at(&s->stack_of, way[n]) = s->stacks_n;
-        parent = s->stacks_n++;
+        size_t places;
+        const struct gs_frame *f = gs_frame_places(s->run, way[--n], &places);
+        while (places--) { /* what was inlined there, outermost first */
+            uint32_t frame = frame_number(s, &f[places]);
+            gs_column_add(&s->parent, parent == GS_NONE ? 0 : (int64_t)s->stacks_n - parent);
+            gs_column_add(&s->frame, frame);
+            parent = s->stacks_n++;
+        }
+        *gs_map_at(&s->stack_of, way[n]) = parent;
     }
     return parent;
 }

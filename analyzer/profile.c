@@ -554,7 +554,11 @@ size_t gs_profile_frames(struct gs_run *run, uint32_t stack, bool native,
     }
     for (uint32_t i = stack; i != GS_NONE && n < room; i = gs_stack_parent(run, i)) {
         if (all || gs_stack_frame(run, i)->kind == GS_FRAME_PYTHON) {
-            out[n++] = gs_frame_named(run, i);
+            size_t places;
+            const struct gs_frame *f = gs_frame_places(run, i, &places);
+            for (size_t k = 0; k < places && n < room; k++) {
+                out[n++] = &f[k];
+            }
         }
     }
     for (size_t i = 0; i < n / 2; i++) {

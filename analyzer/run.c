@@ -193,6 +193,22 @@ static bool open_path(struct gs_run *run, const char *path, bool alone, char *er
     return true;
 }
 
+/* A program without build id that was made anew after all this is not what ran. */
+static void say_when(const struct gs_run *run)
+{
+    const struct gs_symbol_more *more = run->options.symbol_more;
+    int64_t last = 0;
+    for (size_t i = 0; i < run->processes_n; i++) {
+        const struct gs_process *p = &run->processes[i];
+        if (p->start_real_ns != GS_UNKNOWN && gs_add(p->start_real_ns, p->end_ns) > last) {
+            last = gs_add(p->start_real_ns, p->end_ns);
+        }
+    }
+    if (run->options.symbol && more && more->recorded) {
+        more->recorded(run->options.symbol_data, last);
+    }
+}
+
 struct gs_run *gs_run_open(const char *const *paths, size_t n, const struct gs_options *options,
                            char *error, size_t error_size)
 {
@@ -214,6 +230,7 @@ struct gs_run *gs_run_open(const char *const *paths, size_t n, const struct gs_o
         }
     }
     gs_load_done(run);
+    say_when(run);
     gs_backward_prepare(run);
     return run;
 }

@@ -27,6 +27,21 @@
 typedef bool (*gs_symbol_fn)(void *data, const char *module_path, const char *build_id,
                              uint64_t offset, const char **function, const char **file, int *line);
 
+/* A function at an address. */
+struct gs_symbol_place {
+    const char *function, *file; /* NULL unknown */
+    int line;                    /* 0 unknown */
+};
+/* What a symbolizer can do besides. */
+struct gs_symbol_more {
+    /* All that was inlined at an address: the innermost function first, the one that was called last.
+     * Valid until the next call only; 0 not known. */
+    size_t (*inlined)(void *data, const char *module_path, const char *build_id, uint64_t offset,
+                      const struct gs_symbol_place **places);
+    /* Called once: a file without build id that is younger than this (wall clock) is not believed. */
+    void (*recorded)(void *data, int64_t real_ns);
+};
+
 /* What the estimate command computes, for `report --params`: bytes. */
 struct gs_estimate_bytes {
     double weights, gradients, optimizer, total;
@@ -41,6 +56,7 @@ struct gs_options {
     bool alone;          /* do not look for the run's other processes beside the file */
     bool memory_map;     /* addresses, mappings and the calls that freed are read, too */
     gs_symbol_fn symbol; /* NULL: native frames stay module + offset */
+    const struct gs_symbol_more *symbol_more; /* NULL: none of it */
     void *symbol_data;
     const struct gs_estimate_bytes *estimate; /* NULL none; read by gs_report_build only */
 };
@@ -56,6 +72,11 @@ struct gs_frame {
     const char *module;   /* native: path, NULL where the address lies in no file */
     const char *build_id; /* native: hexadecimal, NULL none */
     uint64_t offset;      /* native */
+    /* Native, once it is named, where functions were inlined: each as a frame, the innermost first, the
+     * function that was called last. The frame's own names are those of the innermost that is no
+     * header of the system. */
+    const struct gs_frame *inlined;
+    uint32_t inlined_n; /* 0: nothing was */
 };
 
 struct gs_process {
@@ -287,6 +308,9 @@ uint32_t gs_stack_python(const struct gs_run *run, uint32_t stack);
 bool gs_stack_in(const struct gs_run *run, uint32_t stack, const char *file, const char *function);
 /* The frame with its symbol looked up (once). */
 const struct gs_frame *gs_frame_named(struct gs_run *run, uint32_t stack);
+/* The same as people are shown it: *n frames, innermost first, of which several only where functions were
+ * inlined. NULL: no such stack. Belongs to the run. */
+const struct gs_frame *gs_frame_places(struct gs_run *run, uint32_t stack, size_t *n);
 
 /* A native frame of that name alone, for what autograd computes where no frame of its own says it well
  * (gs_site's operation). `name` is a string of the run's. */

@@ -139,6 +139,11 @@ void gs_load_done(struct gs_run *run); /* once all are loaded: order */
 bool gs_load_stacks(struct gs_run *run, struct gs_database *db, char *error, size_t error_size);
 /* The stack of that frame, called from `parent`; each once, after its parent. */
 uint32_t gs_stack_add(struct gs_run *run, uint32_t parent, uint32_t frame);
+/* Gives a frame what was inlined there; n below 2: nothing. */
+void gs_frame_inlined(struct gs_run *run, struct gs_frame *f, const struct gs_symbol_place *places, size_t n);
+/* inlined.c: what `gpuspy symbolize` wrote. A line of it that makes no sense is left out. */
+void gs_load_inlined(struct gs_run *run, struct gs_database *db, const struct gs_ids *frames);
+bool gs_symbolized(struct gs_database *db); /* it was there */
 void gs_stacks_free(struct gs_run *run);
 
 /* run.c */

@@ -219,6 +219,7 @@ static bool load_frames(struct gs_run *run, struct gs_database *db, struct gs_id
                         char *error, size_t error_size)
 {
     struct modules m = {0};
+    bool symbolized = gs_symbolized(db);
     if (!load_modules(run, db, &m, error, error_size)) {
         return false;
     }
@@ -238,6 +239,8 @@ static bool load_frames(struct gs_run *run, struct gs_database *db, struct gs_id
         if (f.kind == GS_FRAME_NATIVE && module != GS_NONE) {
             f.module = m.list[module].path;
             f.build_id = m.list[module].build_id;
+            /* Elsewhere a file of that name may be any: who symbolized knew. */
+            f.symbolised = symbolized && !f.build_id;
         }
         gs_ids_set(frames, sqlite3_column_int64(st, 0), add_frame(run, &f));
     }
@@ -329,6 +332,9 @@ bool gs_load_stacks(struct gs_run *run, struct gs_database *db, char *error, siz
     size_t path_cap = 0;
     bool ok = load_frames(run, db, &frames, error, error_size) &&
               read_stacks(db, &frames, &rows, error, error_size);
+    if (ok) {
+        gs_load_inlined(run, db, &frames);
+    }
     for (size_t i = 0; ok && i < rows.n; i++) {
         resolve(run, db, &rows, (uint32_t)i, &path, &path_cap);
     }
@@ -397,20 +403,56 @@ const struct gs_frame *gs_stack_frame(const struct gs_run *run, uint32_t stack)
     return stack < run->stacks_n ? &run->frames[run->stacks[stack].frame] : NULL;
 }
 
+/* The functions that were inlined there, as frames of their own. */
+void gs_frame_inlined(struct gs_run *run, struct gs_frame *f, const struct gs_symbol_place *places, size_t n)
+{
+    struct gs_frame *list = n > 1 ? gs_arena_alloc(&run->arena, n * sizeof *list) : NULL;
+    for (size_t i = 0; list && i < n; i++) {
+        list[i] = *f;
+        list[i].symbolised = true;
+        list[i].function = gs_intern(run, places[i].function, GS_TEXT_MAX);
+        list[i].file = gs_intern(run, places[i].file, GS_TEXT_MAX);
+        list[i].line = places[i].line;
+    }
+    f->inlined = list;
+    f->inlined_n = list ? (uint32_t)n : 0;
+}
+
+static void name_frame(struct gs_run *run, struct gs_frame *f)
+{
+    const struct gs_symbol_more *more = run->options.symbol_more;
+    const char *function = NULL, *file = NULL;
+    const struct gs_symbol_place *places = NULL;
+    int line = 0;
+    if (!run->options.symbol(run->options.symbol_data, f->module, f->build_id, f->offset, &function,
+                             &file, &line)) {
+        return;
+    }
+    f->function = gs_intern(run, function, GS_TEXT_MAX);
+    f->file = gs_intern(run, file, GS_TEXT_MAX);
+    f->line = line;
+    size_t n = more && more->inlined ? more->inlined(run->options.symbol_data, f->module, f->build_id,
+                                                     f->offset, &places)
+                                     : 0;
+    gs_frame_inlined(run, f, places, n);
+}
+
 const struct gs_frame *gs_frame_named(struct gs_run *run, uint32_t stack)
 {
     struct gs_frame *f = (struct gs_frame *)gs_stack_frame(run, stack);
     if (!f || f->kind != GS_FRAME_NATIVE || f->symbolised || !run->options.symbol || !f->module) {
         return f;
     }
-    const char *function = NULL, *file = NULL;
-    int line = 0;
     f->symbolised = true;
-    if (!f->function && run->options.symbol(run->options.symbol_data, f->module, f->build_id,
-                                            f->offset, &function, &file, &line)) {
-        f->function = gs_intern(run, function, GS_TEXT_MAX);
-        f->file = gs_intern(run, file, GS_TEXT_MAX);
-        f->line = line;
+    if (!f->function && !f->file) {
+        name_frame(run, f);
     }
     return f;
+}
+
+const struct gs_frame *gs_frame_places(struct gs_run *run, uint32_t stack, size_t *n)
+{
+    const struct gs_frame *f = gs_frame_named(run, stack);
+    *n = !f ? 0 : f->inlined_n ? f->inlined_n : 1;
+    return f && f->inlined_n ? f->inlined : f;
 }

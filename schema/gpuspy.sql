@@ -62,6 +62,11 @@ CREATE TABLE frame (
     offset INTEGER              -- native: address in the module of the call (return address - 1)
 );
 
+-- Where `gpuspy symbolize` found functions inlined at a native frame there is a table of them, too; frame
+-- itself then names the innermost that is no header of the system:
+-- CREATE TABLE inlined_frame (frame_id INTEGER NOT NULL, level INTEGER NOT NULL, -- 0: the innermost
+--                             function TEXT, file TEXT, line INTEGER, PRIMARY KEY (frame_id, level)) WITHOUT ROWID
+
 CREATE TABLE stack (            -- a tree: a stack is its innermost frame and the stack that called it
     id INTEGER PRIMARY KEY,
     parent_id INTEGER,          -- the caller, NULL at the root

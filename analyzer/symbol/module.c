@@ -1,221 +1,316 @@
 #include "analyzer/symbol/module.h"
 
-#include <dwarf.h>
+#include <dlfcn.h>
 #include <elfutils/libdw.h>
 #include <elfutils/libdwfl.h>
 #include <fcntl.h>
+#include <gelf.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "analyzer/symbol/demangle.h"
+#include "analyzer/symbol/dwarf_unit.h"
+#include "analyzer/symbol/symtab.h"
 
-struct symbol {
-    uint64_t address, size;
-    const char *name;
-    unsigned char rank; /* of several names for one address, the smallest is shown */
-};
+enum { ID_MAX = 64 };
+_Static_assert((int)MODULE_PLACES == (int)DWARF_PLACES, "one chain");
 
 struct module {
     Dwfl *dwfl;
     Dwfl_Module *mod;
-    struct symbol *symbols; /* by address, one each; NULL until asked for */
-    size_t n;
-    bool have_symbols;
+    Dwfl_Callbacks callbacks;
+    char *folders; /* libdwfl's list, and where it is kept */
+    struct symtab *symtab;
+    struct dwarf_units *units;
+    Dwarf_Addr bias; /* of the debugging information */
+    bool have_symtab, have_units;
+    char build_id[2 * ID_MAX + 1];
 };
 
 /* ---------------------------------------------------------------- opening */
 
 /* A path from a database may be anything: only a plain file is opened, so that a FIFO does not hang
  * and a device does not act. */
-static int open_plain(const char *path)
+static int open_plain(const char *path, struct stat *st)
 {
-    struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 
-    if (fd >= 0 && (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))) {
+    if (fd >= 0 && (fstat(fd, st) != 0 || !S_ISREG(st->st_mode))) {
         close(fd);
         fd = -1;
     }
     return fd;
 }
 
-/* False only where the file says that it is another one than was recorded. */
-static bool same_build(Dwfl_Module *mod, const char *build_id)
+static void read_build_id(struct module *m)
 {
     const unsigned char *bits;
     GElf_Addr where;
-    int n = dwfl_module_build_id(mod, &bits, &where);
+    int n = dwfl_module_build_id(m->mod, &bits, &where);
 
-    if (!build_id || !*build_id)
-        return true;
-    if (n <= 0 || strlen(build_id) != 2 * (size_t)n)
-        return false;
-    for (int i = 0; i < n; i++) {
-        char hex[3];
-        snprintf(hex, sizeof hex, "%02x", bits[i]);
-        if (strncasecmp(hex, build_id + 2 * i, 2) != 0)
-            return false;
-    }
-    return true;
+    for (int i = 0; i < n && i < ID_MAX; i++)
+        snprintf(m->build_id + 2 * i, 3, "%02x", bits[i]);
 }
 
-struct module *module_open(const char *path, const char *build_id, const char **problem)
+/* False where the file says, or its age does, that it is another one than was recorded. */
+static bool same_build(const struct module *m, const char *build_id, const struct stat *st,
+                       const struct module_search *search)
 {
-    static const Dwfl_Callbacks callbacks = {
-        .find_elf = dwfl_build_id_find_elf,
-        .find_debuginfo = dwfl_standard_find_debuginfo,
-        .section_address = dwfl_offline_section_address,
-    };
+    if (build_id && *build_id)
+        return strcasecmp(m->build_id, build_id) == 0;
+    return !search->recorded_ns ||
+           (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec <= search->recorded_ns;
+}
+
+/* libdwfl takes "+" for: believe a debug link only if its CRC is right. */
+static char *folder_list(const struct module_search *search)
+{
+    char *list;
+
+    return asprintf(&list, "+:.debug:%s%s/usr/lib/debug", search->folders ? search->folders : "",
+                    search->folders && *search->folders ? ":" : "") < 0
+               ? NULL
+               : list;
+}
+
+/* One candidate; NULL and why not. */
+static struct module *open_file(const char *path, const char *build_id,
+                                const struct module_search *search, const char **problem)
+{
     struct module *m = calloc(1, sizeof *m);
-    int fd = open_plain(path);
+    struct stat st;
+    int fd = open_plain(path, &st);
 
     *problem = "cannot be read";
-    if (!m || fd < 0 || !(m->dwfl = dwfl_begin(&callbacks))) {
+    if (m && fd >= 0 && (m->folders = folder_list(search))) {
+        m->callbacks = (Dwfl_Callbacks){.find_elf = dwfl_build_id_find_elf,
+                                        .find_debuginfo = dwfl_standard_find_debuginfo,
+                                        .section_address = dwfl_offline_section_address,
+                                        .debuginfo_path = &m->folders};
+        m->dwfl = dwfl_begin(&m->callbacks);
+    }
+    if (!m || !m->dwfl) {
         if (fd >= 0)
             close(fd);
-        free(m);
+        if (m)
+            module_close(m);
         return NULL;
     }
     dwfl_report_begin(m->dwfl);
     m->mod = dwfl_report_elf(m->dwfl, path, path, fd, 0, true); /* takes fd where it succeeds */
     dwfl_report_end(m->dwfl, NULL, NULL);
-    if (!m->mod) {
-        *problem = "is no ELF file";
-        close(fd);
-    } else if (!same_build(m->mod, build_id)) {
-        *problem = "has changed since the recording";
-        m->mod = NULL;
-    }
     if (m->mod)
+        read_build_id(m);
+    else
+        close(fd);
+    if (m->mod && same_build(m, build_id, &st, search))
         return m;
+    *problem = m->mod ? "has changed since the recording" : "is no ELF file";
     module_close(m);
     return NULL;
 }
 
+static bool plain_id(const char *build_id)
+{
+    size_t n = build_id ? strlen(build_id) : 0;
+
+    return n > 2 && n <= 2 * ID_MAX && strspn(build_id, "0123456789abcdefABCDEF") == n;
+}
+
+/* The file is gone or another one: the same build may lie in a folder for debugging information. */
+static struct module *open_elsewhere(const char *path, const char *build_id,
+                                     const struct module_search *search)
+{
+    static const char *const forms[] = {"%s/.build-id/%.2s/%s.debug", "%s/.build-id/%.2s/%s"};
+    char *folders = folder_list(search), *save = NULL, name[8192];
+    const char *slash = strrchr(path, '/'), *ignored;
+    struct module *m = NULL;
+
+    if (!plain_id(build_id) || !folders) {
+        free(folders);
+        return NULL;
+    }
+    for (char *f = strtok_r(folders, ":", &save); f && !m; f = strtok_r(NULL, ":", &save)) {
+        if (*f != '/')
+            continue;
+        for (size_t i = 0; i < sizeof forms / sizeof *forms && !m; i++) {
+            snprintf(name, sizeof name, forms[i], f, build_id, build_id + 2);
+            m = open_file(name, build_id, search, &ignored);
+        }
+        if (!m && snprintf(name, sizeof name, "%s/%s", f, path) < (int)sizeof name)
+            m = open_file(name, build_id, search, &ignored);
+        if (!m && snprintf(name, sizeof name, "%s/%s", f, slash ? slash + 1 : path) < (int)sizeof name)
+            m = open_file(name, build_id, search, &ignored);
+    }
+    free(folders);
+    return m;
+}
+
+/* A debuginfod server may have it. libdw asks by itself for the debugging information of a file that is
+ * here; what is not here at all is asked for by us, through the library it uses. */
+static struct module *open_served(const char *build_id, const struct module_search *search)
+{
+    typedef struct debuginfod_client client;
+    static const char *const what[] = {"debuginfod_find_debuginfo", "debuginfod_find_executable"};
+    void *library = plain_id(build_id) ? dlopen(MODULE_SERVER_LIBRARY, RTLD_NOW | RTLD_LOCAL) : NULL;
+    client *(*begin)(void) = library ? (client * (*)(void)) dlsym(library, "debuginfod_begin") : NULL;
+    void (*end)(client *) = library ? (void (*)(client *))dlsym(library, "debuginfod_end") : NULL;
+    client *c = begin && end ? begin() : NULL;
+    struct module *m = NULL;
+    const char *ignored;
+
+    for (size_t i = 0; c && i < sizeof what / sizeof *what && !m; i++) {
+        int (*find)(client *, const unsigned char *, int, char **) =
+            (int (*)(client *, const unsigned char *, int, char **))dlsym(library, what[i]);
+        char *path = NULL;
+        int fd = find ? find(c, (const unsigned char *)build_id, 0, &path) : -1;
+        if (fd >= 0)
+            close(fd);
+        if (fd >= 0 && path)
+            m = open_file(path, build_id, search, &ignored);
+        free(path);
+    }
+    if (c)
+        end(c);
+    return m; /* the library stays: libdw has it open, too */
+}
+
+struct module *module_open(const char *path, const char *build_id, const struct module_search *search,
+                           const char **problem)
+{
+    struct module *m = open_file(path, build_id, search, problem);
+
+    if (!m)
+        m = open_elsewhere(path, build_id, search);
+    if (!m && search->servers)
+        m = open_served(build_id, search);
+    return m;
+}
+
 void module_close(struct module *m)
 {
+    dwarf_units_free(m->units);
+    symtab_free(m->symtab);
     if (m->dwfl)
         dwfl_end(m->dwfl);
-    free(m->symbols);
+    free(m->folders);
     free(m);
 }
 
-/* ---------------------------------------------------------------- the symbol table */
-
-/* Of "malloc", "__libc_malloc" and a local alias the first: global, few underscores. */
-static unsigned char rank_of(const GElf_Sym *sym, const char *name)
+const char *module_build_id(const struct module *m)
 {
-    size_t underscores = strspn(name, "_");
-
-    return (unsigned char)((GELF_ST_BIND(sym->st_info) == STB_LOCAL) * 8 +
-                           (underscores > 3 ? 3 : underscores) * 2 +
-                           (GELF_ST_BIND(sym->st_info) == STB_WEAK));
+    return m->build_id;
 }
 
-static int by_address(const void *a, const void *b)
+/* ---------------------------------------------------------------- looking up */
+
+static struct dwarf_units *units_of(struct module *m)
 {
-    const struct symbol *x = a, *y = b;
-
-    if (x->address != y->address)
-        return x->address < y->address ? -1 : 1;
-    return x->rank != y->rank ? (int)x->rank - (int)y->rank : strcmp(x->name, y->name);
-}
-
-static void load_symbols(struct module *m)
-{
-    int count = dwfl_module_getsymtab(m->mod);
-    size_t kept = 0;
-
-    m->have_symbols = true;
-    if (count <= 0 || !(m->symbols = malloc((size_t)count * sizeof *m->symbols)))
-        return;
-    for (int i = 0; i < count; i++) {
-        GElf_Sym sym;
-        GElf_Addr address;
-        GElf_Word section;
-        const char *name = dwfl_module_getsym_info(m->mod, i, &sym, &address, &section, NULL, NULL);
-        int type = GELF_ST_TYPE(sym.st_info);
-
-        if (!name || !*name || section == SHN_UNDEF || (type != STT_FUNC && type != STT_GNU_IFUNC))
-            continue;
-        m->symbols[m->n++] = (struct symbol){address, sym.st_size, name, rank_of(&sym, name)};
+    if (!m->have_units) {
+        Dwarf *dwarf = dwfl_module_getdwarf(m->mod, &m->bias);
+        m->have_units = true;
+        m->units = dwarf ? dwarf_units_new(dwarf) : NULL;
     }
-    qsort(m->symbols, m->n, sizeof *m->symbols, by_address);
-    for (size_t i = 0; i < m->n; i++)
-        if (!kept || m->symbols[kept - 1].address != m->symbols[i].address)
-            m->symbols[kept++] = m->symbols[i];
-    m->n = kept;
+    return m->units;
 }
 
-/* libdw's own look-up is a walk over the whole table: too slow for libtorch's 300,000 names. */
 static const char *symbol_at(struct module *m, uint64_t address)
 {
-    size_t low = 0, high;
+    if (!m->have_symtab) {
+        m->have_symtab = true;
+        m->symtab = symtab_new(m->mod);
+    }
+    return symtab_at(m->symtab, address);
+}
 
-    if (!m->have_symbols)
-        load_symbols(m);
-    high = m->n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (m->symbols[middle].address <= address)
-            low = middle + 1;
+static char *join(const char *folder, const char *file)
+{
+    char *path;
+
+    if (file[0] == '/' || !folder)
+        path = strdup(file);
+    else if (asprintf(&path, "%s/%s", folder, file) < 0)
+        path = NULL;
+    /* "/build/./x.c" and "/build//x.c" are one file; with ".." it may be a link, and stays. */
+    for (char *at = path; at && (at = strstr(at, "/."));) {
+        if (at[2] == '/')
+            memmove(at, at + 2, strlen(at + 2) + 1);
         else
-            high = middle;
+            at += 2;
     }
-    if (low == 0)
-        return NULL;
-    const struct symbol *s = &m->symbols[low - 1];
-    /* Without a size (assembler) it reaches to the next one; with a size, an address behind it is
-     * in a function that has no name here. */
-    return !s->size || address - s->address < s->size ? s->name : NULL;
+    return path;
 }
 
-/* ---------------------------------------------------------------- DWARF */
-
-static const char *text_attribute(Dwarf_Die *die, unsigned name)
+/* DWARF names a static function of C++ without its scope and parameters; the symbol table has both. */
+static bool says_more(const char *symbol, const char *name)
 {
-    Dwarf_Attribute a;
+    const char *last = name;
 
-    return dwarf_formstring(dwarf_attr_integrate(die, name, &a));
-}
-
-/* The innermost function, inlined or not, around an address. */
-static const char *dwarf_function(Dwarf_Die *unit, Dwarf_Addr address)
-{
-    Dwarf_Die *scopes = NULL;
-    int n = dwarf_getscopes(unit, address, &scopes);
-    const char *name = NULL;
-
-    for (int i = 0; i < n && !name; i++) {
-        int tag = dwarf_tag(&scopes[i]);
-        if (tag != DW_TAG_subprogram && tag != DW_TAG_inlined_subroutine)
-            continue;
-        name = text_attribute(&scopes[i], DW_AT_linkage_name);
-        if (!name)
-            name = text_attribute(&scopes[i], DW_AT_MIPS_linkage_name);
-        if (!name)
-            name = text_attribute(&scopes[i], DW_AT_name);
-    }
-    free(scopes);
-    return name;
-}
-
-bool module_find(struct module *m, uint64_t address, struct module_place *place)
-{
-    Dwarf_Addr bias;
-
-    *place = (struct module_place){0};
-    if (dwfl_addrmodule(m->dwfl, address) != m->mod)
+    if (symbol[0] != '_' || (symbol[1] != 'Z' && symbol[1] != 'R'))
         return false;
-    Dwarf_Die *unit = dwfl_module_addrdie(m->mod, address, &bias);
-    if (unit) {
-        Dwfl_Line *line = dwfl_module_getsrc(m->mod, address);
-        place->function = dwarf_function(unit, address - bias);
-        place->file = dwfl_lineinfo(line, NULL, &place->line, NULL, NULL, NULL);
-        place->folder = line ? dwfl_line_comp_dir(line) : NULL;
+    for (const char *colons = name; (colons = strstr(colons, "::")); colons += 2)
+        last = colons + 2;
+    size_t n = strspn(last, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+    char *part = strndup(last, n);
+    bool more = part && n && strstr(symbol, part);
+    free(part);
+    return more;
+}
+
+static char *function_name(struct module *m, uint64_t address, struct dwarf_place *from)
+{
+    char *name = from->function;
+    const char *symbol = from->whole && !from->mangled ? symbol_at(m, address) : NULL;
+
+    if (symbol && (!name || says_more(symbol, name))) {
+        free(name);
+        return symbol_demangle(symbol);
     }
-    if (!place->function)
-        place->function = symbol_at(m, address);
-    return place->function || place->file;
+    if (!name || !from->mangled)
+        return name;
+    char *plain = symbol_demangle(name);
+    free(name);
+    return plain;
+}
+
+size_t module_find(struct module *m, uint64_t address, struct module_place *places)
+{
+    struct dwarf_place found[DWARF_PLACES];
+    const char *folder = NULL, *symbol;
+    size_t n = 0;
+
+    if (dwfl_addrmodule(m->dwfl, address) != m->mod)
+        return 0;
+    if (units_of(m))
+        n = dwarf_units_at(m->units, address - m->bias, found, &folder);
+    for (size_t i = 0; i < n; i++) {
+        found[i].whole = found[i].whole || n == 1;
+        places[i] = (struct module_place){.function = function_name(m, address, &found[i]),
+                                          .file = found[i].file ? join(folder, found[i].file) : NULL,
+                                          .line = found[i].file ? found[i].line : 0};
+    }
+    if (n || !(symbol = symbol_at(m, address)))
+        return n;
+    places[0] = (struct module_place){.function = symbol_demangle(symbol)};
+    return 1;
+}
+
+enum module_detail module_detail(struct module *m)
+{
+    GElf_Addr bias;
+    Elf *elf = dwfl_module_getelf(m->mod, &bias);
+
+    if (units_of(m) && dwfl_module_getdwarf(m->mod, &bias))
+        return MODULE_LINES;
+    symbol_at(m, 0);
+    if (!m->symtab)
+        return MODULE_NOTHING;
+    for (Elf_Scn *s = NULL; elf && (s = elf_nextscn(elf, s));) {
+        GElf_Shdr head;
+        if (gelf_getshdr(s, &head) && head.sh_type == SHT_SYMTAB)
+            return MODULE_SYMBOLS;
+    }
+    return MODULE_EXPORTS;
 }

@@ -1,19 +1,18 @@
 #include "analyzer/symbol/symbol.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uthash.h>
 #include "analyzer/symbol/module.h"
 
-/* The C++ runtime's demangler (Itanium ABI, cxxabi.h, which is no C header). */
-extern char *__cxa_demangle(const char *mangled, char *buffer, size_t *length, int *status);
+static const char servers_variable[] = "DEBUGINFOD_URLS";
 
 struct answer {
     uint64_t offset; /* key */
-    bool known;
-    char *function, *file;
-    int line;
+    struct gs_symbol_place *places; /* the innermost first */
+    size_t n, shown;         /* shown: the one that stands for all */
     UT_hash_handle hh;
 };
 
@@ -28,20 +27,63 @@ struct loaded {
 
 struct symbolizer {
     struct loaded *modules;
+    struct module_search search;
+    char *folders; /* what `search` points to */
+    char *servers; /* the environment's, until somebody wants them; NULL none */
 };
 
 struct symbolizer *symbolizer_new(void)
 {
-    /* libdw would ask debuginfod servers, which distributions name in the environment: a report is
-     * not the moment to wait for a network, or to tell it what runs here. */
-    unsetenv("DEBUGINFOD_URLS");
-    return calloc(1, sizeof(struct symbolizer));
+    struct symbolizer *s = calloc(1, sizeof *s);
+    const char *folders = getenv("GPUSPY_DEBUG_PATH"), *servers = getenv(servers_variable);
+
+    if (!s)
+        return NULL;
+    s->folders = folders && *folders ? strdup(folders) : NULL;
+    s->search.folders = s->folders;
+    s->servers = servers && *servers ? strdup(servers) : NULL;
+    /* libdw would ask the servers, which distributions name in the environment: a report is not the
+     * moment to wait for a network, or to tell it what runs here. */
+    unsetenv(servers_variable);
+    return s;
+}
+
+void symbolizer_debug_dir(struct symbolizer *s, const char *folder)
+{
+    char *list, *absolute = realpath(folder, NULL);
+
+    if (asprintf(&list, "%s%s%s", absolute ? absolute : folder, s->folders ? ":" : "",
+                 s->folders ? s->folders : "") >= 0) {
+        free(s->folders);
+        s->search.folders = s->folders = list;
+    }
+    free(absolute);
+}
+
+bool symbolizer_servers(struct symbolizer *s, const char **servers, const char **problem)
+{
+    *servers = s->servers;
+    if (!s->servers)
+        *problem = "DEBUGINFOD_URLS names no server";
+    else if (!dlopen(MODULE_SERVER_LIBRARY, RTLD_NOW | RTLD_LOCAL))
+        *problem = MODULE_SERVER_LIBRARY " is not here; install libdebuginfod1";
+    else
+        s->search.servers = setenv(servers_variable, s->servers, 1) == 0;
+    return s->search.servers;
+}
+
+static void recorded(void *symbolizer, int64_t real_ns)
+{
+    ((struct symbolizer *)symbolizer)->search.recorded_ns = real_ns;
 }
 
 static void answer_free(struct answer *a)
 {
-    free(a->function);
-    free(a->file);
+    for (size_t i = 0; i < a->n; i++) {
+        free((char *)(uintptr_t)a->places[i].function);
+        free((char *)(uintptr_t)a->places[i].file);
+    }
+    free(a->places);
     free(a);
 }
 
@@ -65,6 +107,8 @@ void symbolizer_free(struct symbolizer *s)
         free(m->key);
         free(m);
     }
+    free(s->folders);
+    free(s->servers);
     free(s);
 }
 
@@ -82,58 +126,97 @@ static struct loaded *load(struct symbolizer *s, const char *path, const char *b
     }
     m->key = key;
     m->path = strchr(key, '\n') + 1;
-    m->module = module_open(path, build_id, &m->problem);
+    m->module = module_open(path, build_id, &s->search, &m->problem);
     HASH_ADD_KEYPTR(hh, s->modules, m->key, strlen(m->key), m);
     return m;
 }
 
-static char *demangle(const char *name)
+/* Headers that everybody uses: where std::vector asks for memory, its user is who asked. */
+static bool of_system(const char *file)
 {
-    int status;
-    char *plain = strncmp(name, "_Z", 2) == 0 ? __cxa_demangle(name, NULL, NULL, &status) : NULL;
+    static const char *const parts[] = {"/include/c++/", "/usr/include/", "/usr/lib/gcc/", "/lib/clang/",
+                                        "/targets/x86_64-linux/include/", "/usr/local/cuda/include/"};
 
-    return plain ? plain : strdup(name);
+    if (!file || strncmp(file, "/rustc/", 7) == 0 || strstr(file, "/lib/rustlib/src/"))
+        return true;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strstr(file, parts[i]))
+            return true;
+    return false;
 }
 
-static char *join(const char *folder, const char *file)
+static void fill(struct answer *a, struct module *module)
 {
-    char *path;
+    struct module_place found[MODULE_PLACES];
+    size_t n = module_find(module, a->offset, found);
 
-    if (file[0] == '/' || !folder)
-        return strdup(file);
-    return asprintf(&path, "%s/%s", folder, file) < 0 ? NULL : path;
+    a->places = n ? calloc(n, sizeof *a->places) : NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (a->places)
+            a->places[a->n++] = (struct gs_symbol_place){found[i].function, found[i].file, found[i].line};
+        else
+            free(found[i].function), free(found[i].file);
+    }
+    while (a->shown + 1 < a->n &&
+           (of_system(a->places[a->shown].file) || !a->places[a->shown].function))
+        a->shown++;
 }
 
 static struct answer *answer(struct loaded *m, uint64_t offset)
 {
     struct answer *a;
-    struct module_place place;
 
     HASH_FIND(hh, m->answers, &offset, sizeof offset, a);
     if (a || !(a = calloc(1, sizeof *a)))
         return a;
     a->offset = offset;
-    a->known = module_find(m->module, offset, &place);
-    if (place.function)
-        a->function = demangle(place.function);
-    if (place.file) {
-        a->file = join(place.folder, place.file);
-        a->line = place.line;
-    }
+    fill(a, m->module);
     HASH_ADD(hh, m->answers, offset, sizeof a->offset, a);
     return a;
+}
+
+static struct answer *ask(struct symbolizer *s, const char *module_path, const char *build_id,
+                          uint64_t offset)
+{
+    struct loaded *m = module_path ? load(s, module_path, build_id) : NULL;
+
+    return m && m->module ? answer(m, offset) : NULL;
 }
 
 bool symbolizer_name(void *symbolizer, const char *module_path, const char *build_id,
                      uint64_t offset, const char **function, const char **file, int *line)
 {
-    struct loaded *m = module_path ? load(symbolizer, module_path, build_id) : NULL;
-    struct answer *a = m && m->module ? answer(m, offset) : NULL;
+    struct answer *a = ask(symbolizer, module_path, build_id, offset);
+    bool known = a && a->n;
 
-    *function = a ? a->function : NULL;
-    *file = a ? a->file : NULL;
-    *line = a ? a->line : 0;
-    return a && a->known;
+    *function = known ? a->places[a->shown].function : NULL;
+    *file = known ? a->places[a->shown].file : NULL;
+    *line = known ? a->places[a->shown].line : 0;
+    return known;
+}
+
+static size_t inlined(void *symbolizer, const char *module_path, const char *build_id, uint64_t offset,
+                      const struct gs_symbol_place **places)
+{
+    struct answer *a = ask(symbolizer, module_path, build_id, offset);
+
+    *places = a ? a->places : NULL;
+    return a ? a->n : 0;
+}
+
+const struct gs_symbol_more symbolizer_more = {.inlined = inlined, .recorded = recorded};
+
+const char *symbolizer_lack(struct symbolizer *s, const char *module_path, const char *recorded_build_id,
+                            const char **build_id)
+{
+    static const char *const words[] = {[MODULE_NOTHING] = "has no symbols",
+                                        [MODULE_EXPORTS] = "names only the functions that it exports",
+                                        [MODULE_SYMBOLS] = "has names of functions, but no lines",
+                                        [MODULE_LINES] = NULL};
+    struct loaded *m = load(s, module_path, recorded_build_id);
+
+    *build_id = m && m->module ? module_build_id(m->module) : "";
+    return !m ? "cannot be read" : m->module ? words[module_detail(m->module)] : m->problem;
 }
 
 const char *symbolizer_problem(const struct symbolizer *s, size_t i, const char **module_path)

@@ -1,30 +1,50 @@
 /* Native addresses → function, file and line, after the fact, from the files on disk.
  *
- * A module is looked at only if it is the file that was recorded (same build id). Debugging
- * information is taken from the file, from /usr/lib/debug or .debug by build id or debug link; a
- * function without it from the symbol table. Nothing is fetched over the network. */
+ * A module is looked at only if it is the file that was recorded: by its build id, and where it has none
+ * by its age. Debugging information is taken from the file itself, or from a file of its own: by build
+ * id or debug link (whose CRC must be right), beside the module, in .debug, in the folders of
+ * GPUSPY_DEBUG_PATH and in /usr/lib/debug; what dwz shared between files, .dwo files and
+ * .gnu_debugdata are read, too. A function without any from the symbol table. Nothing is fetched over
+ * a network unless somebody asks for it. */
 #ifndef GPUSPY_SYMBOL_H
 #define GPUSPY_SYMBOL_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "analyzer/run.h"
 
 struct symbolizer;
 
 struct symbolizer *symbolizer_new(void); /* NULL: out of memory */
 void symbolizer_free(struct symbolizer *s);
+/* Looks into this folder first. Before anything is asked. */
+void symbolizer_debug_dir(struct symbolizer *s, const char *folder);
+/* Asks the servers in DEBUGINFOD_URLS, too: false where there are none, or no library to ask with, and
+ * why in *problem. *servers lives as long as the symbolizer. Before anything is asked. */
+bool symbolizer_servers(struct symbolizer *s, const char **servers, const char **problem);
 
 /* `offset` is the address minus the module's load bias, as recorded (inside the call, so it is looked
- * up as it is). `build_id` is hexadecimal, NULL not recorded: not checked then. On success the
- * function is demangled; where it was inlined it is the inlined one, like the line. *file is NULL and
- * *line 0 where there is no debugging information. The strings live as long as the symbolizer; asking
- * again is cheap. False: not known. Fits gs_symbol_fn (run.h) with the symbolizer as `data`. */
+ * up as it is). `build_id` is hexadecimal, NULL not recorded. On success the function is demangled;
+ * where functions were inlined it is the innermost one that is no header of the system, and the line is
+ * its own. *file is NULL and *line 0 where there is no debugging information. The strings live as long
+ * as the symbolizer; asking again is cheap. False: not known. */
 bool symbolizer_name(void *symbolizer, const char *module_path, const char *build_id, uint64_t offset,
                      const char **function, const char **file, int *line);
+/* The rest of gs_options.symbol_more. */
+extern const struct gs_symbol_more symbolizer_more;
+/* The members of struct gs_options: symbols may be NULL. */
+#define SYMBOLIZER_OPTIONS(symbols)                                                                \
+    .symbol = (symbols) ? symbolizer_name : NULL, .symbol_more = &symbolizer_more,                 \
+    .symbol_data = (symbols)
 
 /* Modules that could not be used, for a line to the user: "cannot read", "has changed since the
  * recording". NULL where i is past the last. */
 const char *symbolizer_problem(const struct symbolizer *s, size_t i, const char **module_path);
+
+/* What a module has to say, once it was asked: "no symbols", "exported functions alone", "functions, no
+ * lines"; NULL: lines. *build_id is the file's, "" none. */
+const char *symbolizer_lack(struct symbolizer *s, const char *module_path, const char *recorded_build_id,
+                            const char **build_id);
 
 #endif

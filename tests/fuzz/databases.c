@@ -260,8 +260,7 @@ void fuzz_report(const char *path, uint8_t how)
                                  .by_device = how & 32,
                                  .estimate = how & 128 ? &bytes : NULL,
                                  .memory_map = how & 128,
-                                 .symbol = symbols ? symbolizer_name : NULL,
-                                 .symbol_data = symbols};
+                                 SYMBOLIZER_OPTIONS(symbols)};
     struct gs_run *run = gs_run_open(&path, 1, &options, error, sizeof error);
     struct gs_report *report = run ? gs_report_build(run, &options, error, sizeof error) : NULL;
     if (report) print(report, how, path);

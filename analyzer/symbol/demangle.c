@@ -1,0 +1,99 @@
+#include "analyzer/symbol/demangle.h"
+
+#include <libiberty/demangle.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The demangler refuses names whose parts might not fit on the stack: from 1024 characters on, which
+ * real templates pass. Those are done where the stack is large; beyond `LONGEST` a name is nobody's. */
+enum { SHORT = 1000, LONGEST = 1 << 14, STACK = 64 << 20, OUTPUT_MAX = 1 << 20 };
+
+struct job {
+    const char *name;
+    int options;
+    char *text;
+    size_t n, cap;
+    bool failed;
+    jmp_buf out; /* a name of a few bytes can stand for gigabytes: it is left in the middle */
+};
+
+static void take(const char *text, size_t length, void *data)
+{
+    struct job *j = data;
+
+    if (j->n + length >= OUTPUT_MAX)
+        longjmp(j->out, 1);
+    if (j->n + length + 1 > j->cap) {
+        size_t cap = 2 * (j->n + length + 64);
+        char *larger = realloc(j->text, cap);
+        if (!larger)
+            longjmp(j->out, 1);
+        j->text = larger;
+        j->cap = cap;
+    }
+    memcpy(j->text + j->n, text, length);
+    j->n += length;
+    j->text[j->n] = 0;
+}
+
+/* Rust's legacy names look like C++'s and end in a hash: it is asked first, and knows. */
+static void *work(void *data)
+{
+    struct job *j = data;
+
+    if (setjmp(j->out)) {
+        j->failed = true;
+    } else if (!rust_demangle_callback(j->name, j->options, take, j)) {
+        j->n = 0;
+        j->failed = !cplus_demangle_v3_callback(j->name, j->options | DMGL_PARAMS | DMGL_TYPES, take, j);
+    }
+    return NULL;
+}
+
+static bool work_deep(struct job *j)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+
+    if (pthread_attr_init(&attributes) != 0)
+        return false;
+    j->options = DMGL_NO_RECURSE_LIMIT;
+    bool made = pthread_attr_setstacksize(&attributes, STACK) == 0 &&
+                pthread_create(&thread, &attributes, work, j) == 0;
+    pthread_attr_destroy(&attributes);
+    return made && pthread_join(thread, NULL) == 0;
+}
+
+/* Without what the linker and LLVM put behind it. */
+static char *plain_of(const char *name)
+{
+    size_t n = strcspn(name, "@");
+    const char *llvm = strstr(name, ".llvm.");
+
+    if (n && llvm && llvm > name && (size_t)(llvm - name) < n)
+        n = (size_t)(llvm - name);
+    return strndup(name, n ? n : strlen(name));
+}
+
+char *symbol_demangle(const char *name)
+{
+    char *plain = plain_of(name);
+    size_t length = plain ? strlen(plain) : 0;
+    struct job j = {.name = plain};
+
+    if (!plain || length > LONGEST || plain[0] != '_' || (plain[1] != 'Z' && plain[1] != 'R'))
+        return plain;
+    if (length < SHORT)
+        work(&j);
+    else
+        j.failed = !work_deep(&j) || j.failed;
+    if (j.failed || !j.n) {
+        free(j.text);
+        return plain;
+    }
+    free(plain);
+    return j.text;
+}

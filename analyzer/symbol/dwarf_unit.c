@@ -1,0 +1,365 @@
+#include "analyzer/symbol/dwarf_unit.h"
+
+#include <dwarf.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/arena.h"
+
+enum { DEPTH_MAX = 64, VISITS_MAX = 20000000, PATH_NAMES = 16 };
+
+struct scope { /* a namespace or a class */
+    const char *name;
+    uint32_t parent; /* index + 1, 0 none */
+};
+
+struct function { /* a range of its addresses */
+    Dwarf_Addr low, high;
+    Dwarf_Die die;
+};
+
+struct named { /* where a function is declared: its scope, by the offset of its entry */
+    Dwarf_Off offset;
+    uint32_t scope;
+};
+
+struct unit {
+    Dwarf_Die die;  /* of the file itself: lines */
+    Dwarf_Die tree; /* its functions: in a .dwo file, or the same */
+    bool read;
+    struct scope *scopes;
+    size_t scopes_n, scopes_cap;
+    struct function *functions; /* by low */
+    size_t functions_n, functions_cap;
+    struct named *named; /* by offset */
+    size_t named_n, named_cap;
+    unsigned visits;
+};
+
+struct range {
+    Dwarf_Addr low, high;
+    uint32_t unit;
+};
+
+struct dwarf_units {
+    struct unit *list;
+    size_t n, cap;
+    struct range *ranges; /* by low */
+    size_t ranges_n, ranges_cap;
+};
+
+/* ---------------------------------------------------------------- units */
+
+#define BY(name, type, member)                                           \
+    static int name(const void *a, const void *b)                        \
+    {                                                                    \
+        const struct type *x = a, *y = b;                                \
+        return (x->member > y->member) - (x->member < y->member);        \
+    }
+BY(by_range, range, low)
+BY(by_function, function, low)
+BY(by_offset, named, offset)
+
+static void add_unit(struct dwarf_units *u, Dwarf_Die *die)
+{
+    Dwarf_Addr base, low, high;
+    uint32_t number = (uint32_t)u->n;
+    size_t before = u->ranges_n;
+
+    /* What starts at 0 the linker has thrown away. */
+    for (ptrdiff_t at = 0; (at = dwarf_ranges(die, at, &base, &low, &high)) > 0;)
+        if (low && low < high)
+            *GS_PUSH(u->ranges, u->ranges_n, u->ranges_cap) = (struct range){low, high, number};
+    if (u->ranges_n != before)
+        *GS_PUSH(u->list, u->n, u->cap) = (struct unit){.die = *die};
+}
+
+struct dwarf_units *dwarf_units_new(Dwarf *dwarf)
+{
+    struct dwarf_units *u = gs_realloc(NULL, 1, sizeof *u);
+    Dwarf_CU *cu = NULL;
+    Dwarf_Die die;
+    uint8_t type;
+
+    *u = (struct dwarf_units){0};
+    while (dwarf_get_units(dwarf, cu, &cu, NULL, &type, &die, NULL) == 0)
+        if (type == DW_UT_compile || type == DW_UT_skeleton)
+            add_unit(u, &die);
+    if (u->ranges_n)
+        qsort(u->ranges, u->ranges_n, sizeof *u->ranges, by_range);
+    return u;
+}
+
+void dwarf_units_free(struct dwarf_units *u)
+{
+    if (!u)
+        return;
+    for (size_t i = 0; i < u->n; i++) {
+        free(u->list[i].scopes);
+        free(u->list[i].functions);
+        free(u->list[i].named);
+    }
+    free(u->list);
+    free(u->ranges);
+    free(u);
+}
+
+/* ---------------------------------------------------------------- the functions of one */
+
+static const char *text_attribute(Dwarf_Die *die, unsigned name)
+{
+    Dwarf_Attribute a;
+
+    return dwarf_formstring(dwarf_attr_integrate(die, name, &a));
+}
+
+static const char *linkage_name(Dwarf_Die *die)
+{
+    const char *name = text_attribute(die, DW_AT_linkage_name);
+
+    return name ? name : text_attribute(die, DW_AT_MIPS_linkage_name);
+}
+
+static void add_function(struct unit *u, Dwarf_Die *die, uint32_t scope)
+{
+    Dwarf_Addr base, low, high;
+
+    *GS_PUSH(u->named, u->named_n, u->named_cap) = (struct named){dwarf_dieoffset(die), scope};
+    for (ptrdiff_t at = 0; (at = dwarf_ranges(die, at, &base, &low, &high)) > 0;)
+        if (low && low < high)
+            *GS_PUSH(u->functions, u->functions_n, u->functions_cap) =
+                (struct function){low, high, *die};
+}
+
+static uint32_t add_scope(struct unit *u, Dwarf_Die *die, uint32_t parent)
+{
+    const char *name = dwarf_diename(die);
+
+    if (!name)
+        name = dwarf_tag(die) == DW_TAG_namespace ? "(anonymous namespace)" : "(unnamed)";
+    *GS_PUSH(u->scopes, u->scopes_n, u->scopes_cap) = (struct scope){name, parent};
+    return (uint32_t)u->scopes_n;
+}
+
+static void walk(struct unit *u, Dwarf_Die *parent, uint32_t scope, unsigned depth)
+{
+    Dwarf_Die die;
+
+    if (depth > DEPTH_MAX || dwarf_child(parent, &die) != 0)
+        return;
+    do {
+        if (++u->visits > VISITS_MAX)
+            return;
+        switch (dwarf_tag(&die)) {
+        case DW_TAG_namespace:
+        case DW_TAG_module:
+        case DW_TAG_class_type:
+        case DW_TAG_structure_type:
+        case DW_TAG_union_type:
+        case DW_TAG_enumeration_type:
+            if (dwarf_haschildren(&die) > 0)
+                walk(u, &die, add_scope(u, &die, scope), depth + 1);
+            break;
+        case DW_TAG_subprogram:
+            add_function(u, &die, scope);
+            walk(u, &die, scope, depth + 1);
+            break;
+        case DW_TAG_lexical_block:
+            walk(u, &die, scope, depth + 1);
+            break;
+        default:;
+        }
+    } while (dwarf_siblingof(&die, &die) == 0);
+}
+
+static void read_unit(struct unit *u)
+{
+    Dwarf_Die split;
+
+    u->read = true;
+    u->tree = u->die;
+    if (dwarf_cu_info(u->die.cu, NULL, NULL, NULL, &split, NULL, NULL, NULL) == 0 && split.cu)
+        u->tree = split;
+    walk(u, &u->tree, 0, 0);
+    if (u->functions_n)
+        qsort(u->functions, u->functions_n, sizeof *u->functions, by_function);
+    if (u->named_n)
+        qsort(u->named, u->named_n, sizeof *u->named, by_offset);
+}
+
+/* ---------------------------------------------------------------- names */
+
+/* The entry that says what it is called: of an inlined or cloned function the abstract one, of a member
+ * its declaration. */
+static Dwarf_Die declared(Dwarf_Die die)
+{
+    static const unsigned links[] = {DW_AT_abstract_origin, DW_AT_specification};
+    Dwarf_Attribute a;
+    Dwarf_Die next;
+
+    for (unsigned hops = 0; hops < 8; hops++) {
+        bool moved = false;
+        for (size_t i = 0; i < 2 && !moved; i++)
+            moved = dwarf_attr(&die, links[i], &a) && dwarf_formref_die(&a, &next);
+        if (!moved)
+            break;
+        die = next;
+    }
+    return die;
+}
+
+/* "deep::inner" for what has no mangled name: static functions that are only inlined. */
+static char *scoped_name(const struct unit *u, Dwarf_Die *die, const char *name)
+{
+    Dwarf_Die where = declared(*die);
+    struct named key = {.offset = dwarf_dieoffset(&where)};
+    const struct named *found = where.cu == u->tree.cu && u->named_n
+                                    ? bsearch(&key, u->named, u->named_n, sizeof key, by_offset)
+                                    : NULL;
+    const char *parts[PATH_NAMES];
+    size_t n = 0, length = strlen(name) + 1;
+
+    for (uint32_t s = found ? found->scope : 0; s && n < PATH_NAMES; s = u->scopes[s - 1].parent) {
+        parts[n++] = u->scopes[s - 1].name;
+        length += strlen(u->scopes[s - 1].name) + 2;
+    }
+    char *text = malloc(length), *at = text;
+    while (text && n--)
+        at += sprintf(at, "%s::", parts[n]);
+    if (text)
+        strcpy(at, name);
+    return text;
+}
+
+static void name_it(const struct unit *u, Dwarf_Die *die, struct dwarf_place *place)
+{
+    const char *linkage = linkage_name(die), *name = linkage ? NULL : text_attribute(die, DW_AT_name);
+
+    place->mangled = linkage != NULL;
+    place->function = linkage ? strdup(linkage) : name ? scoped_name(u, die, name) : NULL;
+}
+
+/* ---------------------------------------------------------------- looking up */
+
+static struct unit *unit_at(struct dwarf_units *u, Dwarf_Addr address)
+{
+    size_t low = 0, high = u->ranges_n;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (u->ranges[middle].low <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (size_t back = 0; low-- > 0 && back < 8; back++) /* damaged ones may overlap */
+        if (address < u->ranges[low].high)
+            return &u->list[u->ranges[low].unit];
+    return NULL;
+}
+
+static const struct function *function_at(const struct unit *u, Dwarf_Addr address)
+{
+    size_t low = 0, high = u->functions_n;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (u->functions[middle].low <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (size_t back = 0; low-- > 0 && back < 8; back++)
+        if (address < u->functions[low].high)
+            return &u->functions[low];
+    return NULL;
+}
+
+/* Adds what was inlined around the address, outermost first. A block may have no addresses of its own
+ * and something inlined in it that has. */
+static void descend(Dwarf_Die *parent, Dwarf_Addr address, Dwarf_Die *chain, size_t *n, unsigned *visits)
+{
+    Dwarf_Die die;
+
+    if (*n >= DWARF_PLACES || dwarf_child(parent, &die) != 0)
+        return;
+    do {
+        int tag = dwarf_tag(&die);
+        size_t before = *n;
+
+        if (++*visits > VISITS_MAX)
+            return;
+        if (tag != DW_TAG_inlined_subroutine && tag != DW_TAG_lexical_block && tag != DW_TAG_try_block &&
+            tag != DW_TAG_catch_block)
+            continue;
+        bool has = dwarf_haspc(&die, address) > 0;
+        bool block = tag != DW_TAG_inlined_subroutine;
+        if (has && !block)
+            chain[(*n)++] = die;
+        if (has || (block && !dwarf_hasattr(&die, DW_AT_low_pc) && !dwarf_hasattr(&die, DW_AT_ranges)))
+            descend(&die, address, chain, n, visits);
+        if (has || *n != before)
+            return;
+    } while (dwarf_siblingof(&die, &die) == 0);
+}
+
+/* Where an inlined function was called. */
+static void call_site(Dwarf_Die *die, struct dwarf_place *place)
+{
+    Dwarf_Attribute a;
+    Dwarf_Word file = 0, line = 0;
+    Dwarf_Files *files;
+    Dwarf_Die cu;
+    size_t n;
+
+    if (dwarf_formudata(dwarf_attr(die, DW_AT_call_line, &a), &line) == 0 && line < INT32_MAX)
+        place->line = (int)line;
+    if (dwarf_formudata(dwarf_attr(die, DW_AT_call_file, &a), &file) == 0 &&
+        dwarf_diecu(die, &cu, NULL, NULL) && dwarf_getsrcfiles(&cu, &files, &n) == 0 && file < n)
+        place->file = dwarf_filesrc(files, file, NULL, NULL);
+}
+
+static void line_at(Dwarf_Die *unit, Dwarf_Addr address, struct dwarf_place *place)
+{
+    Dwarf_Line *line = dwarf_getsrc_die(unit, address);
+    Dwarf_Addr end;
+
+    if (!line)
+        return;
+    place->file = dwarf_linesrc(line, NULL, NULL);
+    if (dwarf_lineno(line, &place->line) != 0 || dwarf_lineaddr(line, &end) != 0)
+        place->line = 0;
+}
+
+size_t dwarf_units_at(struct dwarf_units *units, Dwarf_Addr address, struct dwarf_place *places,
+                      const char **folder)
+{
+    struct unit *u = unit_at(units, address);
+    Dwarf_Die chain[DWARF_PLACES];
+    size_t n = 0;
+    unsigned visits = 0;
+
+    *folder = NULL;
+    if (!u)
+        return 0;
+    if (!u->read)
+        read_unit(u);
+    *folder = text_attribute(&u->die, DW_AT_comp_dir);
+    const struct function *f = function_at(u, address);
+    if (f) {
+        Dwarf_Die die = f->die;
+        chain[n++] = die;
+        descend(&die, address, chain, &n, &visits);
+    }
+    memset(places, 0, (n ? n : 1) * sizeof *places);
+    line_at(&u->die, address, &places[0]);
+    for (size_t i = 0; i < n; i++) { /* the chain is outermost first */
+        name_it(u, &chain[n - 1 - i], &places[i]);
+        if (i + 1 < n)
+            call_site(&chain[n - 1 - i], &places[i + 1]);
+    }
+    if (n)
+        places[n - 1].whole = true;
+    return n ? n : places[0].file != NULL;
+}

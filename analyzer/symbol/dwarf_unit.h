@@ -1,0 +1,32 @@
+/* The functions of DWARF's compilation units, by address, with what was inlined into them.
+ *
+ * libdw's own ways (dwfl_module_addrdie, dwarf_getscopes) need .debug_aranges, which clang and rustc
+ * do not write, don't look into namespaces, where these put functions, and walk a unit at each call. */
+#ifndef GPUSPY_SYMBOL_DWARF_UNIT_H
+#define GPUSPY_SYMBOL_DWARF_UNIT_H
+
+#include <elfutils/libdw.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct dwarf_units;
+
+struct dwarf_place {
+    char *function;   /* to be freed; mangled where `mangled`; NULL unknown */
+    bool mangled;
+    bool whole;       /* the function as the linker knows it: the symbol table may say more */
+    const char *file; /* relative where the compiler had it so; NULL unknown */
+    int line;         /* 0 unknown */
+};
+
+enum { DWARF_PLACES = 64 };
+
+/* NULL: nothing there. */
+struct dwarf_units *dwarf_units_new(Dwarf *dwarf);
+void dwarf_units_free(struct dwarf_units *units);
+/* What stands at an address: the innermost inlined function first, the function that the linker knows
+ * last. 0: nothing is known; 1 with function NULL: the line alone. *folder is where it was compiled. */
+size_t dwarf_units_at(struct dwarf_units *units, Dwarf_Addr address, struct dwarf_place *places,
+                      const char **folder);
+
+#endif
