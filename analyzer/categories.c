@@ -19,7 +19,7 @@ enum {
 struct place { /* a peak, or a failure; ordered by time */
     int64_t time_ns;
     struct gs_by_category *to;
-    int64_t bytes; /* all that was live */
+    int64_t bytes; /* all that was live; GS_UNKNOWN: what is found */
     int device;
     enum gs_series_layer layer;
     struct gs_peak *peak; /* NULL: a failure */
@@ -134,6 +134,30 @@ static void list_places(struct work *w, uint32_t process)
             p->bytes = v->live_sum;
             p->device = v->live_layer == GS_SERIES_PINNED ? -1 : v->device;
             p->layer = v->live_layer;
+        }
+    }
+}
+
+/* For who watches: what outlived the run. */
+static void list_ends(struct work *w, uint32_t process)
+{
+    struct gs_report *r = w->b->report;
+    if (!w->b->options->watch) {
+        return;
+    }
+    if (!r->ends) {
+        r->ends = gs_arena_alloc(w->b->arena, (r->peaks_n + 1) * sizeof *r->ends);
+    }
+    for (size_t i = 0; i < r->peaks_n; i++) {
+        const struct gs_peak *peak = &r->peaks[i];
+        if (peak->process == process && peak->bytes > 0) {
+            struct gs_category_end *end = &r->ends[r->ends_n++];
+            *end = (struct gs_category_end){
+                .process = process, .device = peak->device, .layer = peak->layer, .end_ns = w->end_ns};
+            struct place *p = place_add(w, w->end_ns, &end->by_category);
+            p->bytes = GS_UNKNOWN;
+            p->device = peak->device;
+            p->layer = peak->layer;
         }
     }
 }
@@ -333,7 +357,8 @@ static void close_place(struct work *w, struct place *p)
     for (unsigned i = 0; i < rules; i++) {
         sum = gs_add(sum, p->by_rule[i]);
     }
-    if (!p->peak && sum <= p->bytes && p->by_stack_n) {
+    p->bytes = p->bytes == GS_UNKNOWN ? sum : p->bytes;
+    if ((!p->peak || w->b->options->watch) && sum <= p->bytes && p->by_stack_n) {
         p->to->lines = gs_arena_alloc(w->b->arena, p->by_stack_n * sizeof *p->to->lines);
         memcpy(p->to->lines, p->by_stack, p->by_stack_n * sizeof *p->to->lines);
         p->to->lines_n = p->by_stack_n;
@@ -427,6 +452,7 @@ bool gs_categories_build(struct gs_builder *b, char *error, size_t error_size)
     for (uint32_t i = 0; ok && i < n; i++) {
         start_process(&w, i);
         list_places(&w, i);
+        list_ends(&w, i);
         list_moments(&w, i);
         if (w.n) {
             ok = look(&w, i, error, error_size);

@@ -45,9 +45,9 @@ static bool watch_memory(struct gs_builder *b, struct gs_ranks **ranks, char *er
 {
     enum {
         STEPS, OWNERS, ALLOCATORS, PEAKS, TIMELINES, MEMORY, GROWTH, CHURN, PREALLOCATIONS, OOMS,
-        BUDGET, RANKS, N
+        BUDGET, RANKS, WATCH, N
     };
-    struct gs_observer observers[N];
+    struct gs_observer observers[N] = {0};
     gs_owners_start(b, &observers[OWNERS]);
     gs_steps_start(b, &observers[STEPS]);
     gs_allocators_start(b, &observers[ALLOCATORS]);
@@ -61,6 +61,9 @@ static bool watch_memory(struct gs_builder *b, struct gs_ranks **ranks, char *er
     struct gs_ooms *ooms = gs_ooms_start(b, &observers[OOMS]);
     gs_budgets_start(b, &observers[BUDGET]);
     *ranks = gs_ranks_start(b, &observers[RANKS]);
+    if (b->options->watch) {
+        observers[WATCH] = b->options->watch->observer;
+    }
     bool ok = gs_run_replay(b->run, observers, N, error, error_size);
     gs_peaks_finish(peaks);
     gs_timelines_finish(timelines);
@@ -91,6 +94,9 @@ static void on_call(void *self, const struct gs_copy *copy, const struct gs_sync
     }
     if (copy) {
         gs_transfers_call(c->transfers, copy);
+    }
+    if (c->b->options->watch && c->b->options->watch->call) {
+        c->b->options->watch->call(c->b->options->watch->self, copy, sync);
     }
 }
 

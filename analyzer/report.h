@@ -85,7 +85,7 @@ struct gs_by_category {
     int64_t bytes[GS_CATEGORIES_N]; /* they sum to the live bytes; all 0: not looked at */
     struct gs_category_share *shares; /* by rule, heaviest first */
     size_t shares_n;
-    struct gs_category_line *lines; /* at a failure alone: by stack and rule, in no order */
+    struct gs_category_line *lines; /* of peaks where options.watch is set: by stack and rule, in no order */
     size_t lines_n;
 };
 
@@ -464,6 +464,15 @@ struct gs_advice {
     const char *text;  /* one thing to do, with its place */
 };
 
+/* What outlived what a process did, by category: one for each series. Only where options.watch is set. */
+struct gs_category_end {
+    uint32_t process;
+    int device;
+    enum gs_series_layer layer;
+    int64_t end_ns; /* the last allocation, or the failure that ended the run */
+    struct gs_by_category by_category;
+};
+
 struct gs_allocator_state; /* allocator.h */
 struct gs_cache_flush;
 struct gs_report {
@@ -526,8 +535,18 @@ struct gs_report {
     size_t samples_n;
     struct gs_advice *advice;
     size_t advice_n;
+    struct gs_category_end *ends;
+    size_t ends_n; /* in the order of peaks */
     const struct gs_tensor_check *checks;
     size_t checks_n; /* gpuspy's totals held against PyTorch's */
+};
+
+/* What a view wants to see of the passes that a report makes, in place of more passes. It also has the
+ * report keep what was live at the peaks and at the end by stack and category. */
+struct gs_watch {
+    struct gs_observer observer; /* of the one replay, behind those of the questions */
+    gs_call_fn call;             /* of the pass over copies and waits; NULL */
+    void *self;                  /* of `call` */
 };
 
 /* NULL and a line in `error` (cannot read 'x': reason; what to do) where a database turns out to be

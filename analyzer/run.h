@@ -59,6 +59,7 @@ struct gs_options {
     const struct gs_symbol_more *symbol_more; /* NULL: none of it */
     void *symbol_data;
     const struct gs_estimate_bytes *estimate; /* NULL none; read by gs_report_build only */
+    const struct gs_watch *watch;             /* likewise, see report.h */
 };
 
 enum gs_known { GS_UNSURE, GS_NO, GS_YES };

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/page_report.h"
+#include "analyzer/page_series.h"
 #include "analyzer/page_stacks.h"
+#include "analyzer/units.h"
 
 enum { FORMAT = 1 };
 
@@ -12,19 +14,25 @@ extern const char gs_page_html[], gs_page_html_end[];
 
 struct gs_page {
     struct gs_run *run;
+    struct gs_watch watch;
+    struct gs_page_serieses *serieses;
 };
 
 struct gs_page *gs_page_new(struct gs_run *run, struct gs_options *options)
 {
     struct gs_page *page = gs_realloc(NULL, 1, sizeof *page);
-    *page = (struct gs_page){.run = run};
-    (void)options;
+    *page = (struct gs_page){.run = run, .serieses = gs_page_serieses_new(run)};
+    page->watch.observer = gs_page_serieses_watch(page->serieses);
+    options->watch = &page->watch;
     return page;
 }
 
 void gs_page_free(struct gs_page *page)
 {
-    free(page);
+    if (page) {
+        gs_page_serieses_free(page->serieses);
+        free(page);
+    }
 }
 
 /* --- the data ----------------------------------------------------------------------------------- */
@@ -45,6 +53,64 @@ static void put_report(const struct gs_report *report, struct gs_page_writer *w)
     json_decref(json);
 }
 
+/* "10,000,000" */
+static const char *grouped(char *out, size_t size, uint64_t n)
+{
+    char digits[24];
+    size_t at = 0, length = (size_t)snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
+    for (size_t i = 0; i < length && at + 2 < size; i++) {
+        if (i && (length - i) % 3 == 0) {
+            out[at++] = ',';
+        }
+        out[at++] = digits[i];
+    }
+    out[at] = 0;
+    return out;
+}
+
+/* What the page leaves out, in words. */
+static void put_resolution(const struct gs_page_resolution *r, const struct gs_page_stacks *stacks,
+                           struct gs_page_writer *w)
+{
+    char *text = NULL, events[32], number[32], bytes[UNITS_TEXT];
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    fprintf(f, "%s allocations and frees", grouped(events, sizeof events, r->events));
+    if (r->all) {
+        fputs(", each a moment of its own.", f);
+    } else {
+        fprintf(f,
+                ", drawn as %s moments in the longest series: each shows what was live when most was "
+                "live around it, so peaks are exact; they lie closer together near the peak and near "
+                "failures.",
+                grouped(number, sizeof number, r->buckets));
+    }
+    if (r->merged) {
+        format_bytes(bytes, (uint64_t)r->merged_bytes);
+        fprintf(f, " %s call paths that never held more than %s are merged, by category.",
+                grouped(number, sizeof number, r->merged), bytes);
+    }
+    if (stacks->shortened) {
+        fprintf(f, " The native frames of %s smaller call paths are left out.",
+                grouped(number, sizeof number, stacks->shortened));
+    }
+    if (w->cut) {
+        fprintf(f, " %s long texts are cut.", grouped(number, sizeof number, w->cut));
+    }
+    fclose(f);
+    gs_put_open(w, "resolution", '{');
+    gs_put_text(w, "text", text);
+    gs_put_int(w, "events", (int64_t)r->events);
+    gs_put_int(w, "buckets", (int64_t)r->buckets);
+    gs_put_bool(w, "all_events", r->all);
+    gs_put_int(w, "lines", (int64_t)r->lines);
+    gs_put_int(w, "merged_lines", (int64_t)r->merged);
+    gs_put_int(w, "merged_bytes", r->merged_bytes);
+    gs_put_int(w, "texts_cut", (int64_t)w->cut);
+    gs_put_close(w, '}');
+    free(text);
+}
+
 static bool put_data(struct gs_page *page, const struct gs_report *report, const char *source, FILE *out)
 {
     struct gs_page_writer w = {.out = out};
@@ -57,8 +123,8 @@ static bool put_data(struct gs_page *page, const struct gs_report *report, const
     gs_put_text(&w, "source", source);
     put_categories(&w);
     put_report(report, &w);
-    gs_put_open(&w, "series", '[');
-    gs_put_close(&w, ']');
+    struct gs_page_resolution resolution;
+    gs_page_serieses_put(page->serieses, &stacks, &w, &resolution);
     gs_put_open(&w, "events", '[');
     gs_put_close(&w, ']');
     gs_put_open(&w, "steps", '[');
@@ -68,10 +134,7 @@ static bool put_data(struct gs_page *page, const struct gs_report *report, const
     gs_put_key(&w, "marks");
     fputs("{\"name\":\"\",\"start\":\"\",\"length\":\"\",\"process\":\"\",\"thread\":\"\"}", out);
     gs_page_stacks_put(&stacks, &w);
-    gs_put_open(&w, "resolution", '{');
-    gs_put_text(&w, "text", "");
-    gs_put_int(&w, "texts_cut", (int64_t)w.cut);
-    gs_put_close(&w, '}');
+    put_resolution(&resolution, &stacks, &w);
     gs_put_close(&w, '}');
     fputs("</script>\n", out);
     gs_page_stacks_free(&stacks);
@@ -106,12 +169,16 @@ bool gs_page_write(struct gs_page *page, const struct gs_report *report, const c
 {
     const char *name = strrchr(source, '/'), *rest;
     name = name && name[1] ? name + 1 : source;
-    (void)error;
-    (void)error_size;
+    struct gs_page_kinds *kinds = gs_page_kinds_new(page->run, report);
+    bool ok = gs_page_serieses_look(page->serieses, report, kinds, error, error_size);
+    gs_page_kinds_free(kinds);
+    if (!ok) {
+        return false;
+    }
     rest = put_up_to(gs_page_html, "<!--gpuspy:title-->", out);
     put_title(name, out);
     rest = put_up_to(rest, "<!--gpuspy:data-->\n", out);
-    bool ok = put_data(page, report, name, out);
+    ok = put_data(page, report, name, out);
     fwrite(rest, 1, strlen(rest), out);
     return ok;
 }
