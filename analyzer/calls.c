@@ -164,10 +164,12 @@ bool gs_run_calls_of(struct gs_run *run, uint32_t process, gs_call_fn each, void
 {
     struct gs_database *db = &run->databases[run->processes[process].database];
     struct cursor c, s;
+    uint64_t rows = 0;
     open_cursor(&c, db, process, "gs_copy", read_copy, copies, db->copies);
     open_cursor(&s, db, process, "gs_sync", read_sync, syncs, "sync");
     for (;;) {
         const union call *copy = now(&c), *sync = now(&s);
+        gs_progress(run, "copies and waits", ++rows, 0);
         if (copy && (!sync || copy->copy.start_ns <= sync->sync.start_ns)) {
             if (wanted(run, copy->copy.device)) {
                 c.calls[c.at].copy.stack = gs_backward_stack(run, process, copy->copy.thread,

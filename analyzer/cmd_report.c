@@ -5,9 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "analyzer/command.h"
+#include "analyzer/display.h"
 #include "analyzer/estimate/settings.h"
 #include "analyzer/input.h"
 #include "analyzer/output.h"
+#include "analyzer/progress.h"
 #include "analyzer/report.h"
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/term.h"
@@ -20,6 +22,8 @@
 
 struct settings {
     struct estimate_settings model;
+    struct display_settings display;
+    uint64_t only;
     int top, device;
     bool json, native;
     const char *html;
@@ -31,6 +35,8 @@ static const struct option_row options[] = {
     {"html", 0, OPTION_FILE, offsetof(struct settings, html), "FILE", NULL, 0, 0,
      "write a page to look at, one file that opens in a browser without a network; - is standard "
      "output"},
+    {"only", 0, OPTION_SET, offsetof(struct settings, only), "SECTIONS", view_section_words, 0, 0,
+     "print only these, separated by commas, such as oom,peak,sync; with --json only their keys"},
     {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
      "show the N largest of each list; the default is 8, with --json 50"},
     {"device", 'd', OPTION_NUMBER, offsetof(struct settings, device), "N", NULL, 0, 63,
@@ -38,11 +44,13 @@ static const struct option_row options[] = {
     {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
      "show the calls that led to a place, C and C++ functions included"},
     ESTIMATE_OPTIONS(struct settings, model),
+    DISPLAY_OPTIONS(struct settings, display),
     {0},
 };
 
 static const struct example examples[] = {
     {"gpuspy report run.db", "what was live at the peak, why the out of memory, what waits"},
+    {"gpuspy report --only oom,sync run.db", "these two sections alone"},
     {"gpuspy report --json run.db | jq .oom", "the same for a script"},
     {"gpuspy report --params 1.3B --precision amp run.db",
      "what was measured beside what such a model needs, and why they differ"},
@@ -74,11 +82,14 @@ static void say_problems(const struct symbolizer *s)
 
 static bool print(const struct settings *s, const struct gs_report *report, const char *database)
 {
+    struct term term = display_start(&s->display);
+
     if (s->json)
-        return gs_view_json(report, stdout) == 0;
+        return gs_view_json_some(report, s->only ? view_section_key : NULL, s->only, stdout) == 0;
     view_text(&(struct view_text){.report = report,
-                                  .term = term_of(stdout),
+                                  .term = term,
                                   .out = stdout,
+                                  .only = s->only,
                                   .top = s->top ? (size_t)s->top : TOP_TEXT,
                                   .native = s->native,
                                   .database = database});
@@ -171,7 +182,8 @@ int cmd_report(int argc, char **argv)
                                   .memory_map = s.html != NULL,
                                   .by_device = s.device >= 0,
                                   .device = s.device,
-                                  SYMBOLIZER_OPTIONS(symbols)};
+                                  SYMBOLIZER_OPTIONS(symbols),
+                                  .progress = progress_show};
     if (estimate_wanted(&s.model)) {
         if (!estimate_from_settings("report", &s.model, &e)) {
             symbolizer_free(symbols);

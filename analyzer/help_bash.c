@@ -20,7 +20,12 @@ static void values(FILE *f, const struct command *c)
         if (r->letter)
             fprintf(f, "|%s:-%c", c->name, r->letter);
         fputs(")\n            ", f);
-        if (r->words) {
+        if (r->kind == OPTION_SET) { /* the word behind the last comma */
+            fputs("[[ $cur == *,* ]] && before=${cur%,*},\n            "
+                  "mapfile -t COMPREPLY < <(compgen -P \"$before\" -W '", f);
+            spaced(f, r->words);
+            fputs("' -- \"${cur##*,}\")\n            compopt -o nospace", f);
+        } else if (r->words) {
             fputs("mapfile -t COMPREPLY < <(compgen -W '", f);
             spaced(f, r->words);
             fputs("' -- \"$cur\")", f);
@@ -75,7 +80,7 @@ void help_completion_bash(FILE *f)
      * option is then two words back. */
     fputs(
         "'\n"
-        "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options=\n"
+        "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options= before=\n"
         "    if [[ $cur == '=' ]]; then\n"
         "        cur=\n"
         "    elif [[ $prev == '=' && $COMP_CWORD -gt 2 ]]; then\n"

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/command.h"
+#include "analyzer/pager.h"
+#include "analyzer/progress.h"
 #include "analyzer/term.h"
 
 /* A standard stream that was closed would be the next file that is opened, and a line printed would
@@ -32,6 +34,7 @@ static bool reader_left(void)
 /* A full disk or a closed pipe is seen at the latest here. */
 static int close_output(int code)
 {
+    progress_clear();
     bool failed = ferror(stdout), quiet = failed && reader_left();
     const char *why = "an earlier write failed";
 
@@ -45,6 +48,9 @@ static int close_output(int code)
         failed = true;
         why = strerror(errno);
     }
+    if (quiet && pager_runs())
+        failed = false; /* who leaves a pager has seen enough */
+    pager_wait();
     if (failed && !quiet)
         complain("cannot write the output: %s; what was printed is not complete", why);
     return failed && !code ? EXIT_INPUT : code;

@@ -137,18 +137,57 @@ static bool take_text(const struct value *v)
     return true;
 }
 
-static bool take_choice(const struct value *v)
+static bool unknown_word(const struct value *v, const char *word)
 {
     char near[WORD_MAX + 1], hint[WORD_MAX + 24] = "", known[512];
 
-    if (options_is_word(v->text, v->row->words))
-        return take_text(v);
-    if (options_nearest(v->text, v->row->words, near, sizeof near))
+    if (options_nearest(word, v->row->words, near, sizeof near))
         snprintf(hint, sizeof hint, "did you mean '%s'? ", near);
     options_list(v->row->words, known, sizeof known);
-    complain("%s: --%s: '%s' is not known; %sone of %s", v->command->name, v->row->name, v->text,
-             hint, known);
+    complain("%s: --%s: '%s' is not known; %sone of %s", v->command->name, v->row->name, word, hint,
+             known);
     return false;
+}
+
+static bool take_choice(const struct value *v)
+{
+    return options_is_word(v->text, v->row->words) ? take_text(v) : unknown_word(v, v->text);
+}
+
+struct numbered {
+    const char *text;
+    size_t length;
+    unsigned at;
+};
+
+static bool same_numbered(const char *word, size_t length, void *data)
+{
+    struct numbered *n = data;
+
+    if (length == n->length && memcmp(word, n->text, length) == 0)
+        return true;
+    n->at++;
+    return false;
+}
+
+static bool take_set(const struct value *v)
+{
+    uint64_t set;
+
+    memcpy(&set, v->to, sizeof set);
+    for (const char *p = v->text; *p; p += *p == ',') {
+        struct numbered n = {p, strcspn(p, ","), 0};
+        char word[64];
+        snprintf(word, sizeof word, "%.*s", (int)n.length, p);
+        p += n.length;
+        if (!n.length)
+            continue;
+        if (!each_word(v->row->words, same_numbered, &n))
+            return unknown_word(v, word);
+        set |= (uint64_t)1 << n.at;
+    }
+    memcpy(v->to, &set, sizeof set);
+    return set || bad(v, "names nothing", "give words, separated by commas");
 }
 
 /* 1e15 and not printf's 1e+15: as people type it. */
@@ -212,6 +251,7 @@ static bool take_bytes(const struct value *v)
 
 static bool (*const take[])(const struct value *) = {
     [OPTION_TEXT] = take_text,     [OPTION_FILE] = take_text,   [OPTION_CHOICE] = take_choice,
+    [OPTION_SET] = take_set,
     [OPTION_NUMBER] = take_number, [OPTION_COUNT] = take_count, [OPTION_BYTES] = take_bytes,
 };
 

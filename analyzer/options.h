@@ -13,6 +13,8 @@ enum option_kind {
     OPTION_TEXT,   /* const char *, not empty */
     OPTION_FILE,   /* const char *, not empty; completed as a file name */
     OPTION_CHOICE, /* const char *, one of `words` */
+    OPTION_SET,    /* uint64_t, a bit for each of `words` (64 at most); words separated by commas, and
+                      each time the option is given adds some */
     OPTION_NUMBER, /* int, min..max */
     OPTION_COUNT,  /* uint64_t, parse_count; min..max */
     OPTION_BYTES,  /* uint64_t, parse_bytes; min..max */
@@ -24,7 +26,8 @@ struct option_row {
     enum option_kind kind;
     size_t at;            /* offset of the value in the settings */
     const char *argument; /* how help calls the value; NULL for flags */
-    const char *words;    /* "a|b|c": what help lists and completion offers; OPTION_CHOICE takes no other */
+    const char *words;    /* "a|b|c": what help lists and completion offers; OPTION_CHOICE and
+                             OPTION_SET take no other */
     double min, max;      /* OPTION_NUMBER, OPTION_COUNT, OPTION_BYTES */
     const char *help;     /* what it does, starting in lower case */
 };

@@ -55,6 +55,7 @@ struct gs_replay {
     size_t oom, sample, reserved;
     int64_t side_ns;
     bool again; /* not the first replay of the run */
+    uint64_t rows, rows_total; /* read, and to be read, about; of all processes */
     uint64_t damaged;
 };
 
@@ -315,6 +316,7 @@ static bool read_row(struct gs_replay *r, const struct gs_database *db, int n, s
                      struct gs_lifetime *life)
 {
     int64_t kind = sqlite3_value_int64(v[KIND]);
+    gs_progress(r->run, r->rows_total ? "allocations" : "allocations again", ++r->rows, r->rows_total);
     *life = (struct gs_lifetime){
         .series = GS_NONE,
         .location = GS_NONE,
@@ -575,6 +577,9 @@ bool gs_run_replay(struct gs_run *run, const struct gs_observer *observers, size
     bool ok = true;
     replay.again = run->replayed;
     run->replayed = true;
+    for (size_t i = 0; i < run->processes_n; i++) {
+        replay.rows_total = (uint64_t)gs_add((int64_t)replay.rows_total, (int64_t)(run->processes[i].allocations & INT64_MAX));
+    }
     for (uint32_t i = 0; ok && i < run->processes_n; i++) {
         ok = replay_process(&replay, i, error, error_size);
     }

@@ -48,6 +48,9 @@ struct gs_estimate_bytes {
     double params, cast_copies; /* cast_copies: on top, while forward runs under autocast */
 };
 
+/* Called now and then while events are read: `done` of about `total` (0: not known) of `what`. */
+typedef void (*gs_progress_fn)(void *data, const char *what, uint64_t done, uint64_t total);
+
 struct gs_options {
     unsigned top;   /* entries kept in each list of the report; 0: the default of 50 */
     bool all;       /* every entry */
@@ -60,6 +63,8 @@ struct gs_options {
     void *symbol_data;
     const struct gs_estimate_bytes *estimate; /* NULL none; read by gs_report_build only */
     const struct gs_watch *watch;             /* likewise, see report.h */
+    gs_progress_fn progress; /* NULL: nobody asks */
+    void *progress_data;
 };
 
 enum gs_known { GS_UNSURE, GS_NO, GS_YES };

@@ -131,6 +131,15 @@ void gs_database_close(struct gs_database *db);
 bool gs_database_bad(const struct gs_database *db, char *error, size_t error_size);
 sqlite3_stmt *gs_prepare(struct gs_database *db, const char *sql);
 
+/* How far a pass over the rows is; told every few thousand of them. */
+enum { GS_PROGRESS_EACH = 1 << 14 };
+static inline void gs_progress(const struct gs_run *run, const char *what, uint64_t done, uint64_t total)
+{
+    if (run->options.progress && done % GS_PROGRESS_EACH == 0) {
+        run->options.progress(run->options.progress_data, what, done, total);
+    }
+}
+
 /* load.c */
 bool gs_load(struct gs_run *run, size_t database, char *error, size_t error_size);
 void gs_load_done(struct gs_run *run); /* once all are loaded: order */

@@ -8,10 +8,13 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <wchar.h>
+#include "analyzer/progress.h"
 
 #define WIDTH_DEFAULT 100
-#define WIDTH_MIN 60
-#define WIDTH_MAX 200
+#define WIDTH_MIN 40
+#define WIDTH_MAX 300
+
+static const char *colour_when; /* NULL: as the terminal and NO_COLOR have it */
 
 static bool set(const char *name)
 {
@@ -23,23 +26,45 @@ static bool set(const char *name)
 static int width_of(FILE *f, bool terminal)
 {
     struct winsize size;
-    int width = 0;
+    int width = set("COLUMNS") ? atoi(getenv("COLUMNS")) : 0;
 
-    if (terminal && ioctl(fileno(f), TIOCGWINSZ, &size) == 0)
+    if (width <= 0 && terminal && ioctl(fileno(f), TIOCGWINSZ, &size) == 0)
         width = size.ws_col;
-    if (width <= 0 && set("COLUMNS"))
-        width = atoi(getenv("COLUMNS"));
     if (width <= 0)
         width = WIDTH_DEFAULT;
     return width < WIDTH_MIN ? WIDTH_MIN : width > WIDTH_MAX ? WIDTH_MAX : width;
 }
 
+bool term_dumb(void)
+{
+    const char *kind = getenv("TERM");
+
+    return kind && strcmp(kind, "dumb") == 0;
+}
+
+void term_choose_colour(const char *when)
+{
+    colour_when = when && strcmp(when, "auto") != 0 ? when : NULL;
+}
+
+/* What the terminal can do beyond the 8 colours that all can. */
+static bool rich(void)
+{
+    const char *kind = getenv("TERM");
+
+    return set("COLORTERM") || (kind && (strstr(kind, "256color") || strstr(kind, "kitty") ||
+                                         strstr(kind, "alacritty") || strstr(kind, "direct")));
+}
+
 struct term term_of(FILE *f)
 {
     bool terminal = isatty(fileno(f));
-    const char *kind = getenv("TERM");
+    bool colour = colour_when ? strcmp(colour_when, "always") == 0
+                              : terminal && !set("NO_COLOR") && !term_dumb();
     struct term t = {
-        .colour = terminal && !set("NO_COLOR") && !(kind && strcmp(kind, "dumb") == 0),
+        .terminal = terminal,
+        .colour = colour,
+        .rich = colour && rich(),
         .utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0,
         .width = width_of(f, terminal),
     };
@@ -55,6 +80,24 @@ const char *term_style(const struct term *t, enum term_style style)
     };
 
     return t->colour ? sequence[style] : "";
+}
+
+static const char *sequence_of(const struct term *t, const char *format, int colour, char *out)
+{
+    out[0] = 0;
+    if (t->rich)
+        snprintf(out, TERM_SEQUENCE, format, colour & 255);
+    return out;
+}
+
+const char *term_background(const struct term *t, int colour, char out[TERM_SEQUENCE])
+{
+    return sequence_of(t, "\033[48;5;%dm\033[38;5;16m", colour, out);
+}
+
+const char *term_foreground(const struct term *t, int colour, char out[TERM_SEQUENCE])
+{
+    return sequence_of(t, "\033[38;5;%dm", colour, out);
 }
 
 /* One character of UTF-8: its length in bytes, its value in *code; 0 where the bytes are none. */
@@ -167,6 +210,7 @@ void complain(const char *format, ...)
     va_start(args, format);
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
+    progress_clear();
     /* Paths are shown in UTF-8 whatever the locale: it is what the file is called. */
     fprintf(stderr, "gpuspy: %s\n", term_clean(clean, sizeof clean, raw, true));
 }

@@ -7,16 +7,26 @@
 #include <stdio.h>
 
 struct term {
-    bool colour; /* a terminal, NO_COLOR not set (no-color.org), TERM not "dumb" */
+    bool terminal; /* somebody looks at it */
+    bool colour; /* a terminal, NO_COLOR not set (no-color.org), TERM not "dumb"; or as was chosen */
+    bool rich;   /* 256 colours */
     bool utf8;   /* the locale's character set; call setlocale(LC_CTYPE, "") first */
-    int width;   /* columns: the terminal's, else $COLUMNS, else 100; 60 … 200 */
+    int width;   /* columns: $COLUMNS, else the terminal's, else 100; 40 … 300 */
 };
 
 struct term term_of(FILE *f);
+/* "always", "never", "auto" or NULL: what --color says, for every term_of from then on. */
+void term_choose_colour(const char *when);
+/* TERM says that it cannot even go back to the start of a line. */
+bool term_dumb(void);
 
 /* Escape sequences, empty where colour is off. */
 enum term_style { TERM_PLAIN, TERM_BOLD, TERM_DIM, TERM_RED, TERM_YELLOW, TERM_GREEN, TERM_CYAN };
 const char *term_style(const struct term *t, enum term_style style);
+/* One of the 256 colours as the background of dark text, or as the text's own; "" where there are none. */
+#define TERM_SEQUENCE 32
+const char *term_background(const struct term *t, int colour, char out[TERM_SEQUENCE]);
+const char *term_foreground(const struct term *t, int colour, char out[TERM_SEQUENCE]);
 
 /* Copies `text` for display: control characters, escape sequences' introducers, invalid UTF-8 and
  * marks that reorder text become '?', and so does everything that is not ASCII where `utf8` is

@@ -6,6 +6,8 @@
 
 #include "analyzer/json_parts.h"
 
+#include <string.h>
+
 #define WORD(s, v, w) [v] = w,
 static const char *const directions[] = {GS_DIRECTIONS(WORD)};
 static const char *const host_memories[] = {GS_HOST_MEMORIES(WORD)};
@@ -576,7 +578,20 @@ json_t *gs_view_json_build(const struct gs_report *r)
 
 int gs_view_json(const struct gs_report *report, FILE *out)
 {
-    json_t *o = gs_view_json_build(report);
+    return gs_view_json_some(report, NULL, 0, out);
+}
+
+int gs_view_json_some(const struct gs_report *report, bool (*wanted)(uint64_t, const char *),
+                      uint64_t only, FILE *out)
+{
+    json_t *o = gs_view_json_build(report), *value;
+    const char *key;
+    void *next;
+    json_object_foreach_safe (o, next, key, value) {
+        if (wanted && strcmp(key, "schema") != 0 && !wanted(only, key)) {
+            json_object_del(o, key);
+        }
+    }
     int rc = json_dumpf(o, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_decref(o);
     return rc == 0 && fputc('\n', out) != EOF ? 0 : -1;

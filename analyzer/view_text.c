@@ -6,23 +6,64 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "analyzer/options.h"
 #include "analyzer/simulate.h"
 #include "analyzer/text.h"
 #include "analyzer/units.h"
 #include "analyzer/view_text_parts.h"
 
+static const struct section {
+    void (*print)(const struct view_text *v);
+    const char *json;
+} sections[] = {
+#define SECTION(name, word, function, json) [VIEW_##name] = {function, json},
+#include "analyzer/sections.def"
+#undef SECTION
+};
+
+const char view_section_words[] =
+#define SECTION(name, word, function, json) word "|"
+#include "analyzer/sections.def"
+#undef SECTION
+    ;
+
+bool view_shows(const struct view_text *v, enum view_section section)
+{
+    return !v->only || v->only >> section & 1;
+}
+
+bool view_section_key(uint64_t only, const char *key)
+{
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+        if (only >> i & 1 && options_is_word(key, sections[i].json))
+            return true;
+    return false;
+}
+
+static void print_sections(const struct view_text *v)
+{
+    view_text_warnings(v);
+    for (unsigned i = 0; i < sizeof sections / sizeof *sections; i++)
+        if (view_shows(v, (enum view_section)i))
+            sections[i].print(v);
+}
+
+/* A section begins with a blank line: the one that is printed first needs none. */
 void view_text(const struct view_text *v)
 {
-    view_text_head(v);
-    view_text_verdict(v);
-    view_text_ranks(v);
-    view_text_memory(v);
-    view_text_budget(v);
-    view_text_growth(v);
-    view_text_waits(v);
-    view_text_transfers(v);
-    view_text_marks(v);
-    view_text_advice(v);
+    struct view_text w = *v;
+    char *text = NULL;
+    size_t size = 0;
+
+    if (!v->only || !(w.out = open_memstream(&text, &size))) {
+        print_sections(v);
+        return;
+    }
+    print_sections(&w);
+    fclose(w.out);
+    size_t skip = size && text[0] == '\n';
+    fwrite(text + skip, 1, size - skip, v->out);
+    free(text);
 }
 
 /* ---------------------------------------------------------------- head */
@@ -135,16 +176,20 @@ static void devices(const struct view_text *v)
     }
 }
 
-void view_text_head(const struct view_text *v)
+void view_text_warnings(const struct view_text *v)
+{
+    if (v->report->lost_events)
+        lost(v);
+    killed(v);
+    for (size_t i = 0; i < v->report->notes_n; i++)
+        warn(v, v->report->notes[i]);
+}
+
+void view_text_run(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
     char command[4096], short_command[512], count[UNITS_TEXT], time[UNITS_TEXT], when[64];
 
-    if (r->lost_events)
-        lost(v);
-    killed(v);
-    for (size_t i = 0; i < r->notes_n; i++)
-        warn(v, r->notes[i]);
     term_clean(command, sizeof command, r->command ? r->command : "?", v->term.utf8);
     text_elide(short_command, sizeof short_command, command, v->term.width, v->term.utf8);
     started(v, when, sizeof when);
@@ -185,13 +230,15 @@ void view_text_advice(const struct view_text *v)
     char path[4096], params[64];
 
     for (size_t i = 0; i < r->advice_n && shown < ADVICE_MOST; i++) {
-        if (r->ooms_n && strcmp(r->advice[i].topic, "oom") == 0)
+        if (r->ooms_n && view_shows(v, VIEW_OOM) && strcmp(r->advice[i].topic, "oom") == 0)
             continue; /* it stands with the verdict */
         if (!shown++)
-            view_heading(v, TERM_GREEN, r->ooms_n ? "Also to do" : "To do",
+            view_heading(v, TERM_GREEN, r->ooms_n && view_shows(v, VIEW_OOM) ? "Also to do" : "To do",
                          ", most worthwhile first");
         view_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", r->advice[i].text);
     }
+    if (v->only)
+        return;
     text_path_here(path, sizeof path, v->database);
     view_title(v, TERM_BOLD, "Next");
     if (!v->native)

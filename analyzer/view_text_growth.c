@@ -38,7 +38,7 @@ static char *with_it(const struct view_text *v, const struct gs_growth *g)
     return text;
 }
 
-static void growing(const struct view_text *v)
+void view_text_growth(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
     struct table t = {SITES(v), .head = {"grew by", "a step", "steps", "of", "line"},
@@ -46,7 +46,8 @@ static void growing(const struct view_text *v)
     size_t shown = r->growth_n < v->top ? r->growth_n : v->top;
     bool by_steps = true;
 
-    if (!shown || (r->growth_total == 1 && !v->native && r->ooms_n && r->ooms[0].growing.known))
+    if (!shown || (r->growth_total == 1 && !v->native && view_shows(v, VIEW_OOM) && r->ooms_n &&
+                   r->ooms[0].growing.known))
         return; /* the verdict has said it */
     for (size_t i = 0; i < shown; i++)
         by_steps = by_steps && r->growth[i].by_steps;
@@ -69,14 +70,14 @@ static void growing(const struct view_text *v)
     view_more(v, r->growth_total, shown);
 }
 
-static void staying(const struct view_text *v)
+void view_text_leaks(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
     struct table t = {SITES(v), .head = {"bytes", "count", "of", "", "line"},
                       .left = {false, false, true, true, true}};
     size_t shown = r->leaks_n < v->top ? r->leaks_n : v->top;
 
-    if (!shown || (r->ooms_n && r->ooms[0].fatal && !v->native))
+    if (!shown || (view_shows(v, VIEW_OOM) && r->ooms_n && r->ooms[0].fatal && !v->native))
         return; /* what was live when memory ran out is shown, and then the program died */
     if (r->leaks_at_end)
         view_heading(v, TERM_BOLD, "Never freed",
@@ -96,7 +97,7 @@ static void staying(const struct view_text *v)
     view_more(v, r->leaks_total, shown);
 }
 
-static void churning(const struct view_text *v)
+void view_text_churn(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
     struct table t = {SITES(v), .head = {"times", "bytes", "a second", "lived", "line"}};
@@ -118,7 +119,7 @@ static void churning(const struct view_text *v)
     view_more(v, r->churn_total, shown);
 }
 
-static void retrying(const struct view_text *v)
+void view_text_retries(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
     struct table t = {SITES(v), .head = {"at", "asked for", "took", "line"}};
@@ -140,7 +141,7 @@ static void retrying(const struct view_text *v)
     view_more(v, r->retries_total, shown);
 }
 
-static void fragmented(const struct view_text *v)
+void view_text_fragmentation(const struct view_text *v)
 {
     for (size_t i = 0; i < v->report->fragmentation_n; i++) {
         const struct gs_fragmentation *f = &v->report->fragmentation[i];
@@ -155,14 +156,4 @@ static void fragmented(const struct view_text *v)
                      view_bytes(used, f->active_bytes), view_bytes(held, f->reserved_bytes),
                      format_share(share, f->utilisation), view_bytes(hole, f->largest_free_bytes));
     }
-}
-
-void view_text_growth(const struct view_text *v)
-{
-    growing(v);
-    staying(v);
-    fragmented(v);
-    churning(v);
-    retrying(v);
-    view_text_flushes(v);
 }

@@ -314,7 +314,7 @@ static void device(const struct view_text *v, const struct gs_peak *p)
     chart_print(front, back, end_of(r, p->process), &v->term, INDENT, v->out);
     if (back)
         legend(v);
-    const struct gs_oom_verdict *oom = view_oom_at_peak(r, t ? t : d);
+    const struct gs_oom_verdict *oom = view_oom_at_peak(v, t ? t : d);
     if (!oom)
         parts(v, p->process, p->device);
     if (!oom || oom->cause != GS_CAUSE_PREALLOCATION) /* it is said there */

@@ -8,19 +8,20 @@
 #include "analyzer/units.h"
 #include "analyzer/view_text_parts.h"
 
-const struct gs_oom_verdict *view_oom_at_peak(const struct gs_report *r, const struct gs_peak *p)
+const struct gs_oom_verdict *view_oom_at_peak(const struct view_text *v, const struct gs_peak *p)
 {
+    const struct gs_report *r = v->report;
     const struct gs_oom_verdict *o = r->ooms_n ? &r->ooms[0] : NULL;
 
-    if (!o || p->process != o->process || p->device != o->device || p->layer != o->live_layer)
+    if (!view_shows(v, VIEW_OOM) || !view_shows(v, VIEW_PEAK) || !o || p->process != o->process || p->device != o->device || p->layer != o->live_layer)
         return NULL;
     return fabs(p->time_s - o->time_s) <= 0.02 * r->duration_s ? o : NULL;
 }
 
-static bool peak_says_it(const struct gs_report *r, const struct gs_oom_verdict *o)
+static bool peak_says_it(const struct view_text *v, const struct gs_oom_verdict *o)
 {
-    for (size_t i = 0; i < r->peaks_n; i++)
-        if (view_oom_at_peak(r, &r->peaks[i]) == o)
+    for (size_t i = 0; i < v->report->peaks_n; i++)
+        if (view_oom_at_peak(v, &v->report->peaks[i]) == o)
             return true;
     return false;
 }
@@ -30,7 +31,7 @@ static void live(const struct view_text *v, const struct gs_oom_verdict *o)
     struct table t = {SITES(v), .head = {"bytes", "count", "line"}};
     size_t shown = o->live_n < v->top ? o->live_n : v->top;
 
-    if (!shown || peak_says_it(v->report, o))
+    if (!shown || peak_says_it(v, o))
         return;
     fprintf(v->out, "  %sLive at that moment%s (%s)\n", term_style(&v->term, TERM_BOLD),
             term_style(&v->term, TERM_PLAIN), view_layer(o->live_layer));
