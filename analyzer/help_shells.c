@@ -61,7 +61,10 @@ static void zsh_option(FILE *f, const struct option_row *r)
         fputc(':', f);
         zsh_text(f, r->argument ? r->argument : r->name);
         fputc(':', f);
-        if (r->words) {
+        if (r->kind == OPTION_SET) {
+            fputs("_values -s , words ", f);
+            spaced(f, r->words);
+        } else if (r->words) {
             fputc('(', f);
             spaced(f, r->words);
             fputc(')', f);

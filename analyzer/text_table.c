@@ -4,6 +4,7 @@
 #include <string.h>
 
 #define GAP 2
+#define LEAST 20 /* columns for the last cell; where there are fewer, it has a line of its own */
 
 static int columns_of(const struct table *t)
 {
@@ -57,7 +58,7 @@ static int room_of(const int *width, int n, const struct term *term, int indent)
 
     for (int c = 0; c < n - 1; c++)
         room -= width[c] + GAP;
-    return room < 10 ? 10 : room;
+    return room;
 }
 
 /* Bytes of `text` that make a line: up to a blank, or cut where a word alone is too long. */
@@ -92,15 +93,15 @@ static void print_last(const struct table *t, const struct table_row *row, int n
     }
 }
 
-static void print_cell(FILE *out, const char *text, int width, bool left)
+static void print_cell(FILE *out, const char *text, int width, bool left, bool last)
 {
     int pad = width - term_columns(text);
 
-    fprintf(out, "%*s%s%*s", left ? 0 : pad, "", text, (left ? pad : 0) + GAP, "");
+    fprintf(out, "%*s%s%*s", left ? 0 : pad, "", text, last ? 0 : (left ? pad : 0) + GAP, "");
 }
 
 static void print_head(const struct table *t, const struct term *term, int indent, const int *width,
-                       FILE *out)
+                       bool below, FILE *out)
 {
     int n = columns_of(t);
     bool any = false;
@@ -111,8 +112,8 @@ static void print_head(const struct table *t, const struct term *term, int inden
         return;
     fprintf(out, "%*s%s", indent, "", term_style(term, TERM_DIM));
     for (int c = 0; c < n - 1; c++)
-        print_cell(out, t->head[c], width[c], t->left[c]);
-    fprintf(out, "%s%s\n", t->head[n - 1], term_style(term, TERM_PLAIN));
+        print_cell(out, t->head[c], width[c], t->left[c], below && c == n - 2);
+    fprintf(out, "%s%s\n", below ? "" : t->head[n - 1], term_style(term, TERM_PLAIN));
 }
 
 static void free_row(struct table_row *row)
@@ -131,13 +132,20 @@ void table_print(struct table *t, const struct term *term, int indent, FILE *out
     int room = room_of(width, n, term, indent), start = indent;
     for (int c = 0; c < n - 1; c++)
         start += width[c] + GAP;
+    bool below = room < LEAST && n > 1;
+    if (below) {
+        start = indent + GAP;
+        room = term->width - start;
+    }
     if (t->n)
-        print_head(t, term, indent, width, out);
+        print_head(t, term, indent, width, below, out);
     for (size_t i = 0; i < t->n; i++) {
         struct table_row *row = &t->rows[i];
         fprintf(out, "%*s", indent, "");
         for (int c = 0; c < n - 1; c++)
-            print_cell(out, cell_of(row, c), width[c], t->left[c]);
+            print_cell(out, cell_of(row, c), width[c], t->left[c], below && c == n - 2);
+        if (below)
+            fprintf(out, "\n%*s", start, "");
         print_last(t, row, n, room, start, out);
         fprintf(out, "\n%s", row->below ? row->below : "");
         free_row(row);

@@ -162,9 +162,12 @@ static void devices(const struct view_text *v)
         while (i + 1 < n && alike(&d[i], &d[i + 1]))
             i++;
         term_clean(name, sizeof name, d[i].name ? d[i].name : "", v->term.utf8);
-        fprintf(v->out, i > first ? "GPU %d to %d" : "GPU %d", d[first].device, d[i].device);
-        fprintf(v->out, "%s%s, %s%s\n", *name ? ": " : "", name, view_bytes(size, d[i].total_bytes),
-                i > first ? " each" : "");
+        char line[256], which[48];
+        snprintf(which, sizeof which, i > first ? "GPU %d to %d" : "GPU %d", d[first].device,
+                 d[i].device);
+        snprintf(line, sizeof line, "%s%s%s, %s%s", which, *name ? ": " : "", name,
+                 view_bytes(size, d[i].total_bytes), i > first ? " each" : "");
+        view_wrap(v, 0, "", line);
     }
     for (size_t i = 0; i < n; i++) {
         if (!simulate_is(d[i].name))
@@ -188,22 +191,23 @@ void view_text_warnings(const struct view_text *v)
 void view_text_run(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
-    char command[4096], short_command[512], count[UNITS_TEXT], time[UNITS_TEXT], when[64];
+    char command[4096], short_command[512], count[UNITS_TEXT], time[UNITS_TEXT], when[64],
+        line[512];
 
     term_clean(command, sizeof command, r->command ? r->command : "?", v->term.utf8);
     text_elide(short_command, sizeof short_command, command, v->term.width, v->term.utf8);
     started(v, when, sizeof when);
     fprintf(v->out, "%s%s%s\n", term_style(&v->term, TERM_BOLD), short_command,
             term_style(&v->term, TERM_PLAIN));
-    fprintf(v->out, "%s%s, %s events", format_seconds(time, r->duration_s), when,
-            format_count(count, r->events));
+    int at = snprintf(line, sizeof line, "%s%s, %s events", format_seconds(time, r->duration_s), when,
+                      format_count(count, r->events));
     if (r->processes_n > 1)
-        fprintf(v->out, " of %zu processes", r->processes_n);
+        at += snprintf(line + at, sizeof line - (size_t)at, " of %zu processes", r->processes_n);
     if (r->processes_n == 1 && r->processes[0].python_version) {
         term_clean(command, 32, r->processes[0].python_version, v->term.utf8);
-        fprintf(v->out, ", Python %s", command);
+        snprintf(line + at, sizeof line - (size_t)at, ", Python %s", command);
     }
-    fputc('\n', v->out);
+    view_wrap(v, 0, "", line);
     view_text_steps(v);
     devices(v);
 }

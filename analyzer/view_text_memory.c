@@ -66,8 +66,7 @@ static void by_line(const struct view_text *v, const struct gs_peak *p, const ch
 
     if (!shown)
         return;
-    fprintf(v->out, "  %s%s%s\n", term_style(&v->term, TERM_BOLD), what,
-            term_style(&v->term, TERM_PLAIN));
+    view_styled(v, TERM_BOLD, what);
     for (size_t i = 0; i < shown; i++) {
         if (v->native)
             add_live(v, &t, p, p->by_stack[i].bytes, p->by_stack[i].count,
@@ -283,10 +282,11 @@ static void kinds(const struct view_text *v, const struct gs_peak *p)
 
 static void legend(const struct view_text *v)
 {
-    fprintf(v->out, "  %s%*s%s%s\n", term_style(&v->term, TERM_DIM), 13, "",
-            v->term.utf8 ? "█ in tensors  ░ held by PyTorch and others"
-                         : "# in tensors  . held by PyTorch and others",
-            term_style(&v->term, TERM_PLAIN));
+    fputs(term_style(&v->term, TERM_DIM), v->out);
+    view_wrap(v, v->term.width < 60 ? INDENT : INDENT + 13, "",
+              v->term.utf8 ? "█ in tensors, ░ held by PyTorch and others"
+                           : "# in tensors, . held by PyTorch and others");
+    fputs(term_style(&v->term, TERM_PLAIN), v->out);
 }
 
 static void device(const struct view_text *v, const struct gs_peak *p)

@@ -48,6 +48,8 @@ void view_title(const struct view_text *v, enum term_style style, const char *ti
 const char *view_category(enum gs_category category);
 /* Words, wrapped to the width, the lines after the first under the first word. */
 void view_wrap(const struct view_text *v, int indent, const char *mark, const char *text);
+/* The same in a style, indented by INDENT. */
+void view_styled(const struct view_text *v, enum term_style style, const char *text);
 /* "Cause   a leak: …": a word in a column of its own, and words, wrapped. */
 #define VIEW_LABEL 8
 void view_label(const struct view_text *v, enum term_style style, const char *label,

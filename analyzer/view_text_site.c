@@ -54,6 +54,13 @@ void view_wrap(const struct view_text *v, int indent, const char *mark, const ch
     wrap(v, hang, hang, text);
 }
 
+void view_styled(const struct view_text *v, enum term_style style, const char *text)
+{
+    fputs(term_style(&v->term, style), v->out);
+    view_wrap(v, INDENT, "", text);
+    fputs(term_style(&v->term, TERM_PLAIN), v->out);
+}
+
 void view_label(const struct view_text *v, enum term_style style, const char *label,
                 const char *text)
 {

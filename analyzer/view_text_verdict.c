@@ -241,8 +241,10 @@ void view_text_verdict(const struct view_text *v)
      * repetitions (ranks that fail together, an allocator that retries). */
     for (size_t i = 0; i < r->ooms_n && shown < 1; i++, shown++)
         one(v, &r->ooms[i]);
-    if (r->ooms_total > shown)
-        fprintf(v->out, "  %s%zu more failed allocation%s: gpuspy report --json lists them%s\n",
-                term_style(&v->term, TERM_DIM), r->ooms_total - shown,
-                r->ooms_total - shown == 1 ? "" : "s", term_style(&v->term, TERM_PLAIN));
+    if (r->ooms_total > shown) {
+        char line[128];
+        snprintf(line, sizeof line, "%zu more failed allocation%s: gpuspy report --json lists them",
+                 r->ooms_total - shown, r->ooms_total - shown == 1 ? "" : "s");
+        view_styled(v, TERM_DIM, line);
+    }
 }

@@ -15,7 +15,7 @@ struct settings {
     bool flag;
     const char *file, *word;
     int number;
-    uint64_t count;
+    uint64_t count, set;
 };
 
 static const struct option_row rows[] = {
@@ -23,14 +23,15 @@ static const struct option_row rows[] = {
     {"output", 'o', OPTION_FILE, offsetof(struct settings, file), "FILE", NULL, 0, 0, "a file"},
     {"stacks", 0, OPTION_CHOICE, offsetof(struct settings, word), "WHICH", "python|native", 0, 0, "a word"},
     {"top", 'n', OPTION_NUMBER, offsetof(struct settings, number), "N", NULL, 1, 50, "a number"},
+    {"only", 0, OPTION_SET, offsetof(struct settings, set), "WORDS", "oom|peak|sync|", 0, 0, "some words"},
     {"params", 0, OPTION_COUNT, offsetof(struct settings, count), "N", NULL, 1, 1e15, "a count"},
     {0},
 };
 static const struct example no_examples[] = {{0}};
 static const struct command_text text = {rows, "About.", no_examples, false};
 static const struct command_text text_program = {rows, "About.", no_examples, true};
-static const struct command plain = {"test", "", "", OPERAND_NONE, &text, NULL};
-static const struct command program = {"test", "", "", OPERAND_PROGRAM, &text_program, NULL};
+static const struct command plain = {"test", GROUP_READ, "", "", OPERAND_NONE, &text, NULL};
+static const struct command program = {"test", GROUP_READ, "", "", OPERAND_PROGRAM, &text_program, NULL};
 
 static char said[4096];
 
@@ -85,6 +86,11 @@ static void every_form_of_an_option(void **state)
     assert_int_equal(parse(&plain, "--output=a=b", &s, NULL), 0);
     assert_string_equal(s.file, "a=b");
     assert_int_equal(parse(&plain, "", &s, NULL), 0);
+    assert_int_equal(s.set, 0);
+    assert_int_equal(parse(&plain, "--only|sync,oom", &s, NULL), 0);
+    assert_int_equal(s.set, 5);
+    assert_int_equal(parse(&plain, "--only=peak|--only=,sync,", &s, NULL), 0);
+    assert_int_equal(s.set, 6);
 }
 
 static void a_program_keeps_its_options(void **state)
@@ -117,6 +123,10 @@ static void mistakes_get_one_line(void **state)
         {"--top=99999999999999999999", "gpuspy: test: --top: '99999999999999999999' is out of range; give a number from 1 to 50\n"},
         {"--top=5x", "gpuspy: test: --top: '5x' is not a whole number; give digits\n"},
         {"--top=", "gpuspy: test: --top: '' is not a whole number; give digits\n"},
+        {"--only=oom,paek", "gpuspy: test: --only: 'paek' is not known; did you mean 'peak'? one of oom, peak, sync\n"},
+        {"--only=oom,oomx,sync", "gpuspy: test: --only: 'oomx' is not known; did you mean 'oom'? one of oom, peak, sync\n"},
+        {"--only=", "gpuspy: test: --only: '' names nothing; give words, separated by commas\n"},
+        {"--only=,", "gpuspy: test: --only: ',' names nothing; give words, separated by commas\n"},
         {"--params=1e16", "gpuspy: test: --params: '1e16' is out of range; give a number from 1 to 1e15\n"},
         {"--params=\033[2J", "gpuspy: test: --params: '?[2J' is not a number; give a number such as 7B, 350M or 1e9\n"},
     };
