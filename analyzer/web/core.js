@@ -1,0 +1,204 @@
+/* The page's state and how its parts hear of it. What can be linked to stands in location.hash, so that a link leads
+ * to the same moment. Each part (page_*.js, in order of their names) registers a view: the names of the state it draws, and a function. */
+"use strict";
+var gpuspyPage = (function () {
+    const views = [];
+    const page = {
+        model: null,
+        report: null,
+        ink: {},
+        places: [], /* {process, rank, device, series: {layer: index}} */
+        state: {
+            place: 0, layer: null, by: "category", scale: "fit", zoom: null, moment: null, pin: null, source: null,
+            frames: "python", root: "top", focus: null, heap: 0, heapOrder: "address", table: null, query: "", theme: null,
+            hidden: new Set(),
+        },
+    };
+    /* What a link keeps: letter, name, and how it reads and is written where it is no plain text. */
+    const number = {read: text => (text !== "" && isFinite(text) ? Number(text) : null), write: value => String(value)};
+    const seconds = {read: number.read, write: value => String(Number(value.toFixed(9)))};
+    const range = {
+        read: text => {
+            const ends = text.split("~").map(Number);
+            return ends.length === 2 && isFinite(ends[0]) && ends[1] > ends[0] ? ends : null;
+        },
+        write: value => value.map(seconds.write).join("~"),
+    };
+    const text = {read: value => value.slice(0, 400), write: value => value};
+    const kept = [
+        ["p", "place", number, 0], ["l", "layer", text, null], ["by", "by", text, "category"], ["y", "scale", text, "fit"],
+        ["z", "zoom", range, null], ["t", "moment", seconds, null], ["u", "pin", seconds, null], ["w", "source", text, null],
+        ["f", "frames", text, "python"], ["r", "root", text, "top"], ["h", "heap", number, 0],
+        ["o", "heapOrder", text, "address"], ["tab", "table", text, null], ["q", "query", text, ""],
+    ];
+    let dirty = new Set(), pending = 0, written = "";
+
+    function readHash() {
+        const given = new URLSearchParams(location.hash.replace(/^#/, "").includes("=") ? location.hash.slice(1) : "");
+        const patch = {};
+        for (const [letter, name, how, start] of kept) {
+            const value = given.has(letter) ? how.read(given.get(letter)) : start;
+            patch[name] = value === null ? start : value;
+        }
+        return patch;
+    }
+
+    function writeHash() {
+        const out = [];
+        for (const [letter, name, how, start] of kept) {
+            const value = page.state[name];
+            if (value !== start && value !== null && value !== undefined) {
+                out.push(letter + "=" + encodeURIComponent(how.write(value)).replace(/%7E/g, "~"));
+            }
+        }
+        const hash = out.length ? "#" + out.join("&") : "";
+        if (hash === written || (!hash && !location.hash.includes("="))) return;
+        written = hash;
+        /* A page opened from a file may not be allowed to; the page works without. */
+        try { history.replaceState(null, "", hash || location.pathname + location.search); } catch (e) { /* as said */ }
+    }
+
+    function draw() {
+        pending = 0;
+        const changed = dirty;
+        dirty = new Set();
+        for (const view of views) {
+            if (view.names.some(name => changed.has(name))) view.draw(changed);
+        }
+        clearTimeout(page.hashTimer);
+        page.hashTimer = setTimeout(writeHash, 120);
+    }
+
+    /* A view is drawn when one of the names changed, in order of registration; "ink" is the theme or the width. */
+    page.view = function (names, drawIt) { views.push({names, draw: drawIt}); };
+    page.changed = function (...names) {
+        names.forEach(name => dirty.add(name));
+        if (!pending) pending = requestAnimationFrame(draw);
+    };
+    page.set = function (patch) {
+        for (const name of Object.keys(patch)) {
+            if (page.state[name] !== patch[name]) {
+                page.state[name] = patch[name];
+                page.changed(name);
+            }
+        }
+    };
+
+    function readInk() {
+        const style = getComputedStyle(document.documentElement);
+        const names = ["back", "card", "sunk", "ink", "soft", "faint", "line", "grid", "accent", "bad", "warn", "good", "more", "less"]
+            .concat(page.categories);
+        for (const name of names) page.ink[name] = style.getPropertyValue("--" + name).trim() || "#888";
+    }
+
+    page.theme = function (theme) {
+        const dark = theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+        document.documentElement.dataset.theme = dark ? "dark" : "light";
+        readInk();
+        page.changed("ink");
+    };
+
+    page.toggleTheme = function () {
+        page.state.theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+        try { localStorage.setItem("gpuspy-theme", page.state.theme); } catch (e) { /* not kept then */ }
+        page.theme(page.state.theme);
+    };
+
+    page.categories = [
+        "parameters", "optimizer_state", "gradients", "inputs", "activations", "workspaces", "temporaries", "unknown",
+    ]; /* from what stays to what comes and goes: the order of the stack */
+
+    /* Of the chosen place and layer; null where nothing was recorded. */
+    page.series = function () {
+        const place = page.places[page.state.place];
+        return place ? page.model.series[place.layers[page.state.layer]] || null : null;
+    };
+    page.seriesIndex = function () {
+        const place = page.places[page.state.place];
+        return place ? place.layers[page.state.layer] : undefined;
+    };
+    page.indexAt = function (series, time) {
+        if (!series || !series.n || time === null) return -1;
+        return Math.max(0, d3.bisectRight(series.start, time, 0, series.n) - 1);
+    };
+    page.peakIndex = series => series.peak;
+    page.device = function (index) { return page.report.devices.find(d => d.index === index) || null; };
+    page.processOf = function (place) { return page.report.run.processes[place.process] || {}; };
+    /* Is an entry of the report about that place? */
+    page.isAt = function (entry, place) {
+        return entry.device === place.device && (entry.pid === undefined || entry.pid === page.processOf(place).pid);
+    };
+    page.oomAt = function (place) { return page.report.oom.find(o => page.isAt(o, place)) || null; };
+
+    function findPlaces() {
+        const found = new Map();
+        page.model.series.forEach((series, index) => {
+            if (!series.n) return;
+            const key = series.process + "/" + series.device;
+            if (!found.has(key)) found.set(key, {process: series.process, rank: series.rank, device: series.device, layers: {}});
+            found.get(key).layers[series.layer] = index;
+        });
+        const rank = place => (place.rank === null || place.rank === undefined ? 1e9 : place.rank);
+        page.places = Array.from(found.values()).sort((a, b) =>
+            rank(a) - rank(b) || a.process - b.process || (a.device < 0) - (b.device < 0) || a.device - b.device);
+    }
+    const layerOrder = ["tensor", "device", "pinned", "host", "shared", "graph"];
+    page.layersOf = function (place) {
+        return Object.keys(place.layers).sort((a, b) => layerOrder.indexOf(a) - layerOrder.indexOf(b));
+    };
+
+    /* Where to look first: at the process and device that died, else at the one with most tensors. */
+    function firstPlace() {
+        const oom = page.report.oom.find(o => o.fatal) || page.report.oom[0];
+        const died = oom ? page.places.findIndex(place => page.isAt(oom, place)) : -1;
+        if (died >= 0) return died;
+        let best = 0, most = -1;
+        page.places.forEach((place, i) => {
+            const series = page.model.series[place.layers[page.layersOf(place)[0]]];
+            const high = place.device < 0 ? 0 : series.high[page.peakIndex(series)];
+            if (high > most) { most = high; best = i; }
+        });
+        return best;
+    }
+
+    /* What a link says, made whole: a place that is there, a layer that it has, a moment within it. */
+    page.settle = function (patch) {
+        const explicit = /(^|[#&])p=/.test(location.hash);
+        if (!explicit) patch.place = firstPlace();
+        if (!page.places[patch.place]) patch.place = 0;
+        const place = page.places[patch.place];
+        if (place && !(patch.layer in place.layers)) patch.layer = page.layersOf(place)[0];
+        page.set(patch);
+    };
+    page.choosePlace = function (index) {
+        const place = page.places[index], layers = page.layersOf(place);
+        page.set({
+            place: index, layer: layers.includes(page.state.layer) ? page.state.layer : layers[0], zoom: null, moment: null, pin: null,
+            source: null, focus: null, heap: 0,
+        });
+    };
+
+    page.start = function () {
+        const data = JSON.parse(document.getElementById("gpuspy-data").textContent);
+        page.model = gpuspyModel(data);
+        page.report = page.model.report;
+        findPlaces();
+        try { page.state.theme = localStorage.getItem("gpuspy-theme"); } catch (e) { /* as the system says */ }
+        page.theme(page.state.theme);
+        matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page.theme(page.state.theme));
+        page.settle(readHash());
+        addEventListener("hashchange", () => { if (location.hash.includes("=") && location.hash !== written) page.settle(readHash()); });
+        let width = innerWidth;
+        addEventListener("resize", () => {
+            if (innerWidth !== width) { width = innerWidth; page.changed("ink"); }
+        });
+        /* Paper is white. */
+        addEventListener("beforeprint", () => { document.documentElement.dataset.theme = "light"; readInk(); dirty.add("ink"); draw(); });
+        addEventListener("afterprint", () => page.theme(page.state.theme));
+        page.parts.forEach(part => part());
+        page.changed(...Object.keys(page.state), "ink");
+        page.ready = true;
+    };
+    page.parts = []; /* functions that build what does not change, once the model is there */
+    return page;
+})();

@@ -1,0 +1,169 @@
+/* How numbers and names are said: as the terminal report says them (analyzer/units.c). Names come from a recording and
+ * may hold anything: they only ever become text nodes, without control characters and not endlessly long. */
+"use strict";
+(function (page) {
+    const LONGEST = 400;
+
+    function three(value, unit) {
+        return value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0) + " " + unit;
+    }
+    page.bytes = function (bytes) {
+        if (bytes === null || bytes === undefined || !isFinite(bytes)) return "?";
+        const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        let value = Math.abs(bytes), u = 0;
+        while (u + 1 < units.length && value >= (u ? 1023.995 : 1024)) { value /= 1024; u++; }
+        return (bytes < 0 ? "−" : "") + (u ? value.toFixed(2) : value.toFixed(0)) + " " + units[u];
+    };
+    page.signed = bytes => (bytes > 0 ? "+" : "") + page.bytes(bytes);
+    page.rate = function (rate) {
+        if (!(rate >= 0) || !isFinite(rate)) return "";
+        const units = ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"];
+        let u = 0;
+        while (u + 1 < units.length && rate >= 999.5) { rate /= 1000; u++; }
+        return three(rate, units[u]);
+    };
+    page.seconds = function (s) {
+        if (s === null || s === undefined || !(s >= 0)) return "?";
+        if (s === 0) return "0 s";
+        if (s < 999.5e-9) return (s * 1e9).toFixed(0) + " ns";
+        if (s < 999.5e-6) return three(s * 1e6, "µs");
+        if (s < 999.5e-3) return three(s * 1e3, "ms");
+        if (s < 59.95) return three(s, "s");
+        const two = n => String(n).padStart(2, "0");
+        if (s < 3599.5) return Math.floor(Math.round(s) / 60) + " min " + two(Math.round(s) % 60) + " s";
+        return Math.floor(Math.round(s / 60) / 60) + " h " + two(Math.round(s / 60) % 60) + " min";
+    };
+    /* A moment: as fine as the part of the run that is shown. */
+    page.moment = function (s, span) {
+        if (s === null || s === undefined) return "?";
+        if (!span || span <= 0) span = s || 1;
+        if (s >= 60 && span > 5) {
+            const whole = Math.floor(s), h = Math.floor(whole / 3600), m = Math.floor(whole / 60) % 60;
+            const rest = span > 300 ? String(whole % 60).padStart(2, "0") : (s - 60 * Math.floor(s / 60)).toFixed(span > 30 ? 1 : 2).padStart(4, "0");
+            return (h ? h + ":" + String(m).padStart(2, "0") : m) + ":" + rest + (h ? " h" : " min");
+        }
+        const digits = Math.min(9, Math.max(0, 3 - Math.floor(Math.log10(span))));
+        if (s < 1 && digits >= 4) return (s * 1e3).toFixed(Math.min(6, digits - 3)) + " ms";
+        return s.toFixed(digits) + " s";
+    };
+    page.count = n => (n === null || n === undefined ? "?" : Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, ","));
+    page.share = function (share) {
+        if (share === null || share === undefined || !(share >= 0) || !isFinite(share)) return "";
+        const percent = share * 100;
+        if (percent === 0) return "0 %";
+        if (percent < 0.1) return "<0.1 %";
+        return (percent < 9.95 ? percent.toFixed(1) : percent.toFixed(0)) + " %";
+    };
+    page.plural = (n, one, many) => page.count(n) + " " + (n === 1 ? one : many || one + "s");
+    page.capital = word => word.charAt(0).toUpperCase() + word.slice(1);
+    page.categoryName = word => (word || "unknown").replace(/_/g, " ");
+    page.categoryColour = word => page.ink[word] || page.ink.unknown;
+
+    /* A name as it can be shown: control characters visible, no change of writing direction, cut in the middle. */
+    page.clean = function (name, longest = LONGEST) {
+        if (name === null || name === undefined) return "";
+        let text = String(name);
+        if (text.length > longest) text = text.slice(0, longest * 0.6) + " … " + text.slice(-longest * 0.3);
+        return text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]/gu, c => {
+            const code = c.charCodeAt(0);
+            return code < 32 ? String.fromCharCode(0x2400 + code) : "\ufffd";
+        });
+    };
+    page.base = file => (file ? file.slice(file.lastIndexOf("/") + 1) : "");
+    const LIBRARY = /[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|^<frozen|^<string>|^<built-in/;
+    page.isLibrary = frame => Boolean(frame.native) || frame.kind === "native" || !frame.file || LIBRARY.test(frame.file);
+
+    /* A site of the report as text: "train.py:12 in step". */
+    page.siteText = function (site) {
+        if (!site) return "no stack was recorded";
+        const where = site.file ? page.base(site.file) + (site.line ? ":" + site.line : "") : "";
+        const what = site.operation && site.operation !== "Engine" ? site.function + " → " + site.operation : site.function;
+        return page.clean(where && what ? where + " in " + what : where || what || "unknown");
+    };
+    page.siteCopy = site => (site && site.file ? site.file + (site.line ? ":" + site.line : "") : page.siteText(site));
+    page.frameText = function (frame) {
+        const where = frame.file ? page.base(frame.file) + (frame.line ? ":" + frame.line : "") : "";
+        return page.clean((frame.function || "?") + (where ? " (" + where + ")" : ""));
+    };
+
+    /* ------------------------------------------------------------ nodes */
+    /* page.make("p", {class: "note", title: …}, children…): children are nodes or text; nothing is ever parsed. */
+    page.make = function (name, attributes, ...children) {
+        const node = document.createElement(name);
+        for (const [key, value] of Object.entries(attributes || {})) {
+            if (value === null || value === undefined || value === false) continue;
+            if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+            else node.setAttribute(key, value === true ? "" : value);
+        }
+        node.append(...children.flat(Infinity).filter(child => child !== null && child !== undefined && child !== false));
+        return node;
+    };
+    page.byId = id => document.getElementById(id);
+    page.fill = function (node, ...children) {
+        node.replaceChildren(...children.flat(Infinity).filter(child => child !== null && child !== undefined && child !== false));
+        return node;
+    };
+    page.swatch = function (colour, dash) {
+        const node = page.make("i", {class: dash ? "swatch dash" : "swatch", "aria-hidden": "true"});
+        if (dash) node.style.borderColor = colour; else node.style.background = colour;
+        return node;
+    };
+    /* The words that the filter asks for are marked. */
+    page.marked = function (text) {
+        const query = page.state.query.trim().toLowerCase();
+        if (!query) return [text];
+        const lower = text.toLowerCase(), out = [];
+        let from = 0;
+        for (let at = lower.indexOf(query); at >= 0; at = lower.indexOf(query, from)) {
+            out.push(text.slice(from, at), page.make("mark", null, text.slice(at, at + query.length)));
+            from = at + query.length;
+        }
+        return out.concat(text.slice(from));
+    };
+    page.matches = text => text.toLowerCase().includes(page.state.query.trim().toLowerCase());
+
+    page.copy = async function (text) {
+        try {
+            await navigator.clipboard.writeText(text);
+        } catch (e) { /* a page opened from a file has no clipboard in some browsers */
+            const box = page.make("textarea", {readonly: true});
+            box.value = text;
+            document.body.append(box);
+            box.select();
+            document.execCommand("copy");
+            box.remove();
+        }
+        page.toast("Copied " + page.clean(text));
+    };
+    page.toast = function (text) {
+        const toast = page.byId("toast");
+        toast.textContent = text;
+        toast.hidden = false;
+        clearTimeout(page.toastTimer);
+        page.toastTimer = setTimeout(() => { toast.hidden = true; }, 1800);
+    };
+    page.siteButton = (text, copied) =>
+        page.make("button", {class: "site", type: "button", title: "copies " + page.clean(copied), onclick: () => page.copy(copied)}, page.marked(text));
+    /* A sentence in which each `file.py:12` can be copied. */
+    page.sentence = function (text) {
+        return page.clean(text, 3000).split(/([\w./<>-]+\.(?:py|cpp|cc|c|cu|h|rs):\d+)/).map((part, i) => (i % 2 ? page.siteButton(part, part) : part));
+    };
+    /* One of several: [[value, words, title?]…]; the state's `name` is set to the value. */
+    page.choice = function (node, name, options) {
+        page.fill(node, options.map(([value, words, title, disabled]) => page.make("button", {
+            type: "button", "aria-pressed": String(page.state[name] === value), title, disabled: Boolean(disabled), "data-value": String(value),
+            onclick: () => page.set({[name]: value}),
+        }, words)));
+        node.hidden = options.length < 2;
+    };
+    page.tip = function (x, y, ...children) {
+        const tip = page.byId("tip");
+        page.fill(tip, ...children);
+        tip.hidden = false;
+        const width = tip.offsetWidth, height = tip.offsetHeight, room = 14;
+        const left = x + room + width > innerWidth ? x - room - width : x + room;
+        const top = y + room + height > innerHeight ? y - room - height : y + room;
+        tip.style.transform = `translate(${Math.max(4, left)}px, ${Math.max(4, top)}px)`;
+    };
+    page.tipOff = () => { page.byId("tip").hidden = true; };
+})(gpuspyPage);

@@ -1,0 +1,308 @@
+/* Memory over time: what is drawn of the chosen series. Two canvases: the picture, and over it what moves with the
+ * pointer. Buckets become one column a pixel where there are more of them: the one in which most was live. */
+"use strict";
+(function (page) {
+    const SITES = 11; /* call sites that are told apart in the stack; the rest is one */
+    const SITE_COLOURS = ["#4c78a8", "#f2a14a", "#59a08c", "#c9788f", "#8c79c4", "#b5a13b", "#6fb6d6", "#a3623f", "#8a9a5b", "#d28ac0", "#5f6f86"];
+    const chart = page.chart = {
+        top: 30, lanes: 0, bottom: 22, height: 330, width: 0, hover: null, domain: [0, 1], brush: null, layers: [], totals: null,
+    };
+    const stacks = new Map(); /* by series and how it is stacked */
+
+    chart.stacked = function (index, by) {
+        const key = index + "/" + by;
+        if (!stacks.has(key)) {
+            const series = page.model.series[index];
+            const made = page.model.stacked(series, by, by === "site" ? SITES : page.categories.length);
+            let layers = made.keys.map((name, i) => ({name, values: made.values[i], colour: null}));
+            if (by === "category") {
+                layers.sort((a, b) => page.categories.indexOf(a.name) - page.categories.indexOf(b.name));
+                layers.forEach(layer => { layer.words = page.categoryName(layer.name); });
+            } else {
+                layers.forEach((layer, i) => {
+                    layer.words = page.clean(layer.name);
+                    layer.site = SITE_COLOURS[i % SITE_COLOURS.length];
+                    layer.other = i >= SITES && layer.name === "others";
+                });
+            }
+            stacks.set(key, layers);
+        }
+        return stacks.get(key);
+    };
+    chart.colour = layer => (layer.site ? (layer.other ? page.ink.unknown : layer.site) : page.categoryColour(layer.name));
+    chart.full = function (series) {
+        const first = series.time[0], last = series.time[series.n - 1];
+        const end = Math.max(last, (page.report.run.processes[series.process] || {}).duration_s || 0);
+        const start = first < 0.25 * end ? Math.min(0, first) : first;
+        return end > start ? [start, end] : [start - 0.5, start + 0.5];
+    };
+    chart.x = time => ((time - chart.domain[0]) / (chart.domain[1] - chart.domain[0])) * chart.width;
+    chart.time = x => chart.domain[0] + (x / chart.width) * (chart.domain[1] - chart.domain[0]);
+    chart.y = bytes => chart.top + (1 - bytes / chart.most) * chart.area;
+
+    /* Where a bucket begins and ends. */
+    const left = (series, i) => chart.x(series.start[i]);
+    const right = (series, i) => (i + 1 < series.n ? chart.x(series.start[i + 1]) : chart.x(chart.full(series)[1]));
+
+    /* Columns of the visible part: bucket and where it begins and ends. */
+    function columns(series, totals) {
+        const [from, to] = chart.domain, n = series.n;
+        const first = page.indexAt(series, from), last = Math.min(n - 1, page.indexAt(series, to));
+        const out = {index: [], left: [], right: []};
+        const add = (i, a, b) => { out.index.push(i); out.left.push(Math.max(0, a)); out.right.push(Math.min(chart.width, b)); };
+        if (last - first < chart.width) {
+            for (let i = first; i <= last; i++) add(i, left(series, i), right(series, i));
+            return out;
+        }
+        for (let i = first; i <= last;) {
+            const pixel = Math.floor(left(series, i));
+            let best = i++;
+            while (i <= last && Math.floor(left(series, i)) === pixel) {
+                if (totals[i] > totals[best]) best = i;
+                i++;
+            }
+            add(best, pixel, Math.max(pixel + 1, Math.floor(right(series, i - 1))));
+        }
+        return out;
+    }
+
+    function binaryTicks(most, wanted) {
+        const unit = Math.pow(1024, Math.floor(Math.log(Math.max(most, 1)) / Math.log(1024)));
+        const step = d3.tickStep(0, most / unit, wanted) * unit, out = [];
+        const whole = Math.max(1, unit === 1 ? Math.ceil(step) : step);
+        for (let v = whole; v <= most * 1.0001; v += whole) out.push(v);
+        return {values: out, words: v => (v / unit).toFixed(whole < unit ? (whole < unit / 10 ? 2 : 1) : 0) + " " + page.bytes(unit).split(" ")[1]};
+    }
+
+    function size(canvas, height) {
+        const ratio = devicePixelRatio || 1, width = chart.width;
+        if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+            canvas.width = Math.round(width * ratio);
+            canvas.height = Math.round(height * ratio);
+            canvas.style.height = height + "px";
+        }
+        const c = canvas.getContext("2d");
+        c.setTransform(ratio, 0, 0, ratio, 0, 0);
+        c.clearRect(0, 0, width, height);
+        c.font = "12px system-ui, sans-serif";
+        return c;
+    }
+    chart.size = size;
+    /* Text that is read on top of anything. */
+    chart.label = function (c, text, x, y, colour, align) {
+        c.textAlign = align || "left";
+        c.lineWidth = 3;
+        c.lineJoin = "round";
+        c.strokeStyle = page.ink.card;
+        c.strokeText(text, x, y);
+        c.fillStyle = colour || page.ink.soft;
+        c.fillText(text, x, y);
+    };
+
+    chart.prepare = function () {
+        const series = page.series(), index = page.seriesIndex();
+        chart.series = series;
+        chart.width = page.byId("plot").clientWidth;
+        if (!series || !chart.width) return false;
+        chart.layers = chart.stacked(index, page.state.by);
+        chart.shown = chart.layers.filter(layer => !page.state.hidden.has(layer.name));
+        if (chart.shown.length === chart.layers.length) {
+            chart.totals = series.high;
+        } else {
+            chart.totals = new Float64Array(series.n);
+            for (const layer of chart.shown) for (let i = 0; i < series.n; i++) chart.totals[i] += layer.values[i];
+        }
+        chart.domain = page.state.zoom || chart.full(series);
+        chart.under = held();
+        return true;
+    };
+
+    /* With the tensors, what was taken from CUDA to hold them; null: this is that, or there is none. */
+    function held() {
+        const place = page.places[page.state.place];
+        if (page.state.layer !== "tensor" || !("device" in place.layers) || place.device < 0) return null;
+        return page.state.hidden.has("\0held") ? null : page.model.series[place.layers.device];
+    }
+    chart.hasHeld = function () {
+        const place = page.places[page.state.place];
+        return page.state.layer === "tensor" && "device" in place.layers && place.device >= 0;
+    };
+
+    function scale(series, cols) {
+        let most = 1;
+        for (const i of cols.index) if (chart.totals[i] > most) most = chart.totals[i];
+        if (chart.under) {
+            const from = page.indexAt(chart.under, chart.domain[0]), to = page.indexAt(chart.under, chart.domain[1]);
+            for (let i = from; i <= to; i++) if (chart.under.high[i] > most) most = chart.under.high[i];
+        }
+        const device = page.device(series.device), total = device && device.total_bytes;
+        chart.capacity = series.device >= 0 && total ? total : null;
+        if (chart.capacity && (page.state.scale === "device" || most > 0.6 * chart.capacity)) most = Math.max(most, chart.capacity);
+        chart.most = most * 1.04;
+    }
+
+    function grid(c) {
+        const ticks = binaryTicks(chart.most, chart.area > 200 ? 5 : 3);
+        c.strokeStyle = page.ink.grid;
+        c.lineWidth = 1;
+        for (const v of ticks.values) {
+            const y = Math.round(chart.y(v)) + 0.5;
+            c.beginPath();
+            c.moveTo(0, y);
+            c.lineTo(chart.width, y);
+            c.stroke();
+        }
+        return ticks;
+    }
+
+    function areas(c, cols) {
+        const n = cols.index.length, top = new Float64Array(n);
+        const cumulated = chart.shown.map(layer => {
+            for (let k = 0; k < n; k++) top[k] += layer.values[cols.index[k]];
+            return Float64Array.from(top);
+        });
+        const ground = chart.y(0);
+        for (let j = chart.shown.length - 1; j >= 0; j--) {
+            c.beginPath();
+            c.moveTo(cols.left[0], ground);
+            for (let k = 0; k < n; k++) {
+                const y = chart.y(cumulated[j][k]);
+                c.lineTo(cols.left[k], y);
+                c.lineTo(cols.right[k], y);
+            }
+            c.lineTo(cols.right[n - 1], ground);
+            c.fillStyle = chart.colour(chart.shown[j]);
+            c.fill();
+        }
+    }
+
+    function stepLine(c, series, values) {
+        const first = page.indexAt(series, chart.domain[0]), last = page.indexAt(series, chart.domain[1]);
+        c.beginPath();
+        for (let i = first; i <= last; i++) {
+            const y = chart.y(values[i]);
+            c[i === first ? "moveTo" : "lineTo"](left(series, i), y);
+            c.lineTo(right(series, i), y);
+        }
+        c.stroke();
+    }
+
+    function capacity(c) {
+        if (!chart.capacity) return;
+        const y = Math.round(chart.y(chart.capacity)) + 0.5, words = "the device: " + page.bytes(chart.capacity);
+        if (y < chart.top - 6) return chart.label(c, words + " ↑", chart.width / 2, chart.top + 10, page.ink.faint, "center");
+        c.strokeStyle = page.ink.bad;
+        c.setLineDash([5, 4]);
+        c.beginPath();
+        c.moveTo(0, y);
+        c.lineTo(chart.width, y);
+        c.stroke();
+        c.setLineDash([]);
+        return chart.label(c, words, chart.width / 2, y - 5, page.ink.bad, "center");
+    }
+
+    function peak(c, series) {
+        const i = page.peakIndex(series), x = chart.x(series.time[i]);
+        chart.peak = i;
+        if (x < 0 || x > chart.width || chart.shown.length !== chart.layers.length) return;
+        const y = chart.y(series.high[i]), right = x > chart.width - 130;
+        c.beginPath();
+        c.arc(x, y, 3.5, 0, 7);
+        c.fillStyle = page.ink.ink;
+        c.fill();
+        c.strokeStyle = page.ink.card;
+        c.lineWidth = 1.5;
+        c.stroke();
+        c.font = "600 12px system-ui, sans-serif";
+        chart.label(c, "peak " + page.bytes(series.high[i]), x + (right ? -8 : 8), Math.max(chart.top + 4, y - 6), page.ink.ink, right ? "right" : "left");
+        c.font = "12px system-ui, sans-serif";
+    }
+
+    function timeAxis(c) {
+        const y = chart.top + chart.area + chart.lanes, span = chart.domain[1] - chart.domain[0];
+        const ticks = d3.ticks(chart.domain[0], chart.domain[1], Math.max(3, Math.floor(chart.width / 130)));
+        c.strokeStyle = page.ink.line;
+        c.beginPath();
+        c.moveTo(0, y + 0.5);
+        c.lineTo(chart.width, y + 0.5);
+        c.stroke();
+        for (const t of ticks) {
+            const x = chart.x(t);
+            if (x < 18 || x > chart.width - 22) continue;
+            chart.label(c, page.moment(t, span), x, y + 15, page.ink.faint, "center");
+        }
+    }
+
+    chart.draw = function () {
+        if (!chart.prepare()) return;
+        const canvas = page.byId("plot").querySelector(".base"), series = chart.series;
+        const small = chart.width < 560;
+        chart.area = small ? 210 : 290;
+        chart.lanes = page.lanes.layout(series);
+        const height = chart.height = chart.top + chart.area + chart.lanes + chart.bottom;
+        const c = size(canvas, height), cols = columns(series, chart.totals);
+        scale(series, cols);
+        const ticks = grid(c);
+        if (cols.index.length) areas(c, cols);
+        if (chart.under) {
+            c.strokeStyle = page.ink.soft;
+            c.setLineDash([4, 3]);
+            c.lineWidth = 1.25;
+            stepLine(c, chart.under, chart.under.high);
+            c.setLineDash([]);
+        }
+        capacity(c);
+        for (const v of ticks.values) chart.label(c, ticks.words(v), 6, chart.y(v) - 4, page.ink.soft);
+        peak(c, series);
+        page.lanes.draw(c, series);
+        timeAxis(c);
+        chart.drawOver();
+    };
+
+    function upright(c, x, colour, dashed) {
+        c.strokeStyle = colour;
+        c.lineWidth = dashed ? 1 : 1.5;
+        c.setLineDash(dashed ? [3, 3] : []);
+        c.beginPath();
+        c.moveTo(Math.round(x) + 0.5, chart.top - 4);
+        c.lineTo(Math.round(x) + 0.5, chart.top + chart.area + chart.lanes);
+        c.stroke();
+        c.setLineDash([]);
+    }
+
+    /* What moves: crosshair, the chosen moment and the pinned one, the range being dragged. */
+    chart.drawOver = function () {
+        if (!chart.series || !chart.width) return;
+        const c = size(page.byId("plot").querySelector(".over"), chart.height), series = chart.series;
+        const {moment, pin} = page.state;
+        if (chart.brush) {
+            c.fillStyle = page.ink.accent;
+            c.globalAlpha = 0.14;
+            c.fillRect(Math.min(...chart.brush), chart.top, Math.abs(chart.brush[1] - chart.brush[0]), chart.area);
+            c.globalAlpha = 1;
+        }
+        const both = pin !== null && moment !== null;
+        for (const [time, name, colour] of [[pin, "A", page.ink.more], [moment, both ? "B" : "", page.ink.accent]]) {
+            const x = time === null ? -1 : chart.x(time);
+            if (x < 0 || x > chart.width) continue;
+            upright(c, x, colour, false);
+            c.fillStyle = colour;
+            c.beginPath();
+            c.moveTo(x - 6, chart.top - 10);
+            c.lineTo(x + 6.5, chart.top - 10);
+            c.lineTo(x, chart.top - 2);
+            c.fill();
+            if (name) chart.label(c, name, x, chart.top - 14, colour, "center");
+        }
+        if (chart.hover !== null) {
+            const i = page.indexAt(series, chart.hover), x = chart.x(series.time[i]);
+            upright(c, x, page.ink.soft, true);
+            c.fillStyle = page.ink.ink;
+            c.beginPath();
+            c.arc(x, chart.y(chart.totals[i]), 3, 0, 7);
+            c.fill();
+        }
+    };
+    page.view(["place", "layer", "by", "scale", "zoom", "hidden", "ink"], () => chart.draw());
+    page.view(["moment", "pin"], () => chart.drawOver());
+})(gpuspyPage);

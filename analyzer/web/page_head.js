@@ -1,0 +1,175 @@
+/* The top of the page: what must be known first, the verdict, what to do, what run it was; which process and device is
+ * looked at. */
+"use strict";
+(function (page) {
+    const make = page.make;
+    const topics = {oom: "Out of memory", leak: "Leak", sync: "Waiting", transfer: "Copies", fragmentation: "Fragmentation", churn: "Churn", recording: "Recording"};
+    const causes = {
+        capacity: "capacity", fragmentation: "fragmentation", leak: "leak", other_process: "another process", oversized_request: "oversized request",
+        allocator_cap: "a limit that was set", pinned_host: "pinned host memory", preallocation: "preallocation", outside_allocator: "outside PyTorch's allocator",
+    };
+    page.causeName = cause => causes[cause] || page.clean(cause);
+
+    page.placeName = function (place) {
+        const processes = page.report.run.processes, many = processes.length > 1, process = page.processOf(place);
+        const device = place.device < 0 ? "host memory" : "GPU " + place.device;
+        if (place.rank !== null && place.rank !== undefined) return "rank " + place.rank + " · " + device;
+        return many ? "pid " + process.pid + " · " + device : device;
+    };
+    const where = entry => {
+        const rank = entry.rank !== null && entry.rank !== undefined ? "rank " + entry.rank : page.report.run.processes.length > 1 ? "pid " + entry.pid : null;
+        return [entry.device >= 0 ? "GPU " + entry.device : "host", rank].filter(Boolean).join(" · ");
+    };
+    page.where = where;
+
+    function warnings() {
+        const {run, devices} = page.report, list = [];
+        if (run.lost_events) {
+            list.push(page.plural(run.lost_events, "event was", "events were") + " lost" + (run.lost_first_s === null ? "" : ", the first at " + page.seconds(run.lost_first_s)) +
+                ": figures from then on are too low, or too high where a free is missing.");
+        }
+        run.notes.forEach(note => list.push(page.clean(note, 2000)));
+        if (run.processes.some(p => p.recording)) list.push("The recording goes on: this is what it held when the page was made.");
+        if (devices.some(d => d.simulated)) {
+            list.push("A simulated GPU: no kernel ran. Memory is what the program asked for; times on it mean nothing.");
+        }
+        const node = page.byId("warnings");
+        page.fill(node, list.map(text => make("li", null, text)));
+        node.hidden = !list.length;
+    }
+
+    function heaviest() {
+        const peaks = page.report.peak.filter(p => p.device >= 0), most = layer => peaks.filter(p => p.layer === layer).sort((a, b) => b.bytes - a.bytes)[0];
+        return {tensor: most("tensor"), device: most("device"), any: page.report.peak.slice().sort((a, b) => b.bytes - a.bytes)[0]};
+    }
+
+    function verdictOom(oom) {
+        const free = oom.free_bytes === null ? "" : ", with " + page.bytes(oom.free_bytes) + (oom.total_bytes ? " of " + page.bytes(oom.total_bytes) : "") + " free";
+        return {
+            tags: [make("span", {class: "tag " + (oom.fatal ? "bad" : "warn")}, oom.fatal ? "Out of memory" : "Out of memory, survived"),
+                make("span", null, where(oom) + " at " + page.seconds(oom.time_s)), make("span", null, "cause: " + page.causeName(oom.cause))],
+            title: page.clean(oom.verdict, 2000),
+            more: ["Asked for " + page.bytes(oom.requested_bytes) + free, oom.site ? " at " : "", oom.site ? page.siteButton(page.siteText(oom.site), page.siteCopy(oom.site)) : "", "."],
+        };
+    }
+    function verdictPeak() {
+        const {tensor, device, any} = heaviest(), peak = device || tensor || any;
+        if (!peak) {
+            return {
+                tags: [make("span", {class: "tag"}, "Nothing to show")], title: "No GPU memory was allocated while this was recorded",
+                more: [page.report.run.events ? "Calls were seen, but none that took memory: did the program stay on the CPU? " : "No call to CUDA was seen: did the program use a GPU at all? ",
+                    make("code", null, "gpuspy doctor"), " says what can be recorded here."],
+            };
+        }
+        const info = peak.device >= 0 ? page.device(peak.device) : null, total = info && info.total_bytes;
+        const of = total ? " of " + page.bytes(total) + " (" + page.share(peak.bytes / total) + ")" : "";
+        const place = peak.device >= 0 ? " on " + where(peak) : " of host memory";
+        const grows = page.report.growth[0];
+        return {
+            tags: [make("span", {class: "tag good"}, "No out of memory"), grows ? make("span", {class: "tag warn"}, "memory grows") : null],
+            title: "Peak " + page.bytes(peak.bytes) + of + place + ", at " + page.seconds(peak.time_s),
+            more: tensor && tensor !== peak ? ["Tensors peaked at " + page.bytes(tensor.bytes) + " at " + page.seconds(tensor.time_s) + ", in " + page.plural(tensor.count, "block") + "."] : [],
+        };
+    }
+
+    function todo() {
+        const oom = page.report.oom[0], seen = new Set(), rows = [];
+        const add = (topic, text) => {
+            if (!text || seen.has(text)) return;
+            seen.add(text);
+            rows.push(make("li", null, make("span", null, topic && topic !== topics.oom ? make("span", {class: "soft"}, topic + " · ") : null, page.sentence(text))));
+        };
+        if (oom) oom.measures.forEach(m => add(topics.oom, m.text));
+        page.report.advice.forEach(a => add(topics[a.topic] || page.clean(a.topic), a.text));
+        if (!rows.length) return null;
+        const first = rows.slice(0, 4), rest = rows.slice(4);
+        return make("div", {class: "todo"}, make("h3", null, "What to do"), make("ol", null, first),
+            rest.length ? make("details", null, make("summary", null, "and " + page.count(rest.length) + " more"), make("ol", {start: 5}, rest)) : null);
+    }
+
+    function facts() {
+        const {run, devices} = page.report, first = run.processes[0] || {}, list = [];
+        const add = (name, value, wide) => { if (value) list.push(make("div", wide ? {class: "wide"} : null, make("dt", null, name), make("dd", null, value))); };
+        const {tensor, device} = heaviest();
+        const names = Array.from(new Set(devices.map(d => (d.name || "GPU") + (d.total_bytes ? ", " + page.bytes(d.total_bytes) : ""))));
+        if (devices.length) add(devices.length > 1 ? "GPUs" : "GPU", (devices.length > 1 ? devices.length + " × " : "") + page.clean(names.join("; ")));
+        if (tensor) add("Peak in tensors", page.bytes(tensor.bytes));
+        if (device) add("Peak taken from CUDA", page.bytes(device.bytes));
+        add("Ran for", page.seconds(run.duration_s));
+        if (first.start_s) add("Recorded", new Date(first.start_s * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC");
+        if (run.processes.length > 1) add("Processes", page.count(run.processes.length));
+        const steps = page.report.steps[0];
+        if (steps) add("Steps", page.count(steps.n) + " of " + page.seconds(steps.median_s));
+        if (page.report.sync_share > 0) add("Waiting for the GPU", page.share(page.report.sync_share));
+        add("Events", page.count(run.events));
+        if (first.python_version) add("Python", page.clean(first.python_version));
+        if (run.command) add("Command", make("code", null, page.clean(run.command)), true);
+        return make("dl", {class: "facts"}, list);
+    }
+
+    function head() {
+        const oom = page.report.oom[0], said = oom ? verdictOom(oom) : verdictPeak();
+        page.fill(page.byId("verdict"), make("div", {class: "kicker"}, said.tags), make("h1", null, said.title), said.more.length ? make("p", {class: "soft"}, said.more) : null, todo(), facts());
+        const file = page.report.run.processes.length ? page.base(page.report.run.processes[0].database) : "";
+        document.title = page.clean((oom && oom.fatal ? "OOM: " : "") + (file || "recording")) + " · gpuspy";
+    }
+
+    /* ------------------------------------------------------------ places */
+    function spark(series) {
+        const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"), path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+        svg.setAttribute("viewBox", "0 0 100 26");
+        svg.setAttribute("preserveAspectRatio", "none");
+        svg.setAttribute("aria-hidden", "true");
+        const most = series.high[page.peakIndex(series)] || 1, from = series.time[0], span = series.time[series.n - 1] - from || 1, tops = new Array(101).fill(0);
+        for (let i = 0; i < series.n; i++) {
+            const x = Math.round(((series.time[i] - from) / span) * 100);
+            tops[x] = Math.max(tops[x], series.high[i]);
+        }
+        for (let x = 1; x <= 100; x++) if (!tops[x]) tops[x] = tops[x - 1];
+        path.setAttribute("d", "M0,26" + tops.map((v, x) => `L${x},${(26 - (v / most) * 25).toFixed(1)}`).join("") + "L100,26Z");
+        svg.append(path);
+        return svg;
+    }
+    function places() {
+        const node = page.byId("places");
+        node.hidden = page.places.length < 2;
+        page.fill(node, page.places.map((place, i) => {
+            const layer = page.layersOf(place)[0], series = page.model.series[place.layers[layer]], oom = page.report.oom.find(o => o.fatal && page.isAt(o, place));
+            return make("button", {type: "button", "aria-pressed": String(i === page.state.place), "data-place": String(i), onclick: () => page.choosePlace(i)},
+                make("span", {class: "who"}, make("span", null, page.placeName(place)), oom ? make("span", {class: "tag bad"}, "OOM") : null),
+                spark(series), make("span", {class: "what"}, "peak " + page.bytes(series.high[page.peakIndex(series)]) + (layer === "tensor" ? " in tensors" : "")));
+        }));
+    }
+
+    /* ------------------------------------------------------------ the chart's switches */
+    const layerWords = {tensor: "Tensors", device: "Taken from CUDA", pinned: "Pinned", host: "Host", shared: "Shared", graph: "Graphs"};
+    page.layerWords = layer => layerWords[layer] || page.clean(layer);
+    function switches() {
+        const place = page.places[page.state.place];
+        if (!place) return;
+        const total = place.device >= 0 && page.device(place.device) && page.device(place.device).total_bytes;
+        page.choice(page.byId("layer"), "layer", page.layersOf(place).map(layer => [layer, page.layerWords(layer)]));
+        page.choice(page.byId("by"), "by", [["category", "By category"], ["site", "By line"]]);
+        page.choice(page.byId("scale"), "scale", total ? [["fit", "Fit"], ["device", "Whole device"]] : []);
+        page.byId("resolution").textContent = page.model.resolution && page.model.resolution.text ? page.clean(page.model.resolution.text, 2000) : "";
+        page.byId("memory-title").textContent = "Memory over time" + (page.places.length > 1 ? ": " + page.placeName(place) : "");
+    }
+
+    function nav() {
+        const sections = [["verdict", "Verdict"], ["memory", "Memory"], ["live", "What was live"], ["oom", "Out of memory"], ["heap", "Address map"], ["tables", "Tables"]];
+        page.fill(page.byId("nav"), sections.filter(([id]) => !page.byId(id).hidden).map(([id, words]) => make("a", {
+            href: "#" + id, onclick: event => { event.preventDefault(); page.byId(id).scrollIntoView(); },
+        }, words)));
+    }
+
+    page.parts.push(function () {
+        page.byId("memory").hidden = page.byId("live").hidden = !page.places.length;
+        warnings();
+        head();
+        page.fill(page.byId("foot"), make("div", null, "gpuspy " + page.clean(page.model.gpuspy || "") + (page.model.source ? " · " + page.clean(page.model.source) : "")),
+            make("div", null, "All of this page is in this one file: it opens offline, asks nobody and tells nobody."));
+    });
+    page.view(["place", "ink"], places);
+    page.view(["place", "layer", "by", "scale"], switches);
+    page.view(["place", "ink"], () => setTimeout(nav, 0)); /* after the other views said whether they have something */
+})(gpuspyPage);

@@ -1,0 +1,150 @@
+/* What was live: at the peak, at the failure, at the end, at a moment that was clicked, or what changed between two: a
+ * flame graph and a table by line, of the same. */
+"use strict";
+(function (page) {
+    const live = page.live = {entries: [], rows: []};
+
+    const roots = [["top", "Root on top"], ["bottom", "at the bottom"]];
+    const fromModel = list => list.map(e => ({
+        frames: e.line.stack >= 0 ? page.model.frames(e.line.stack) : [], label: e.line.site || e.line.label, category: e.line.category, bytes: e.bytes, count: e.count,
+    }));
+
+    /* A leak's category is that of its line, if all that line makes is of one. */
+    function categoryOf(series) {
+        const of = new Map();
+        for (const line of series.lines) of.set(line.site, of.has(line.site) && of.get(line.site) !== line.category ? "unknown" : line.category);
+        return label => of.get(label) || "unknown";
+    }
+    live.leaks = function (place, layer) {
+        return page.report.leaks.filter(l => page.isAt(l, place) && l.layer === layer);
+    };
+
+    live.sources = function () {
+        const {state} = page, place = page.places[state.place], series = page.series(), out = [];
+        if (!series) return out;
+        const oom = page.oomAt(place), leaks = live.leaks(place, state.layer);
+        if (oom) out.push(["oom", "At the OOM"]);
+        out.push(["peak", "At the peak"]);
+        if (leaks.length) out.push(["end", leaks[0].at_orderly_end ? "Never freed" : "When it ended"]);
+        if (state.moment !== null) out.push(["moment", "At " + page.moment(series.time[page.indexAt(series, state.moment)], series.time[series.n - 1] - series.time[0])]);
+        if (state.pin !== null && state.moment !== null) out.push(["compare", "A → B"]);
+        return out;
+    };
+    live.source = function () {
+        const sources = live.sources().map(s => s[0]);
+        if (sources.includes(page.state.source)) return page.state.source;
+        return sources[0] === "oom" && !page.oomAt(page.places[page.state.place]).fatal ? "peak" : sources[0];
+    };
+
+    const makers = {
+        peak: (series, place) => atIndex(series, page.peakIndex(series), "live at the peak"),
+        oom: (series, place) => atIndex(series, page.indexAt(series, page.oomAt(place).time_s), "live at the out of memory"),
+        moment: series => atIndex(series, page.indexAt(series, page.state.moment), "live"),
+        end: function (series, place) {
+            const leaks = live.leaks(place, page.state.layer), category = categoryOf(series);
+            live.about = (leaks[0].at_orderly_end ? "Never freed" : "Live when the program ended") +
+                ": of a model that lives to the end that is no fault; what grows is.";
+            live.title = leaks[0].at_orderly_end ? "never freed" : "live when it ended";
+            return leaks.map(l => {
+                const label = page.siteText(l.site);
+                return {frames: l.stack.slice().reverse(), label, category: category(label), bytes: l.bytes, count: l.count};
+            });
+        },
+        compare: function (series) {
+            const a = page.indexAt(series, page.state.pin), b = page.indexAt(series, page.state.moment), span = Math.abs(series.time[b] - series.time[a]);
+            live.title = "changed from A to B";
+            live.about = "From A, " + page.bytes(series.high[a]) + " at " + page.moment(series.time[a], span) + ", to B, " + page.bytes(series.high[b]) + " at " + page.moment(series.time[b], span) +
+                ": " + page.signed(series.high[b] - series.high[a]) + ". Orange is what grew, blue is what shrank.";
+            return fromModel(page.model.difference(page.model.at(series, a), page.model.at(series, b)));
+        },
+    };
+    function atIndex(series, i, title) {
+        live.title = title;
+        live.about = page.bytes(series.high[i]) + " " + title + " at " + page.seconds(series.time[i]) + ", " + page.layerWords(page.state.layer).toLowerCase() + ".";
+        return fromModel(page.model.at(series, i));
+    }
+
+    /* One row a line of code, with its categories. */
+    function rowsOf(entries) {
+        const rows = new Map();
+        for (const e of entries) {
+            let row = rows.get(e.label);
+            if (!row) {
+                const site = e.frames.filter(f => !page.isLibrary(f)).pop();
+                rows.set(e.label, row = {label: e.label, file: site && site.file, line: site && site.line, bytes: 0, count: 0, size: 0, categories: new Map()});
+            }
+            row.bytes += e.bytes;
+            row.size += Math.abs(e.bytes);
+            row.count += e.count;
+            row.categories.set(e.category, (row.categories.get(e.category) || 0) + Math.abs(e.bytes));
+        }
+        return Array.from(rows.values());
+    }
+
+    live.categories = function (categories) {
+        const list = Array.from(categories).filter(c => c[1]).sort((a, b) => b[1] - a[1]), {make} = page;
+        return make("span", {class: "cats"}, list.slice(0, 3).map(([category]) => make("span", null, page.swatch(page.categoryColour(category)), page.categoryName(category))),
+            list.length > 3 ? make("span", {class: "soft"}, "+" + (list.length - 3)) : null);
+    };
+    page.meter = function (parts, total) {
+        const node = page.make("div", {class: "meter", "aria-hidden": "true"});
+        for (const [bytes, colour] of parts) {
+            const part = document.createElement("i");
+            part.style.width = Math.max(0, Math.min(100, (100 * bytes) / (total || 1))) + "%";
+            part.style.background = colour;
+            node.append(part);
+        }
+        return node;
+    };
+
+    function table() {
+        const compare = live.source() === "compare", {make} = page, rows = live.rows;
+        const total = rows.reduce((sum, row) => sum + row.size, 0), most = rows.reduce((m, row) => Math.max(m, row.size), 0);
+        const columns = [
+            {key: "bytes", words: compare ? "change" : "bytes", n: true, value: row => (compare ? row.size : row.bytes),
+                cell: row => (compare ? make("span", {class: row.bytes > 0 ? "more" : "less"}, page.signed(row.bytes)) : page.bytes(row.bytes))},
+            {key: "share", words: "share", n: true, value: row => row.size, cell: row => page.share(row.size / (total || 1))},
+            {key: "meter", words: "", class: "share", value: null, cell: row => page.meter(compare ? [[row.size, row.bytes > 0 ? page.ink.more : page.ink.less]]
+                : Array.from(row.categories).sort((a, b) => b[1] - a[1]).map(([category, bytes]) => [bytes, page.categoryColour(category)]), most)},
+            {key: "count", words: compare ? "blocks" : "count", n: true, value: row => row.count, cell: row => (compare && row.count > 0 ? "+" : "") + (row.count < 0 ? "−" : "") + page.count(Math.abs(row.count))},
+            {key: "line", words: "line", value: row => row.label, cell: row => page.siteButton(page.clean(row.label), row.file ? row.file + (row.line ? ":" + row.line : "") : row.label)},
+            {key: "category", words: "category", value: row => Array.from(row.categories.keys())[0], cell: row => live.categories(row.categories)},
+        ];
+        page.table(page.byId("live-table"), {
+            id: "live", columns, rows, sort: "bytes", limit: 12,
+            text: row => row.label + " " + (row.file || "") + " " + Array.from(row.categories.keys(), page.categoryName).join(" "),
+        });
+    }
+
+    live.update = function () {
+        const series = page.series();
+        if (!series) return;
+        const source = live.source();
+        page.choice(page.byId("source"), "source", live.sources());
+        for (const button of page.byId("source").children) button.setAttribute("aria-pressed", String(button.dataset.value === source));
+        page.byId("source").hidden = false;
+        live.entries = makers[source](series, page.places[page.state.place]);
+        const anyPython = live.entries.some(e => e.frames.some(f => !f.native && f.kind !== "native"));
+        const native = live.entries.some(e => e.frames.some(f => f.native || f.kind === "native"));
+        page.choice(page.byId("frames"), "frames", anyPython ? [["yours", "Your code"], ["python", "Python"]].concat(native ? [["native", "With native"]] : []) : []);
+        page.choice(page.byId("root"), "root", roots);
+        const stacks = live.entries.some(e => e.frames.length);
+        page.byId("live-about").textContent = live.about + (stacks || !live.entries.length ? "" : " No call stacks were recorded (GPUSPY_STACKS=none), so there is no line to name.");
+        live.rows = rowsOf(live.entries);
+        const {flame} = page;
+        flame.compare = source === "compare";
+        flame.title = live.title;
+        flame.nothing = flame.compare ? "Nothing differs between the two moments." : "Nothing was live then.";
+        flame.tree = flame.build(live.entries, page.state.frames);
+        flame.draw();
+        table();
+    };
+    const whole = ["place", "layer", "source", "moment", "pin", "frames"];
+    page.view([...whole, "root", "focus", "ink", "query"], changed => {
+        if (!page.series()) return;
+        if (whole.some(name => changed.has(name))) return live.update();
+        if (changed.has("root")) page.choice(page.byId("root"), "root", roots);
+        page.flame.draw();
+        if (changed.has("query") || changed.has("ink")) table();
+    });
+})(gpuspyPage);
