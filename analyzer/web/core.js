@@ -10,7 +10,7 @@ var gpuspyPage = (function () {
         places: [], /* {process, rank, device, series: {layer: index}} */
         state: {
             place: 0, layer: null, by: "category", scale: "fit", zoom: null, moment: null, pin: null, source: null,
-            frames: "python", root: "top", focus: null, heap: 0, heapOrder: "address", table: null, query: "", theme: null,
+            frames: "yours", root: "top", focus: null, heap: 0, heapOrder: "address", table: null, query: "", theme: null,
             hidden: new Set(),
         },
     };
@@ -28,7 +28,7 @@ var gpuspyPage = (function () {
     const kept = [
         ["p", "place", number, 0], ["l", "layer", text, null], ["by", "by", text, "category"], ["y", "scale", text, "fit"],
         ["z", "zoom", range, null], ["t", "moment", seconds, null], ["u", "pin", seconds, null], ["w", "source", text, null],
-        ["f", "frames", text, "python"], ["r", "root", text, "top"], ["h", "heap", number, 0],
+        ["f", "frames", text, "yours"], ["r", "root", text, "top"], ["h", "heap", number, 0],
         ["o", "heapOrder", text, "address"], ["tab", "table", text, null], ["q", "query", text, ""],
     ];
     let dirty = new Set(), pending = 0, written = "";

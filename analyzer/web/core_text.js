@@ -42,7 +42,7 @@
             const rest = span > 300 ? String(whole % 60).padStart(2, "0") : (s - 60 * Math.floor(s / 60)).toFixed(span > 30 ? 1 : 2).padStart(4, "0");
             return (h ? h + ":" + String(m).padStart(2, "0") : m) + ":" + rest + (h ? " h" : " min");
         }
-        const digits = Math.min(9, Math.max(0, 3 - Math.floor(Math.log10(span))));
+        const digits = Math.min(9, Math.max(0, 2 - Math.floor(Math.log10(span / 1.0001))));
         if (s < 1 && digits >= 4) return (s * 1e3).toFixed(Math.min(6, digits - 3)) + " ms";
         return s.toFixed(digits) + " s";
     };
@@ -69,7 +69,14 @@
             return code < 32 ? String.fromCharCode(0x2400 + code) : "\ufffd";
         });
     };
+    /* A number and its unit stay on one line. */
+    page.whole = text => text.replace(/(\d) (B|[KMGT]iB|[kMGT]B\/s|%|h|min|s|ms|us|ns|steps?|blocks?)(?![\w])/g, "$1\u00a0$2");
     page.base = file => (file ? file.slice(file.lastIndexOf("/") + 1) : "");
+    /* PyTorch's and Python's own frames; of these, those between a module and its forward. */
+    const PLUMBING = /[/\\](site|dist)-packages[/\\](torch|functorch)[/\\]|[/\\]lib[/\\]python[\d.]+[/\\](?!(site|dist)-packages)|^<frozen|^<string>/;
+    const GLUE = /[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py$/;
+    page.isPlumbing = frame => !frame.file || PLUMBING.test(frame.file);
+    page.isGlue = frame => Boolean(frame.file) && GLUE.test(frame.file) && frame.function.includes("call_impl");
     const LIBRARY = /[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|^<frozen|^<string>|^<built-in/;
     page.isLibrary = frame => Boolean(frame.native) || frame.kind === "native" || !frame.file || LIBRARY.test(frame.file);
 
@@ -146,7 +153,7 @@
         page.make("button", {class: "site", type: "button", title: "copies " + page.clean(copied), onclick: () => page.copy(copied)}, page.marked(text));
     /* A sentence in which each `file.py:12` can be copied. */
     page.sentence = function (text) {
-        return page.clean(text, 3000).split(/([\w./<>-]+\.(?:py|cpp|cc|c|cu|h|rs):\d+)/).map((part, i) => (i % 2 ? page.siteButton(part, part) : part));
+        return page.whole(page.clean(text, 3000)).split(/([\w./<>-]+\.(?:py|cpp|cc|c|cu|h|rs):\d+)/).map((part, i) => (i % 2 ? page.siteButton(part, part) : part));
     };
     /* One of several: [[value, words, title?]…]; the state's `name` is set to the value. */
     page.choice = function (node, name, options) {

@@ -1,7 +1,9 @@
 /* Memory over time: what is drawn of the chosen series. Two canvases: the picture, and over it what moves with the
- * pointer. Buckets become one column a pixel where there are more of them: the one in which most was live. */
+ * pointer. Where there are more buckets than columns, a column is the bucket in which most was live; a fine line says
+ * how little was live around it. */
 "use strict";
 (function (page) {
+    const WIDE = 2;   /* pixels: narrower is not told apart */
     const SITES = 11; /* call sites that are told apart in the stack; the rest is one */
     const SITE_COLOURS = ["#4c78a8", "#f2a14a", "#59a08c", "#c9788f", "#8c79c4", "#b5a13b", "#6fb6d6", "#a3623f", "#8a9a5b", "#d28ac0", "#5f6f86"];
     const chart = page.chart = {
@@ -48,20 +50,27 @@
     function columns(series, totals) {
         const [from, to] = chart.domain, n = series.n;
         const first = page.indexAt(series, from), last = Math.min(n - 1, page.indexAt(series, to));
-        const out = {index: [], left: [], right: []};
-        const add = (i, a, b) => { out.index.push(i); out.left.push(Math.max(0, a)); out.right.push(Math.min(chart.width, b)); };
-        if (last - first < chart.width) {
-            for (let i = first; i <= last; i++) add(i, left(series, i), right(series, i));
+        const out = {index: [], left: [], right: [], low: []};
+        const add = (i, a, b, low) => {
+            out.index.push(i);
+            out.left.push(Math.max(0, a));
+            out.right.push(Math.min(chart.width, b));
+            out.low.push(low);
+        };
+        if (last - first < chart.width / WIDE) {
+            for (let i = first; i <= last; i++) add(i, left(series, i), right(series, i), series.low[i]);
             return out;
         }
         for (let i = first; i <= last;) {
-            const pixel = Math.floor(left(series, i));
-            let best = i++;
-            while (i <= last && Math.floor(left(series, i)) === pixel) {
+            const column = Math.floor(left(series, i) / WIDE);
+            let best = i, low = series.low[i];
+            for (i++; i <= last && Math.floor(left(series, i) / WIDE) === column; i++) {
                 if (totals[i] > totals[best]) best = i;
-                i++;
+                if (series.low[i] < low) low = series.low[i];
             }
-            add(best, pixel, Math.max(pixel + 1, Math.floor(right(series, i - 1))));
+            const end = (column + 1) * WIDE, next = i <= last ? Math.floor(left(series, i) / WIDE) * WIDE : chart.width;
+            add(best, column * WIDE, end, low);
+            if (next > end) add(i - 1, end, next, series.low[i - 1]);
         }
         return out;
     }
@@ -176,6 +185,26 @@
         }
     }
 
+    /* The least that was live: where memory comes and goes many times within a column. */
+    function floor(c, cols) {
+        if (chart.shown.length !== chart.layers.length) return;
+        c.strokeStyle = page.ink.card;
+        c.lineWidth = 1;
+        c.globalAlpha = 0.5;
+        c.beginPath();
+        let on = false;
+        cols.index.forEach((i, k) => {
+            const busy = cols.low[k] < 0.985 * chart.totals[i], y = chart.y(cols.low[k]);
+            if (busy) {
+                c[on ? "lineTo" : "moveTo"](cols.left[k], y);
+                c.lineTo(cols.right[k], y);
+            }
+            on = busy;
+        });
+        c.stroke();
+        c.globalAlpha = 1;
+    }
+
     function stepLine(c, series, values) {
         const first = page.indexAt(series, chart.domain[0]), last = page.indexAt(series, chart.domain[1]);
         c.beginPath();
@@ -190,7 +219,7 @@
     function capacity(c) {
         if (!chart.capacity) return;
         const y = Math.round(chart.y(chart.capacity)) + 0.5, words = "the device: " + page.bytes(chart.capacity);
-        if (y < chart.top - 6) return chart.label(c, words + " ↑", chart.width / 2, chart.top + 10, page.ink.faint, "center");
+        if (y < chart.top - 6) return chart.label(c, words + " ↑", chart.width - 6, chart.top - 8, page.ink.faint, "right");
         c.strokeStyle = page.ink.bad;
         c.setLineDash([5, 4]);
         c.beginPath();
@@ -198,7 +227,7 @@
         c.lineTo(chart.width, y);
         c.stroke();
         c.setLineDash([]);
-        return chart.label(c, words, chart.width / 2, y - 5, page.ink.bad, "center");
+        return chart.label(c, words, 6, y - 5, page.ink.bad);
     }
 
     function peak(c, series) {
@@ -219,8 +248,9 @@
     }
 
     function timeAxis(c) {
-        const y = chart.top + chart.area + chart.lanes, span = chart.domain[1] - chart.domain[0];
-        const ticks = d3.ticks(chart.domain[0], chart.domain[1], Math.max(3, Math.floor(chart.width / 130)));
+        const y = chart.top + chart.area + chart.lanes;
+        const wanted = Math.max(3, Math.floor(chart.width / 130)), ticks = d3.ticks(chart.domain[0], chart.domain[1], wanted);
+        const step = d3.tickStep(chart.domain[0], chart.domain[1], wanted);
         c.strokeStyle = page.ink.line;
         c.beginPath();
         c.moveTo(0, y + 0.5);
@@ -229,7 +259,7 @@
         for (const t of ticks) {
             const x = chart.x(t);
             if (x < 18 || x > chart.width - 22) continue;
-            chart.label(c, page.moment(t, span), x, y + 15, page.ink.faint, "center");
+            chart.label(c, page.moment(t, 20 * step), x, y + 15, page.ink.faint, "center");
         }
     }
 
@@ -243,7 +273,10 @@
         const c = size(canvas, height), cols = columns(series, chart.totals);
         scale(series, cols);
         const ticks = grid(c);
-        if (cols.index.length) areas(c, cols);
+        if (cols.index.length) {
+            areas(c, cols);
+            floor(c, cols);
+        }
         if (chart.under) {
             c.strokeStyle = page.ink.soft;
             c.setLineDash([4, 3]);
@@ -252,7 +285,10 @@
             c.setLineDash([]);
         }
         capacity(c);
-        for (const v of ticks.values) chart.label(c, ticks.words(v), 6, chart.y(v) - 4, page.ink.soft);
+        for (const v of ticks.values) {
+            if (chart.capacity && Math.abs(chart.y(v) - chart.y(chart.capacity)) < 16) continue;
+            chart.label(c, ticks.words(v), 6, chart.y(v) - 4, page.ink.soft);
+        }
         peak(c, series);
         page.lanes.draw(c, series);
         timeAxis(c);

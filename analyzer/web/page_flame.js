@@ -10,7 +10,8 @@
         const python = frames.filter(f => !f.native && f.kind !== "native");
         let path = mode !== "native" && python.length ? python : frames;
         if (mode === "yours") {
-            const own = path.filter((f, i) => !page.isLibrary(f) || (i > 0 && !page.isLibrary(path[i - 1])));
+            /* Of what PyTorch and Python do by themselves, only where it is entered. */
+            const rest = path.filter(f => !page.isGlue(f)), own = rest.filter((f, i) => !page.isPlumbing(f) || (i > 0 && !page.isPlumbing(rest[i - 1])));
             if (own.length) path = own;
         }
         return path;

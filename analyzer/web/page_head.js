@@ -48,7 +48,7 @@
         return {
             tags: [make("span", {class: "tag " + (oom.fatal ? "bad" : "warn")}, oom.fatal ? "Out of memory" : "Out of memory, survived"),
                 make("span", null, where(oom) + " at " + page.seconds(oom.time_s)), make("span", null, "cause: " + page.causeName(oom.cause))],
-            title: page.clean(oom.verdict, 2000),
+            title: page.whole(page.clean(oom.verdict, 2000)),
             more: ["Asked for " + page.bytes(oom.requested_bytes) + free, oom.site ? " at " : "", oom.site ? page.siteButton(page.siteText(oom.site), page.siteCopy(oom.site)) : "", "."],
         };
     }
@@ -67,7 +67,7 @@
         const grows = page.report.growth[0];
         return {
             tags: [make("span", {class: "tag good"}, "No out of memory"), grows ? make("span", {class: "tag warn"}, "memory grows") : null],
-            title: "Peak " + page.bytes(peak.bytes) + of + place + ", at " + page.seconds(peak.time_s),
+            title: page.whole("Peak " + page.bytes(peak.bytes) + of + place + ", at " + page.seconds(peak.time_s)),
             more: tensor && tensor !== peak ? ["Tensors peaked at " + page.bytes(tensor.bytes) + " at " + page.seconds(tensor.time_s) + ", in " + page.plural(tensor.count, "block") + "."] : [],
         };
     }

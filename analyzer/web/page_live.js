@@ -60,7 +60,7 @@
     };
     function atIndex(series, i, title) {
         live.title = title;
-        live.about = page.bytes(series.high[i]) + " " + title + " at " + page.seconds(series.time[i]) + ", " + page.layerWords(page.state.layer).toLowerCase() + ".";
+        live.about = page.bytes(series.high[i]) + " " + title + " at " + page.seconds(series.time[i]) + ", " + ({tensor: "in tensors", device: "taken from CUDA"}[page.state.layer] || page.layerWords(page.state.layer).toLowerCase()) + ".";
         return fromModel(page.model.at(series, i));
     }
 
@@ -126,7 +126,7 @@
         live.entries = makers[source](series, page.places[page.state.place]);
         const anyPython = live.entries.some(e => e.frames.some(f => !f.native && f.kind !== "native"));
         const native = live.entries.some(e => e.frames.some(f => f.native || f.kind === "native"));
-        page.choice(page.byId("frames"), "frames", anyPython ? [["yours", "Your code"], ["python", "Python"]].concat(native ? [["native", "With native"]] : []) : []);
+        page.choice(page.byId("frames"), "frames", anyPython ? [["yours", "Your code", "what PyTorch and Python do by themselves is folded"], ["python", "Python", "all Python frames"]].concat(native ? [["native", "With native", "C and C++ frames, too"]] : []) : []);
         page.choice(page.byId("root"), "root", roots);
         const stacks = live.entries.some(e => e.frames.length);
         page.byId("live-about").textContent = live.about + (stacks || !live.entries.length ? "" : " No call stacks were recorded (GPUSPY_STACKS=none), so there is no line to name.");

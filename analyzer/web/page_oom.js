@@ -2,7 +2,7 @@
  * free; what the verdict rests on; where it failed. */
 "use strict";
 (function (page) {
-    const make = page.make, open = new Set();
+    const make = page.make, open = new Set(), FIRST = 9;
     const greys = {cached: "faint", pools: "faint", pools_free: "line", direct: "soft", graphs: "soft", context: "faint", before: "faint", other_processes: "warn", unaccounted: "line", free: "sunk"};
     const colourOf = part => (part.what === "tensors" ? page.categoryColour(part.category) : page.ink[greys[part.what]] || page.ink.faint);
     const textOf = part => (part.what === "tensors" ? "tensors: " + page.categoryName(part.category) : page.clean(part.text));
@@ -60,7 +60,9 @@
     }
     function evidence(oom) {
         const pairs = Object.entries(oom.evidence).filter(([, v]) => v !== null);
-        return make("div", null, make("h3", null, "What that rests on"), make("dl", {class: "pairs"}, pairs.map(([key, v]) => [make("dt", null, words(key)), make("dd", null, value(key, v))])));
+        const list = some => make("dl", {class: "pairs"}, some.map(([key, v]) => [make("dt", null, words(key)), make("dd", null, value(key, v))]));
+        return make("div", null, make("h3", null, "What that rests on"), list(pairs.slice(0, FIRST)),
+            pairs.length > FIRST ? make("details", null, make("summary", null, "and " + page.count(pairs.length - FIRST) + " more figures"), list(pairs.slice(FIRST))) : null);
     }
     function failing(oom) {
         if (!oom.stack || !oom.stack.length) return null;
@@ -74,7 +76,7 @@
         facts.push("cause: " + page.causeName(oom.cause));
         return make("article", {class: "oom-one"}, make("div", {class: "kicker"}, make("span", {class: "tag " + (oom.fatal ? "bad" : "warn")}, oom.fatal ? "fatal" : "survived"), make("span", null, facts.join(" · ")),
             make("button", {class: "plain", type: "button", onclick: () => show(oom)}, "show in the chart")),
-            make("p", {class: "oom-verdict"}, page.sentence(page.capital(page.clean(oom.verdict, 2000)))),
+            number ? make("p", {class: "oom-verdict"}, page.sentence(page.capital(page.clean(oom.verdict, 2000)))) : null, /* the first is the page's title */
             oom.waterfall.length ? waterfall(oom, number) : make("p", {class: "note"}, "Not all of the device’s memory is known, so it is not divided here."),
             make("div", {class: "columns"}, measures(oom), evidence(oom), failing(oom)));
     }

@@ -17,7 +17,7 @@
     const word = (key, words, say) => ({key, words: words || key, value: row => (say ? say(row) : row[key]), cell: row => page.clean(say ? say(row) : row[key])});
     const advice = {key: "advice", words: "what to do", class: "advice", value: null, cell: row => (row.advice ? page.sentence(row.advice) : "")};
     const where = () => (page.places.filter(place => place.device >= 0).length > 1 ? [word("where", "where", page.where)] : []);
-    const layer = {key: "layer", words: "of", value: row => row.layer, cell: row => page.layerWords(row.layer).toLowerCase()};
+    const layer = {key: "layer", words: "of", value: row => row.layer, cell: row => ({tensor: "tensors", device: "from CUDA"}[row.layer] || page.layerWords(row.layer).toLowerCase())};
     const pace = numeric("calls_per_step", "a step", (v, row) => (v === null || v === undefined ? (row.phase ? page.clean(row.phase) : "") : v >= 9.95 ? v.toFixed(0) : String(Number(v.toFixed(1)))));
 
     const peakRows = () => page.report.peak.flatMap(peak => peak.by_site.map(row => Object.assign({
