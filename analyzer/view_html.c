@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/page_calls.h"
+#include "analyzer/page_events.h"
 #include "analyzer/page_report.h"
 #include "analyzer/page_series.h"
 #include "analyzer/page_stacks.h"
@@ -16,13 +18,24 @@ struct gs_page {
     struct gs_run *run;
     struct gs_watch watch;
     struct gs_page_serieses *serieses;
+    struct gs_page_calls *calls;
+};
+
+/* What was left out, for `resolution`. */
+struct left_out {
+    struct gs_page_resolution series;
+    uint64_t marks;
+    size_t places;
 };
 
 struct gs_page *gs_page_new(struct gs_run *run, struct gs_options *options)
 {
     struct gs_page *page = gs_realloc(NULL, 1, sizeof *page);
-    *page = (struct gs_page){.run = run, .serieses = gs_page_serieses_new(run)};
-    page->watch.observer = gs_page_serieses_watch(page->serieses);
+    *page = (struct gs_page){.run = run, .serieses = gs_page_serieses_new(run),
+                             .calls = gs_page_calls_new(run)};
+    page->watch = (struct gs_watch){.observer = gs_page_serieses_watch(page->serieses),
+                                    .call = gs_page_calls_tell,
+                                    .self = page->calls};
     options->watch = &page->watch;
     return page;
 }
@@ -31,6 +44,7 @@ void gs_page_free(struct gs_page *page)
 {
     if (page) {
         gs_page_serieses_free(page->serieses);
+        gs_page_calls_free(page->calls);
         free(page);
     }
 }
@@ -69,9 +83,10 @@ static const char *grouped(char *out, size_t size, uint64_t n)
 }
 
 /* What the page leaves out, in words. */
-static void put_resolution(const struct gs_page_resolution *r, const struct gs_page_stacks *stacks,
+static void put_resolution(const struct left_out *l, const struct gs_page_stacks *stacks,
                            struct gs_page_writer *w)
 {
+    const struct gs_page_resolution *r = &l->series;
     char *text = NULL, events[32], number[32], bytes[UNITS_TEXT];
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
@@ -94,6 +109,14 @@ static void put_resolution(const struct gs_page_resolution *r, const struct gs_p
         fprintf(f, " The native frames of %s smaller call paths are left out.",
                 grouped(number, sizeof number, stacks->shortened));
     }
+    if (l->places) {
+        fprintf(f, " The waits and copies of %s places that cost least are drawn together.",
+                grouped(number, sizeof number, l->places));
+    }
+    if (l->marks) {
+        fprintf(f, " Of marks that come again and again %s are not drawn.",
+                grouped(number, sizeof number, l->marks));
+    }
     if (w->cut) {
         fprintf(f, " %s long texts are cut.", grouped(number, sizeof number, w->cut));
     }
@@ -111,10 +134,12 @@ static void put_resolution(const struct gs_page_resolution *r, const struct gs_p
     free(text);
 }
 
-static bool put_data(struct gs_page *page, const struct gs_report *report, const char *source, FILE *out)
+static bool put_data(struct gs_page *page, const struct gs_report *report, const char *source, FILE *out,
+                     char *error, size_t error_size)
 {
     struct gs_page_writer w = {.out = out};
     struct gs_page_stacks stacks;
+    struct left_out left = {0};
     gs_page_stacks_start(&stacks, page->run);
     fputs("<script type=\"application/json\" id=\"gpuspy-data\">", out);
     gs_put_open(&w, NULL, '{');
@@ -123,22 +148,18 @@ static bool put_data(struct gs_page *page, const struct gs_report *report, const
     gs_put_text(&w, "source", source);
     put_categories(&w);
     put_report(report, &w);
-    struct gs_page_resolution resolution;
-    gs_page_serieses_put(page->serieses, &stacks, &w, &resolution);
-    gs_put_open(&w, "events", '[');
-    gs_put_close(&w, ']');
-    gs_put_open(&w, "steps", '[');
-    gs_put_close(&w, ']');
+    gs_page_serieses_put(page->serieses, &stacks, &w, &left.series);
+    left.places = gs_page_calls_put(page->calls, &stacks, &w);
+    gs_page_events_put(report, &w);
+    bool ok = gs_page_marks_put(page->run, &stacks, &w, &left.marks, error, error_size);
     gs_put_open(&w, "maps", '[');
     gs_put_close(&w, ']');
-    gs_put_key(&w, "marks");
-    fputs("{\"name\":\"\",\"start\":\"\",\"length\":\"\",\"process\":\"\",\"thread\":\"\"}", out);
     gs_page_stacks_put(&stacks, &w);
-    put_resolution(&resolution, &stacks, &w);
+    put_resolution(&left, &stacks, &w);
     gs_put_close(&w, '}');
     fputs("</script>\n", out);
     gs_page_stacks_free(&stacks);
-    return true;
+    return ok;
 }
 
 /* --- the page ----------------------------------------------------------------------------------- */
@@ -178,7 +199,7 @@ bool gs_page_write(struct gs_page *page, const struct gs_report *report, const c
     rest = put_up_to(gs_page_html, "<!--gpuspy:title-->", out);
     put_title(name, out);
     rest = put_up_to(rest, "<!--gpuspy:data-->\n", out);
-    ok = put_data(page, report, name, out);
+    ok = put_data(page, report, name, out, error, error_size);
     fwrite(rest, 1, strlen(rest), out);
     return ok;
 }

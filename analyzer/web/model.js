@@ -20,7 +20,12 @@
  *   m.difference(a, b)     of two such lists: [{ line, bytes, count }], b - a, largest change first
  *   m.events      [{ time, end, kind: "oom" | "retry" | "flush" | "sync" | "copy", process, device, text,
  *                    count, bytes, seconds, … }] in order of time
- *   m.marks       [{ name, start, end, process, thread }]; m.steps = [{ process, by, source, n, starts }]
+ *   m.calls       the waits and copies among them, by place: [{ kind: "sync" | "copy", process, device, what,
+ *                 pattern, site, stack, others, count, seconds, bytes,
+ *                 points: [{ time, end, count, seconds, bytes }] }]
+ *   m.marks       [{ name, start, end, process, thread, kind, domain, of }]; end null: it never came;
+ *                 of: each of so many of that name is there
+ *   m.steps       [{ process, by, source, n, stride, starts }], with the last one's end
  *   m.maps        [{ process, device, at: "peak" | "oom", time, note, segments: [{ address, bytes, pool,
  *                    stream, expandable, blocks: [{ offset, bytes, stack, category, pending, merged }] }] }]
  */
@@ -388,13 +393,46 @@ function gpuspyModel(data) {
   };
 
   // ---- events, marks, steps, maps
-  m.events = data.events;
+  m.calls = data.calls.map(function (d) {
+    const first = sums(d.first, 1e-9), length = numbers(d.length), counts = numbers(d.counts),
+      blocked = numbers(d.blocked), sizes = numbers(d.sizes);
+    const c = { kind: d.kind, process: d.process, device: d.device, what: d.what, pattern: d.pattern,
+      host_memory: d.host_memory, others: d.others, stack: d.stack,
+      site: d.others ? "other places" : text(d.site) || "unknown place",
+      count: d.count, seconds: d.ns / 1e9, bytes: d.bytes, points: [] };
+    for (let i = 0; i < first.length; i++) {
+      c.points.push({ time: first[i], end: first[i] + length[i] / 1e9, count: counts[i],
+        seconds: blocked[i] / 1e9, bytes: sizes[i] });
+    }
+    return c;
+  });
+  const said = {
+    sync: (c) => (c.pattern || "wait (" + c.what + ")") + " at " + c.site,
+    copy: (c) => "copy " + c.what + " at " + c.site,
+  };
+  const worded = {
+    oom: (e) => e.text || "out of memory",
+    retry: () => "an allocation failed and was tried again",
+    flush: (e) => (e.what === "empty_cache" ? "the cache was emptied" : "cached memory was given back") +
+      (e.count > 1 ? " " + e.count + " times" : ""),
+  };
+  m.events = data.events.map((e) => Object.assign({ end: e.time, count: 1 }, e, { text: worded[e.kind](e) }));
+  for (const c of m.calls) {
+    for (const p of c.points) {
+      m.events.push({ time: p.time, end: p.end, kind: c.kind, process: c.process, device: c.device,
+        text: said[c.kind](c) + (p.count > 1 ? ", " + p.count + " times" : ""), site: c.site, stack: c.stack,
+        count: p.count, seconds: p.seconds, bytes: p.bytes });
+    }
+  }
+  m.events.sort((a, b) => a.time - b.time);
   m.steps = data.steps.map((s) => Object.assign({}, s, { starts: sums(s.starts, 1e-9) }));
   m.marks = (function () {
     const d = data.marks, name = numbers(d.name), start = sums(d.start, 1), length = numbers(d.length),
-      process = numbers(d.process), thread = numbers(d.thread), list = [];
+      process = numbers(d.process), thread = numbers(d.thread), kind = numbers(d.kind),
+      domain = numbers(d.domain), of = numbers(d.of), list = [];
     for (let i = 0; i < name.length; i++) {
       list.push({ name: text(name[i]) || "", start: start[i] / 1e9, process: process[i], thread: thread[i],
+        kind: text(kind[i]), domain: text(domain[i]), of: of[i],
         end: length[i] < 0 ? null : (start[i] + length[i]) / 1e9 });
     }
     return list;
