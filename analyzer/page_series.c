@@ -394,17 +394,19 @@ static void on_process_end(void *self, uint32_t process, int64_t end_ns)
 }
 
 bool gs_page_serieses_look(struct gs_page_serieses *p, const struct gs_report *report,
-                           struct gs_page_kinds *kinds, char *error, size_t error_size)
+                           struct gs_page_kinds *kinds, const struct gs_observer *also, char *error,
+                           size_t error_size)
 {
-    struct gs_observer observer = {.self = p,
-                                   .process_start = on_process_start,
-                                   .alloc = on_alloc,
-                                   .free = on_free,
-                                   .oom = on_oom,
-                                   .process_end = on_process_end};
+    struct gs_observer observers[] = {{.self = p,
+                                       .process_start = on_process_start,
+                                       .alloc = on_alloc,
+                                       .free = on_free,
+                                       .oom = on_oom,
+                                       .process_end = on_process_end},
+                                      *also};
     p->report = report;
     p->kinds = kinds;
     list_levels(p);
     choose_lines(p);
-    return gs_run_replay(p->run, &observer, 1, error, error_size);
+    return gs_run_replay(p->run, observers, 2, error, error_size);
 }

@@ -18,9 +18,10 @@ struct gs_page_serieses *gs_page_serieses_new(struct gs_run *run);
 void gs_page_serieses_free(struct gs_page_serieses *p);
 /* For the report's pass. */
 struct gs_observer gs_page_serieses_watch(struct gs_page_serieses *p);
-/* The pass of its own, once the report is there. */
+/* The pass of its own, once the report is there; `also` looks on. */
 bool gs_page_serieses_look(struct gs_page_serieses *p, const struct gs_report *report,
-                           struct gs_page_kinds *kinds, char *error, size_t error_size);
+                           struct gs_page_kinds *kinds, const struct gs_observer *also, char *error,
+                           size_t error_size);
 
 struct gs_page_resolution { /* what was done to make it fit */
     uint64_t events;        /* allocations and frees */

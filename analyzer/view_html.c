@@ -4,6 +4,7 @@
 #include <string.h>
 #include "analyzer/page_calls.h"
 #include "analyzer/page_events.h"
+#include "analyzer/page_map.h"
 #include "analyzer/page_report.h"
 #include "analyzer/page_series.h"
 #include "analyzer/page_stacks.h"
@@ -134,8 +135,8 @@ static void put_resolution(const struct left_out *l, const struct gs_page_stacks
     free(text);
 }
 
-static bool put_data(struct gs_page *page, const struct gs_report *report, const char *source, FILE *out,
-                     char *error, size_t error_size)
+static bool put_data(struct gs_page *page, const struct gs_report *report, struct gs_page_maps *maps,
+                     const char *source, FILE *out, char *error, size_t error_size)
 {
     struct gs_page_writer w = {.out = out};
     struct gs_page_stacks stacks;
@@ -152,8 +153,7 @@ static bool put_data(struct gs_page *page, const struct gs_report *report, const
     left.places = gs_page_calls_put(page->calls, &stacks, &w);
     gs_page_events_put(report, &w);
     bool ok = gs_page_marks_put(page->run, &stacks, &w, &left.marks, error, error_size);
-    gs_put_open(&w, "maps", '[');
-    gs_put_close(&w, ']');
+    gs_page_maps_put(maps, &stacks, &w);
     gs_page_stacks_put(&stacks, &w);
     put_resolution(&left, &stacks, &w);
     gs_put_close(&w, '}');
@@ -191,15 +191,17 @@ bool gs_page_write(struct gs_page *page, const struct gs_report *report, const c
     const char *name = strrchr(source, '/'), *rest;
     name = name && name[1] ? name + 1 : source;
     struct gs_page_kinds *kinds = gs_page_kinds_new(page->run, report);
-    bool ok = gs_page_serieses_look(page->serieses, report, kinds, error, error_size);
-    gs_page_kinds_free(kinds);
-    if (!ok) {
-        return false;
+    struct gs_page_maps *maps = gs_page_maps_new(page->run, report, kinds);
+    struct gs_observer maps_watch = gs_page_maps_watch(maps);
+    bool ok = gs_page_serieses_look(page->serieses, report, kinds, &maps_watch, error, error_size);
+    if (ok) {
+        rest = put_up_to(gs_page_html, "<!--gpuspy:title-->", out);
+        put_title(name, out);
+        rest = put_up_to(rest, "<!--gpuspy:data-->\n", out);
+        ok = put_data(page, report, maps, name, out, error, error_size);
+        fwrite(rest, 1, strlen(rest), out);
     }
-    rest = put_up_to(gs_page_html, "<!--gpuspy:title-->", out);
-    put_title(name, out);
-    rest = put_up_to(rest, "<!--gpuspy:data-->\n", out);
-    ok = put_data(page, report, name, out, error, error_size);
-    fwrite(rest, 1, strlen(rest), out);
+    gs_page_maps_free(maps);
+    gs_page_kinds_free(kinds);
     return ok;
 }

@@ -26,8 +26,10 @@
  *   m.marks       [{ name, start, end, process, thread, kind, domain, of }]; end null: it never came;
  *                 of: each of so many of that name is there
  *   m.steps       [{ process, by, source, n, stride, starts }], with the last one's end
- *   m.maps        [{ process, device, at: "peak" | "oom", time, note, segments: [{ address, bytes, pool,
- *                    stream, expandable, blocks: [{ offset, bytes, stack, category, pending, merged }] }] }]
+ *   m.maps        [{ process, device, at: "peak" | "oom", index, time, note, tensors,
+ *                    segments: [{ address, bytes, owner: "torch" | "direct" | null, pool, private, stream,
+ *                    expandable, stack, blocks: [{ offset, bytes, stack, category, pending, merged }] }] }]
+ *                 index: in m.report.peak or .oom; stack of a segment: who took it from CUDA
  */
 "use strict";
 function gpuspyModel(data) {
