@@ -107,8 +107,9 @@
             {key: "meter", words: "", class: "share", value: null, cell: row => page.meter(compare ? [[row.size, row.bytes > 0 ? page.ink.more : page.ink.less]]
                 : Array.from(row.categories).sort((a, b) => b[1] - a[1]).map(([category, bytes]) => [bytes, page.categoryColour(category)]), most)},
             {key: "count", words: compare ? "blocks" : "count", n: true, value: row => row.count, cell: row => (compare && row.count > 0 ? "+" : "") + (row.count < 0 ? "−" : "") + page.count(Math.abs(row.count))},
-            {key: "line", words: "line", value: row => row.label, cell: row => page.siteButton(page.clean(row.label), row.file ? row.file + (row.line ? ":" + row.line : "") : row.label)},
-            {key: "category", words: "category", value: row => Array.from(row.categories.keys())[0], cell: row => live.categories(row.categories)},
+            {key: "line", words: "line", value: row => row.label, class: "line",
+                cell: row => make("div", {class: "place"}, page.siteButton(page.clean(row.label), row.file ? row.file + (row.line ? ":" + row.line : "") : row.label), make("span", {class: "sub phone"}, live.categories(row.categories)))},
+            {key: "category", words: "category", class: "desk", value: row => Array.from(row.categories.keys())[0], cell: row => live.categories(row.categories)},
         ];
         page.table(page.byId("live-table"), {
             id: "live", columns, rows, sort: "bytes", limit: 12,

@@ -3,7 +3,7 @@
 (function (page) {
     const make = page.make;
     const site = (key, words) => ({
-        key: "line", words: words || "line", value: row => page.siteText(row[key || "site"]),
+        key: "line", class: "line", words: words || "line", value: row => page.siteText(row[key || "site"]),
         cell: row => {
             const s = row[key || "site"], extra = s && s.caller ? "← " + page.frameText(s.caller) : "";
             return make("div", {class: "place"}, page.siteButton(page.siteText(s), page.siteCopy(s)), extra ? make("span", {class: "sub"}, extra) : null);
