@@ -166,8 +166,13 @@ var gpuspyPage = (function () {
         const explicit = /(^|[#&])p=/.test(location.hash);
         if (!explicit) patch.place = firstPlace();
         if (!page.places[patch.place]) patch.place = 0;
-        const place = page.places[patch.place];
+        const place = page.places[patch.place], {zoom} = patch;
         if (place && !(patch.layer in place.layers)) patch.layer = page.layersOf(place)[0];
+        if (place && zoom) {
+            const series = page.model.series[place.layers[patch.layer]], [first, last] = page.chart.full(series);
+            if (zoom[0] >= last || zoom[1] <= first) patch.zoom = null;
+            else patch.zoom = [Math.max(first, zoom[0]), Math.min(last, zoom[1])];
+        }
         page.set(patch);
     };
     page.choosePlace = function (index) {

@@ -7,7 +7,7 @@
     const SITES = 11; /* call sites that are told apart in the stack; the rest is one */
     const SITE_COLOURS = ["#4c78a8", "#f2a14a", "#59a08c", "#c9788f", "#8c79c4", "#b5a13b", "#6fb6d6", "#a3623f", "#8a9a5b", "#d28ac0", "#5f6f86"];
     const chart = page.chart = {
-        top: 30, lanes: 0, bottom: 22, height: 330, width: 0, hover: null, domain: [0, 1], brush: null, layers: [], totals: null,
+        top: 36, lanes: 0, bottom: 22, height: 330, width: 0, hover: null, domain: [0, 1], brush: null, layers: [], totals: null,
     };
     const stacks = new Map(); /* by series and how it is stacked */
 
@@ -219,7 +219,7 @@
     function capacity(c) {
         if (!chart.capacity) return;
         const y = Math.round(chart.y(chart.capacity)) + 0.5, words = "the device: " + page.bytes(chart.capacity);
-        if (y < chart.top - 6) return chart.label(c, words + " ↑", chart.width - 6, chart.top - 8, page.ink.faint, "right");
+        if (y < chart.top - 6) return chart.label(c, words + " ↑", chart.width - 6, 12, page.ink.faint, "right");
         c.strokeStyle = page.ink.bad;
         c.setLineDash([5, 4]);
         c.beginPath();
@@ -324,9 +324,9 @@
             upright(c, x, colour, false);
             c.fillStyle = colour;
             c.beginPath();
-            c.moveTo(x - 6, chart.top - 10);
-            c.lineTo(x + 6.5, chart.top - 10);
-            c.lineTo(x, chart.top - 2);
+            c.moveTo(x - 6, chart.top - 12);
+            c.lineTo(x + 6.5, chart.top - 12);
+            c.lineTo(x, chart.top - 4);
             c.fill();
             if (name) chart.label(c, name, x, chart.top - 14, colour, "center");
         }

@@ -152,6 +152,7 @@
         page.choice(page.byId("by"), "by", [["category", "By category"], ["site", "By line"]]);
         page.choice(page.byId("scale"), "scale", total ? [["fit", "Fit"], ["device", "Whole device"]] : []);
         page.byId("resolution").textContent = page.model.resolution && page.model.resolution.text ? page.clean(page.model.resolution.text, 2000) : "";
+        page.byId("signs").textContent = page.series() ? page.lanes.key(page.series()) : "";
         page.byId("memory-title").textContent = "Memory over time" + (page.places.length > 1 ? ": " + page.placeName(place) : "");
     }
 

@@ -54,11 +54,11 @@
             const held = chart.under.high[page.indexAt(chart.under, series.time[i])];
             rows.push(make("tr", {class: "soft"}, make("td", null, page.swatch(page.ink.soft, true)), make("td", null, "taken from CUDA"), make("td", {class: "n"}, page.bytes(held)), make("td")));
         }
-        const around = page.lanes.around(series, chart.time(x)), events = page.lanes.near(series, x);
+        const around = page.lanes.around(series, chart.time(x)), step = page.lanes.step(series, chart.time(x)), events = page.lanes.near(series, x);
         page.tip(event.clientX, event.clientY,
             make("div", null, make("span", {class: "big"}, page.bytes(total)), make("span", {class: "soft"}, " at " + page.moment(series.time[i], span)),
                 chart.capacity ? make("span", {class: "soft"}, ", " + page.share(total / chart.capacity) + " of the device") : null),
-            around.length ? make("div", {class: "soft"}, around.join(" › ")) : null,
+            step || around.length ? make("div", {class: "soft"}, [step, ...around].filter(Boolean).join(" › ")) : null,
             make("table", null, rows),
             events.slice(0, 3).map(e => make("div", {class: e.kind === "oom" ? "event" : "event calm"}, page.lanes.words(e))),
             events.length > 3 ? make("div", {class: "soft"}, "and " + page.count(events.length - 3) + " more within these pixels") : null);

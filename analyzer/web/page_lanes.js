@@ -2,14 +2,14 @@
  * ranges, steps). Kinds are told apart by form, not only by colour. */
 "use strict";
 (function (page) {
-    const LANE = 16, MOST_LANES = 4;
+    const LANE = 16, MOST_LANES = 4; /* the signs are at 8 px from the top, the dashes where `dash` says */
     const kinds = {
         oom: {words: "out of memory", colour: "bad", order: 0},
         retry: {words: "retry", colour: "warn", order: 1},
         flush: {words: "cache flush", colour: "warn", order: 2},
-        sync: {words: "wait", colour: "faint", order: 4},
-        step: {words: "step", colour: "soft", order: 5},
         mark: {words: "mark", colour: "soft", order: 3},
+        sync: {words: "wait", colour: "soft", order: 4, dash: 17},
+        copy: {words: "copy", colour: "accent", order: 5, dash: 23},
     };
     const lanes = page.lanes = {kinds};
     const known = new Map();
@@ -18,7 +18,11 @@
         if (!known.has(series)) {
             const mine = e => e.process === series.process && (e.device === undefined || e.device === null || e.device < 0 || series.device < 0 || e.device === series.device);
             const events = page.model.events.filter(mine).sort((a, b) => a.time - b.time);
-            known.set(series, {events, rows: nest(page.model.marks.filter(m => m.process === series.process))});
+            const marks = page.model.marks.filter(m => m.process === series.process), isMoment = m => m.kind !== "push" && m.kind !== "start", moments = marks.filter(isMoment);
+            for (const m of moments) events.push({time: m.start, end: m.start, kind: "mark", text: m.name, count: 1});
+            if (moments.length) events.sort((a, b) => a.time - b.time);
+            const steps = page.model.steps.find(s => s.process === series.process && s.starts.length > 1) || null;
+            known.set(series, {events, steps, rows: nest(marks.filter(m => !isMoment(m)))});
         }
         return known.get(series);
     };
@@ -38,10 +42,10 @@
         return rows;
     }
 
-    lanes.layout = series => lanes.of(series).rows.length * LANE + (lanes.of(series).rows.length ? 6 : 0);
+    lanes.layout = series => lanes.of(series).rows.length * LANE + (lanes.of(series).rows.length ? 8 : 6);
 
     function glyph(c, kind, x, y) {
-        c.fillStyle = page.ink[(kinds[kind] || kinds.mark).colour];
+        c.fillStyle = page.ink[kinds[kind].colour];
         c.beginPath();
         if (kind === "oom") {
             c.lineWidth = 2.6;
@@ -52,41 +56,72 @@
             c.moveTo(x, y - 5); c.lineTo(x + 5, y + 4); c.lineTo(x - 5, y + 4); c.fill();
         } else if (kind === "flush") {
             c.moveTo(x, y - 5); c.lineTo(x + 4, y); c.lineTo(x, y + 5); c.lineTo(x - 4, y); c.fill();
-        } else if (kind === "sync") {
-            c.fillRect(x - 0.5, y + 2, 1, 5);
         } else {
             c.arc(x, y, 2.5, 0, 7); c.fill();
         }
     }
+    const kindOf = e => kinds[kinds[e.kind] ? e.kind : "mark"];
 
-    function drawEvents(c, series) {
-        const last = {}, y = 10;
-        const events = lanes.of(series).events;
-        for (let order = 5; order >= 0; order--) {
+    /* Waits and copies as dashes as long as they took, what is more seldom as glyphs over them. */
+    function drawEvents(c, events) {
+        const {chart} = page, [from, to] = chart.domain, filled = {}, last = {};
+        for (const e of events) {
+            const kind = kindOf(e);
+            if (!kind.dash || e.end < from || e.time > to) continue;
+            const left = Math.max(0, chart.x(e.time)), right = Math.max(left + 1.5, Math.min(chart.width, chart.x(e.end)));
+            if (right <= filled[e.kind]) continue; /* within a dash that is drawn */
+            c.fillStyle = page.ink[kind.colour];
+            c.globalAlpha = 0.7;
+            c.fillRect(Math.max(left, filled[e.kind] || 0), kind.dash, right - Math.max(left, filled[e.kind] || 0), 4);
+            filled[e.kind] = right;
+        }
+        c.globalAlpha = 1;
+        for (let order = 3; order >= 0; order--) {
             for (const e of events) {
-                const kind = kinds[e.kind] ? e.kind : "mark";
-                if (kinds[kind].order !== order || e.time < page.chart.domain[0] || e.time > page.chart.domain[1]) continue;
-                const x = page.chart.x(e.time);
-                if (last[kind] !== undefined && x - last[kind] < (kind === "sync" || kind === "step" ? 1.5 : 7) && kind !== "oom") continue;
-                last[kind] = x;
-                if (kind === "step") {
-                    c.fillStyle = page.ink.line;
-                    c.fillRect(x, page.chart.top + page.chart.area - 5, 1, 5);
-                    continue;
-                }
-                if (kind === "oom") {
+                if (kindOf(e).order !== order || e.time < from || e.time > to) continue;
+                const x = chart.x(e.time);
+                if (order && x - last[order] < 7) continue;
+                last[order] = x;
+                if (!order) {
                     c.fillStyle = page.ink.bad;
                     c.globalAlpha = 0.55;
-                    c.fillRect(x - 0.5, page.chart.top - 12, 1, page.chart.area + 12);
+                    c.fillRect(x - 0.5, 12, 1, chart.top - 12 + chart.area);
                     c.globalAlpha = 1;
                 }
-                glyph(c, kind, x, y);
+                glyph(c, order ? (kinds[e.kind] ? e.kind : "mark") : "oom", x, 8);
             }
         }
     }
+    function drawSteps(c, steps) {
+        const {chart} = page, ground = chart.top + chart.area, between = (chart.x(steps.starts[steps.starts.length - 1]) - chart.x(steps.starts[0])) / (steps.starts.length - 1);
+        if (between < 3) return;
+        c.fillStyle = page.ink.soft;
+        for (const start of steps.starts) {
+            const x = chart.x(start);
+            if (x >= 0 && x <= chart.width) c.fillRect(x, ground, 1, 5);
+        }
+    }
+    /* "step 12 of 40" */
+    lanes.step = function (series, time) {
+        const {steps} = lanes.of(series);
+        if (!steps) return null;
+        const k = d3.bisectRight(steps.starts, time) - 1;
+        if (k < 0 || k >= steps.starts.length - 1) return null;
+        return "step " + page.count(k * (steps.stride || 1) + 1) + (steps.stride > 1 ? " or so" : "") + " of " + page.count(steps.n);
+    };
+    /* What the signs mean, of those that are there. */
+    lanes.key = function (series) {
+        const {events, steps, rows} = lanes.of(series), there = new Set(events.map(e => (kinds[e.kind] ? e.kind : "mark")));
+        const signs = [["oom", "✕ out of memory"], ["retry", "▲ retry"], ["flush", "◆ cache flush"], ["mark", "● mark"]].filter(s => there.has(s[0])).map(s => s[1]);
+        if (there.has("sync")) signs.push("grey dashes: waits for the GPU");
+        if (there.has("copy")) signs.push("blue dashes: copies");
+        if (steps) signs.push("ticks below: steps, by " + page.clean(steps.by || steps.source || "marks"));
+        if (rows.length) signs.push("bars below: NVTX ranges");
+        return signs.length ? page.capital(signs.join(" · ")) + "." : "";
+    };
 
     lanes.draw = function (c, series) {
-        const {rows} = lanes.of(series), chart = page.chart, top = chart.top + chart.area + 4;
+        const {rows} = lanes.of(series), chart = page.chart, top = chart.top + chart.area + 7;
         c.textAlign = "left";
         rows.forEach((row, depth) => {
             const y = top + depth * LANE;
@@ -113,7 +148,9 @@
             }
         });
         c.font = "12px system-ui, sans-serif";
-        drawEvents(c, series);
+        const {events, steps} = lanes.of(series);
+        if (steps) drawSteps(c, steps);
+        drawEvents(c, events);
     };
 
     /* Events within a few pixels of a moment, the gravest first; and the ranges around it, outermost first. */
@@ -122,13 +159,16 @@
         const {events} = lanes.of(series);
         const from = chart.time(x - room), to = chart.time(x + room), out = [];
         let i = d3.bisector(e => e.time).left(events, from);
-        for (; i < events.length && events[i].time <= to; i++) {
-            out.push(events[i]);
-        }
-        const order = e => (kinds[e.kind] || kinds.mark).order;
-        return out.sort((a, b) => order(a) - order(b));
+        for (let k = Math.max(0, i - 60); k < i; k++) if (events[k].end >= from) out.push(events[k]); /* that last until then */
+        for (; i < events.length && events[i].time <= to; i++) out.push(events[i]);
+        return out.sort((a, b) => kindOf(a).order - kindOf(b).order);
     };
     lanes.around = (series, time) => lanes.of(series).rows
         .map(row => row.filter(mark => mark.start <= time && time <= mark.end).pop()).filter(Boolean).map(mark => mark.name);
-    lanes.words = e => (kinds[e.kind] || kinds.mark).words + (e.text ? ": " + page.clean(e.text) : "");
+    lanes.words = function (e) {
+        const more = [];
+        if (e.bytes) more.push((e.kind === "oom" || e.kind === "retry" ? "asked for " : "") + page.bytes(e.bytes));
+        if (e.seconds > 0) more.push("took " + page.seconds(e.seconds));
+        return (e.kind === "sync" ? "waits: " : "") + page.clean(e.text || kindOf(e).words) + (more.length ? " (" + more.join(", ") + ")" : "");
+    };
 })(gpuspyPage);

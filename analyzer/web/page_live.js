@@ -64,14 +64,21 @@
         return fromModel(page.model.at(series, i));
     }
 
+    /* Where a line calls into a library other than PyTorch, the line there: it tells one model's parts apart. */
+    function innerOf(frames) {
+        const last = frames.filter(f => !f.native && f.kind !== "native" && !page.isPlumbing(f)).pop();
+        return last && page.isLibrary(last) ? page.frameText(last) : "";
+    }
+
     /* One row a line of code, with its categories. */
     function rowsOf(entries) {
         const rows = new Map();
         for (const e of entries) {
-            let row = rows.get(e.label);
+            const inner = innerOf(e.frames), key = e.label + "\0" + inner;
+            let row = rows.get(key);
             if (!row) {
                 const site = e.frames.filter(f => !page.isLibrary(f)).pop();
-                rows.set(e.label, row = {label: e.label, file: site && site.file, line: site && site.line, bytes: 0, count: 0, size: 0, categories: new Map()});
+                rows.set(key, row = {label: e.label, inner, file: site && site.file, line: site && site.line, bytes: 0, count: 0, size: 0, categories: new Map()});
             }
             row.bytes += e.bytes;
             row.size += Math.abs(e.bytes);
@@ -108,12 +115,12 @@
                 : Array.from(row.categories).sort((a, b) => b[1] - a[1]).map(([category, bytes]) => [bytes, page.categoryColour(category)]), most)},
             {key: "count", words: compare ? "blocks" : "count", n: true, value: row => row.count, cell: row => (compare && row.count > 0 ? "+" : "") + (row.count < 0 ? "−" : "") + page.count(Math.abs(row.count))},
             {key: "line", words: "line", value: row => row.label, class: "line",
-                cell: row => make("div", {class: "place"}, page.siteButton(page.clean(row.label), row.file ? row.file + (row.line ? ":" + row.line : "") : row.label), make("span", {class: "sub phone"}, live.categories(row.categories)))},
+                cell: row => make("div", {class: "place"}, page.siteButton(page.clean(row.label), row.file ? row.file + (row.line ? ":" + row.line : "") : row.label), row.inner ? make("span", {class: "sub"}, "in ", page.marked(row.inner)) : null, make("span", {class: "sub phone"}, live.categories(row.categories)))},
             {key: "category", words: "category", class: "desk", value: row => Array.from(row.categories.keys())[0], cell: row => live.categories(row.categories)},
         ];
         page.table(page.byId("live-table"), {
             id: "live", columns, rows, sort: "bytes", limit: 12,
-            text: row => row.label + " " + (row.file || "") + " " + Array.from(row.categories.keys(), page.categoryName).join(" "),
+            text: row => row.label + " " + row.inner + " " + (row.file || "") + " " + Array.from(row.categories.keys(), page.categoryName).join(" "),
         });
     }
 

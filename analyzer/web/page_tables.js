@@ -5,7 +5,8 @@
     const site = (key, words) => ({
         key: "line", class: "line", words: words || "line", value: row => page.siteText(row[key || "site"]),
         cell: row => {
-            const s = row[key || "site"], extra = s && s.caller ? "← " + page.frameText(s.caller) : "";
+            const s = row[key || "site"], inner = s && (s.inner || (s.library || s.helper ? s.via : null));
+            const extra = [inner ? "in " + page.frameText(inner) : "", s && s.caller ? "← " + page.frameText(s.caller) : ""].filter(Boolean).join("  ");
             return make("div", {class: "place"}, page.siteButton(page.siteText(s), page.siteCopy(s)), extra ? make("span", {class: "sub"}, extra) : null);
         },
     });
