@@ -72,14 +72,6 @@ const struct command_text text_report = {
     .examples = examples,
 };
 
-static void say_problems(const struct symbolizer *s)
-{
-    const char *path, *problem;
-
-    for (size_t i = 0; (problem = symbolizer_problem(s, i, &path)); i++)
-        complain("'%s' %s; its functions stay addresses", path, problem);
-}
-
 static bool print(const struct settings *s, const struct gs_report *report, const char *database)
 {
     struct term term = display_start(&s->display);
@@ -196,8 +188,8 @@ int cmd_report(int argc, char **argv)
         options_.estimate = &bytes;
     }
     int code = report(&s, &options_, argv, (size_t)operands);
-    if (s.native && symbols)
-        say_problems(symbols);
+    if (symbols && !s.json)
+        symbolizer_complain(symbols, s.native);
     symbolizer_free(symbols);
     return code;
 }

@@ -375,6 +375,11 @@ const char *gs_run_api(const struct gs_run *run, uint32_t process, uint32_t api)
     return at != GS_NONE && run->api_names[at] ? run->api_names[at] : "";
 }
 
+const char *gs_run_database(const struct gs_run *run, size_t process)
+{
+    return run->databases[run->processes[process].database].opened;
+}
+
 int64_t gs_run_duration(const struct gs_run *run)
 {
     int64_t longest = 0;

@@ -301,6 +301,10 @@ void gs_run_note(struct gs_run *run, const char *format, ...) __attribute__((for
 const char *gs_run_api(const struct gs_run *run, uint32_t process, uint32_t api);
 int64_t gs_run_duration(const struct gs_run *run); /* of the longest process */
 
+/* The file that is really open for a process: its own, or a private copy that goes with the run, where its
+ * folder did not let it be completed. */
+const char *gs_run_database(const struct gs_run *run, size_t process);
+
 /* Stacks: a tree, innermost frame first. */
 size_t gs_run_stacks(const struct gs_run *run);
 uint32_t gs_stack_parent(const struct gs_run *run, uint32_t stack); /* GS_NONE at the root */

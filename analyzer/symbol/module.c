@@ -17,6 +17,8 @@
 enum { ID_MAX = 64 };
 _Static_assert((int)MODULE_PLACES == (int)DWARF_PLACES, "one chain");
 
+const char module_changed[] = "has changed since the recording";
+
 struct module {
     Dwfl *dwfl;
     Dwfl_Module *mod;
@@ -107,7 +109,7 @@ static struct module *open_file(const char *path, const char *build_id,
         close(fd);
     if (m->mod && same_build(m, build_id, &st, search))
         return m;
-    *problem = m->mod ? "has changed since the recording" : "is no ELF file";
+    *problem = m->mod ? module_changed : "is no ELF file";
     module_close(m);
     return NULL;
 }

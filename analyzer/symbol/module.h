@@ -19,6 +19,8 @@ struct module_search {
                             another one; 0 unknown */
 };
 
+extern const char module_changed[]; /* the reason where another file lies there now */
+
 /* NULL and a reason (a constant string) where it cannot be used. `search` is to live as long. */
 struct module *module_open(const char *path, const char *build_id, const struct module_search *search,
                            const char **problem);

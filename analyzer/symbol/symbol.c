@@ -6,6 +6,7 @@
 #include <string.h>
 #include <uthash.h>
 #include "analyzer/symbol/module.h"
+#include "analyzer/term.h"
 
 static const char servers_variable[] = "DEBUGINFOD_URLS";
 
@@ -32,6 +33,37 @@ struct symbolizer {
     char *servers; /* the environment's, until somebody wants them; NULL none */
 };
 
+/* Behind the others, made absolute: libdw takes others to be beside each module. */
+static void add_folder(struct symbolizer *s, const char *folder)
+{
+    char *list, *absolute = realpath(folder, NULL);
+
+    if (absolute && asprintf(&list, "%s%s%s", s->folders ? s->folders : "", s->folders ? ":" : "", absolute) >= 0) {
+        free(s->folders);
+        s->search.folders = s->folders = list;
+    }
+    free(absolute);
+}
+
+static void add_folders(struct symbolizer *s, const char *folders)
+{
+    char *copy = strdup(folders ? folders : ""), *save = NULL;
+
+    for (char *f = copy ? strtok_r(copy, ":", &save) : NULL; f; f = strtok_r(NULL, ":", &save))
+        add_folder(s, f);
+    free(copy);
+}
+
+void symbolizer_debug_dir(struct symbolizer *s, const char *folders)
+{
+    char *others = s->folders;
+
+    s->folders = NULL;
+    add_folders(s, folders);
+    add_folders(s, others);
+    free(others);
+}
+
 struct symbolizer *symbolizer_new(void)
 {
     struct symbolizer *s = calloc(1, sizeof *s);
@@ -39,25 +71,12 @@ struct symbolizer *symbolizer_new(void)
 
     if (!s)
         return NULL;
-    s->folders = folders && *folders ? strdup(folders) : NULL;
-    s->search.folders = s->folders;
+    symbolizer_debug_dir(s, folders);
     s->servers = servers && *servers ? strdup(servers) : NULL;
     /* libdw would ask the servers, which distributions name in the environment: a report is not the
      * moment to wait for a network, or to tell it what runs here. */
     unsetenv(servers_variable);
     return s;
-}
-
-void symbolizer_debug_dir(struct symbolizer *s, const char *folder)
-{
-    char *list, *absolute = realpath(folder, NULL);
-
-    if (asprintf(&list, "%s%s%s", absolute ? absolute : folder, s->folders ? ":" : "",
-                 s->folders ? s->folders : "") >= 0) {
-        free(s->folders);
-        s->search.folders = s->folders = list;
-    }
-    free(absolute);
 }
 
 bool symbolizer_servers(struct symbolizer *s, const char **servers, const char **problem)
@@ -228,4 +247,13 @@ const char *symbolizer_problem(const struct symbolizer *s, size_t i, const char 
         return m->problem;
     }
     return NULL;
+}
+
+void symbolizer_complain(const struct symbolizer *s, bool all)
+{
+    const char *path, *problem;
+
+    for (size_t i = 0; (problem = symbolizer_problem(s, i, &path)); i++)
+        if (all || problem == module_changed)
+            complain("'%s' %s; its functions stay addresses", path, problem);
 }

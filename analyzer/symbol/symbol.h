@@ -18,8 +18,8 @@ struct symbolizer;
 
 struct symbolizer *symbolizer_new(void); /* NULL: out of memory */
 void symbolizer_free(struct symbolizer *s);
-/* Looks into this folder first. Before anything is asked. */
-void symbolizer_debug_dir(struct symbolizer *s, const char *folder);
+/* Looks into these folders (separated by colons) first. Before anything is asked. */
+void symbolizer_debug_dir(struct symbolizer *s, const char *folders);
 /* Asks the servers in DEBUGINFOD_URLS, too: false where there are none, or no library to ask with, and
  * why in *problem. *servers lives as long as the symbolizer. Before anything is asked. */
 bool symbolizer_servers(struct symbolizer *s, const char **servers, const char **problem);
@@ -41,6 +41,9 @@ extern const struct gs_symbol_more symbolizer_more;
 /* Modules that could not be used, for a line to the user: "cannot read", "has changed since the
  * recording". NULL where i is past the last. */
 const char *symbolizer_problem(const struct symbolizer *s, size_t i, const char **module_path);
+
+/* Says them on stderr, each once: all, or (names were there, and are not used) those that changed. */
+void symbolizer_complain(const struct symbolizer *s, bool all);
 
 /* What a module has to say, once it was asked: "no symbols", "exported functions alone", "functions, no
  * lines"; NULL: lines. *build_id is the file's, "" none. */

@@ -17,6 +17,11 @@ static void ask(struct symbolizer *s, const char *path, const char *build_id, ui
     int line;
     const bool known = symbolizer_name(s, path, build_id, offset, &function, &file, &line);
     FUZZ_CHECK(!known || function || file, "known, but nothing of it");
+    const struct gs_symbol_place *places = NULL;
+    const size_t n = symbolizer_more.inlined(s, path, build_id, offset, &places);
+    FUZZ_CHECK((n > 0) == known, "%zu", n);
+    for (size_t i = 0; i < n; i++)
+        FUZZ_CHECK(!places[i].function || strlen(places[i].function) < 1 << 24, "%zu", i);
     if (function) FUZZ_CHECK(strlen(function) < 1 << 24, "%zu", strlen(function));
     if (file) FUZZ_CHECK(strlen(file) < 1 << 24, "%zu", strlen(file));
 }
@@ -49,7 +54,7 @@ static const char source[] =
 /* Small files of the compiler at hand, with and without debugging information. */
 void fuzz_seeds(fuzz_put put)
 {
-    static const char *const flags[] = {"-g", "-g -gdwarf-4", "-s", "-g -O2 -gz", "-g -c"};
+    static const char *const flags[] = {"-g", "-g -O2", "-g -gdwarf-4", "-s", "-g -O2 -gz", "-g -c"};
     static uint8_t bytes[1 << 16];
     char command[1024], path[300];
     put("", 0);

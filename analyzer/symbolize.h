@@ -1,0 +1,37 @@
+/* Names of native frames into the database itself, so that it reads the same where the programs are not.
+ *
+ * frame.function, file and line are filled, module.build_id where it was not known, and functions that
+ * were inlined go into a table of their own (see schema/gpuspy.sql), which an older gpuspy does not
+ * look at. Nothing else is touched, and the schema's version stays. */
+#ifndef GPUSPY_SYMBOLIZE_H
+#define GPUSPY_SYMBOLIZE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "analyzer/symbol/symbol.h"
+
+/* One module over all databases. */
+struct symbolize_module {
+    char *path, *build_id; /* build_id "" none */
+    uint64_t frames, named, lines;
+    const char *lack; /* why there is no more (symbolizer_lack); NULL: there are lines */
+};
+
+struct symbolize {
+    struct symbolizer *symbols;
+    void (*progress)(uint64_t done, uint64_t all); /* NULL: nobody watches */
+    /* the result: of native frames */
+    uint64_t frames, named, lines, inlined, changed, nowhere; /* nowhere: their address lies in no file */
+    struct symbolize_module *modules; /* most frames first, once finished */
+    size_t modules_n, modules_cap;
+};
+
+/* All or nothing, also where we are killed. False and one line in `error`. */
+bool symbolize_database(struct symbolize *s, const char *path, char *error, size_t error_size);
+/* A copy of the database as it is now, journal included, to a file that is not there yet. */
+bool symbolize_copy(const char *from, const char *to, char *error, size_t error_size);
+void symbolize_finish(struct symbolize *s);
+void symbolize_free(struct symbolize *s);
+
+#endif
