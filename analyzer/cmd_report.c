@@ -18,7 +18,6 @@
 
 #define TOP_TEXT 8 /* rows of each list on a terminal */
 #define TOP_JSON 50
-#define TOP_HTML 200
 
 struct settings {
     struct estimate_settings model;
@@ -170,7 +169,7 @@ int cmd_report(int argc, char **argv)
         return EXIT_USAGE;
     }
     struct symbolizer *symbols = symbolizer_new();
-    struct gs_options options_ = {.top = s.top ? (unsigned)s.top : s.html ? TOP_HTML : TOP_JSON,
+    struct gs_options options_ = {.top = s.top ? (unsigned)s.top : s.html ? 0 : TOP_JSON,
                                   .memory_map = s.html != NULL,
                                   .by_device = s.device >= 0,
                                   .device = s.device,

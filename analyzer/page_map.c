@@ -8,8 +8,8 @@
 enum {
     MAPS = 48,           /* in all */
     FAILURES = 4,        /* of a process */
-    BLOCKS = 150000,     /* in all maps together … */
-    BLOCKS_MOST = 25000, /* … and of one */
+    BLOCKS = 100000,     /* in all maps together … */
+    BLOCKS_MOST = 20000, /* … and of one */
     SEGMENTS_MOST = 6000,
     GRAIN = 2 << 20,     /* PyTorch's segments are multiples of it */
     SMALL_SEGMENT = 2 << 20,

@@ -117,9 +117,15 @@ static void put_value(struct shared *s, struct gs_page_writer *w, const char *ke
     }
 }
 
-void gs_page_report_put(json_t *report, struct gs_page_writer *w)
+static char *rendered(json_t *report, struct gs_page_writer *w, size_t *n)
 {
     struct shared s = {0};
+    char *text = NULL;
+    FILE *before = w->out, *out = open_memstream(&text, n);
+    if (!out) {
+        return NULL;
+    }
+    w->out = out;
     put_value(&s, w, "report", report);
     gs_put_open(w, "shared", '[');
     for (size_t i = 0; i < s.n; i++) {
@@ -128,6 +134,82 @@ void gs_page_report_put(json_t *report, struct gs_page_writer *w)
         free(s.texts[i]);
     }
     gs_put_close(w, ']');
+    fclose(out);
+    w->out = before;
     free(s.texts);
     gs_map_free(&s.of);
+    return text;
+}
+
+/* --- too large ---------------------------------------------------------------------------------- */
+
+enum {
+    ROOM = 5 << 19, /* bytes, of a page of four times that at most */
+    MOST = 800,     /* entries of a list that has to be cut */
+};
+
+/* One entry a process or device, or in order of something: nothing of it can be left out. */
+static bool is_whole(const char *key)
+{
+    static const char *const keys[] = {"frames",    "stack",  "processes", "devices",
+                                       "ranks",     "peak",   "memory",    "timeline",
+                                       "allocator", "samples", "fragmentation", "waterfall"};
+    for (size_t i = 0; key && i < sizeof keys / sizeof *keys; i++) {
+        if (strcmp(key, keys[i]) == 0) {
+            return true;
+        }
+    }
+    return key == NULL;
+}
+
+/* Every so many of them, and the last. */
+static void thin(json_t *points, size_t most)
+{
+    size_t n = json_array_size(points), stride = n / most + 1, kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (i % stride == 0 || i + 1 == n) {
+            json_array_set(points, kept++, json_array_get(points, i));
+        }
+    }
+    while (json_array_size(points) > kept) {
+        json_array_remove(points, json_array_size(points) - 1);
+    }
+}
+
+static void shorten(const char *key, json_t *value, size_t most)
+{
+    if (json_is_object(value)) {
+        const char *name;
+        json_t *member;
+        json_object_foreach (value, name, member) {
+            shorten(name, member, most);
+        }
+    } else if (json_is_array(value) && key && strcmp(key, "points") == 0) {
+        thin(value, most);
+    } else if (json_is_array(value)) {
+        while (!is_whole(key) && json_array_size(value) > most) {
+            json_array_remove(value, json_array_size(value) - 1);
+        }
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            shorten(NULL, json_array_get(value, i), most);
+        }
+    }
+}
+
+size_t gs_page_report_put(json_t *report, struct gs_page_writer *w)
+{
+    size_t n, most = 0;
+    struct gs_page_writer before = *w;
+    char *text = rendered(report, w, &n);
+    for (most = MOST; text && n > ROOM && most; most /= 2) {
+        free(text);
+        *w = before;
+        shorten(NULL, report, most);
+        text = rendered(report, w, &n);
+    }
+    if (text) {
+        fputs(text, w->out);
+        free(text);
+    }
+    return most == MOST ? 0 : most ? most * 2 : 1;
 }

@@ -9,7 +9,7 @@ enum {
     BUCKETS_MOST = 2000,   /* … and of one */
     BUCKETS_LEAST = 40,
     CHANGES = 3 << 20,     /* in memory, at the most */
-    CHANGES_PUT = 600000,  /* written: about 7 bytes each */
+    CHANGES_PUT = 800000,  /* written: about 7 bytes each */
     LINES_MOST = 6000,     /* of one series */
     EXACT_MOST = 4000,     /* lines at the peak */
     FOCUS_MOST = 9,        /* moments of one series that are looked at more closely */

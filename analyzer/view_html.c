@@ -26,7 +26,7 @@ struct gs_page {
 struct left_out {
     struct gs_page_resolution series;
     uint64_t marks;
-    size_t places;
+    size_t places, lists; /* lists: that the report's were cut to; 0 not */
 };
 
 struct gs_page *gs_page_new(struct gs_run *run, struct gs_options *options)
@@ -38,6 +38,11 @@ struct gs_page *gs_page_new(struct gs_run *run, struct gs_options *options)
                                     .call = gs_page_calls_tell,
                                     .self = page->calls};
     options->watch = &page->watch;
+    if (!options->top) { /* many processes have a list each */
+        size_t n;
+        gs_run_processes(run, &n);
+        options->top = n <= 2 ? 200 : n <= 8 ? 100 : n <= 32 ? 50 : 20;
+    }
     return page;
 }
 
@@ -61,11 +66,12 @@ static void put_categories(struct gs_page_writer *w)
     gs_put_close(w, ']');
 }
 
-static void put_report(const struct gs_report *report, struct gs_page_writer *w)
+static size_t put_report(const struct gs_report *report, struct gs_page_writer *w)
 {
     json_t *json = gs_view_json_build(report);
-    gs_page_report_put(json, w);
+    size_t cut = gs_page_report_put(json, w);
     json_decref(json);
+    return cut;
 }
 
 /* "10,000,000" */
@@ -118,6 +124,9 @@ static void put_resolution(const struct left_out *l, const struct gs_page_stacks
         fprintf(f, " Of marks that come again and again %s are not drawn.",
                 grouped(number, sizeof number, l->marks));
     }
+    if (l->lists) {
+        fprintf(f, " The report's lists are cut to %zu entries each.", l->lists);
+    }
     if (w->cut) {
         fprintf(f, " %s long texts are cut.", grouped(number, sizeof number, w->cut));
     }
@@ -148,7 +157,7 @@ static bool put_data(struct gs_page *page, const struct gs_report *report, struc
     gs_put_text(&w, "gpuspy", GPUSPY_VERSION);
     gs_put_text(&w, "source", source);
     put_categories(&w);
-    put_report(report, &w);
+    left.lists = put_report(report, &w);
     gs_page_serieses_put(page->serieses, &stacks, &w, &left.series);
     left.places = gs_page_calls_put(page->calls, &stacks, &w);
     gs_page_events_put(report, &w);

@@ -16,7 +16,7 @@
 
 struct gs_page;
 /* Puts itself into `options`, so that gs_report_build tells it what passes; both live until
- * gs_page_free. */
+ * gs_page_free. Chooses options.top where it is 0. */
 struct gs_page *gs_page_new(struct gs_run *run, struct gs_options *options);
 /* One more pass over the events. False and a line in `error` where a database could not be read; write
  * errors stay in `out`. `source`: the recording as the person named it. */
