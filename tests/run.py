@@ -84,7 +84,7 @@ OF_THREADS = ("test_programs", "test_doors", "test_marks")
 def files_of(sanitizers):
     """The Python tests that can be had with these; those that cannot are said."""
     if "thread" not in sanitizers.split(","):
-        return "tests/e2e", "tests/python"
+        return "tests/e2e", "tests/python", "tests/browser"
     print("left out: tests/python and all of tests/e2e but", ", ".join(OF_THREADS), "because they record Python, or "
           "fork and end in ways that ThreadSanitizer's run time does not bear", flush=True)
     return tuple(f"tests/e2e/{name}.py" for name in OF_THREADS)

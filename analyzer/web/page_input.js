@@ -79,7 +79,7 @@
 
     /* ------------------------------------------------------------ pointers */
     const down = new Map(); /* of each pointer, where it is and was */
-    let dragged = false, pinch = null, pageScrolled = 0;
+    let dragged = false, pinch = null, pageScrolled = -1e9;
 
     const at = event => event.clientX - over.getBoundingClientRect().left;
     function pointerDown(event) {

@@ -1,0 +1,434 @@
+"""The page as people use it: what it shows is what `gpuspy report --json` says."""
+import re
+
+import pytest
+
+from chromium import Keys
+
+OVER, OVERVIEW = "#plot .over", "#overview canvas"
+PEAK = "const s = gpuspyPage.series(); return s.high[s.peak]"
+
+
+def number(text):
+    """Of "+1.50 KiB", "12.00 MiB", "1,234"."""
+    value, unit = re.match(r"([+−]?[\d,.]+) ?([KMGTPE]?i?B)?", text.replace("\u00a0", " ")).groups()
+    return float(value.replace(",", "").replace("−", "-")) * 1024 ** (" KMGTPE".index((unit or " ")[0]) if unit and unit[0] != "B" else 0)
+
+
+def near(text, wanted):
+    return abs(number(text) - wanted) <= 0.006 * max(1024, abs(wanted))
+
+
+def site(entry):
+    s = entry["site"]
+    return f"{s['file'].rsplit('/', 1)[-1]}:{s['line']}"
+
+
+# ---------------------------------------------------------------- the verdict
+
+def test_the_verdict_stands_first(leak, page):
+    p, oom = page(leak.page), leak.report_["oom"][0]
+    assert p.text("#verdict h1").lower() == oom["verdict"].lower()
+    assert p.text("#verdict .tag") == "Out of memory" and f"cause: {oom['cause']}" in p.text("#verdict .kicker")
+    said = p.texts("#verdict .todo li")
+    assert said[0].endswith(oom["measures"][0]["text"])
+    for advice in leak.report_["advice"][:4]:
+        assert any(advice["text"] in text for text in said), (advice, said)
+    assert near(p.text("#verdict p").split("Asked for ")[1], oom["requested_bytes"])
+    assert "simulated GPU" in p.text("#warnings")
+    assert p.driver.title == "OOM: run.db · gpuspy"
+
+
+def test_without_a_failure_the_peak_is_the_verdict(train, page):
+    p = page(train.page)
+    peak = max(train.report_["peak"], key=lambda q: q["bytes"])
+    assert near(p.text("#verdict h1").split("Peak ")[1], peak["bytes"])
+    assert p.find("#oom").is_displayed() is False
+
+
+def test_lost_events_and_notes_come_before_all(leak, page):
+    lost = leak.changed("lost", ("update process set lost_events = 7, lost_first_ns = 1500000000",))
+    assert lost.json()["run"]["lost_events"] == 7
+    p = page(lost.html())
+    assert p.text("#warnings li").startswith("7 events were lost, the first at 1.50 s")
+    assert p.js("return document.getElementById('warnings').compareDocumentPosition(document.getElementById('verdict')) & 4")
+
+
+# ---------------------------------------------------------------- the chart
+
+def test_the_peak_is_the_reports(leak, train, page):
+    for run in (leak, train):
+        p = page(run.page)
+        for peak in run.report_["peak"]:
+            series = p.js("return gpuspyPage.model.series.filter(s => s.layer === arguments[0] && s.device === arguments[1]).map(s => [s.high[s.peak], s.time[s.peak]])",
+                          peak["layer"], peak["device"])
+            assert len(series) == 1 and series[0][0] == peak["bytes"] and abs(series[0][1] - peak["time_s"]) < 1e-6
+
+
+def test_a_click_shows_what_was_live_then(leak, page):
+    p = page(leak.page)
+    p.point(OVER, 0.5)
+    assert p.state("source") == "moment"
+    i, high = p.js("const s = gpuspyPage.series(), i = gpuspyPage.indexAt(s, gpuspyPage.state.moment); return [i, s.high[i]]")
+    whole, count = p.js("return [gpuspyPage.live.entries.reduce((n, e) => n + e.bytes, 0), gpuspyPage.live.entries.length]")
+    assert whole == high and count > 0
+    rows = p.rows("live")
+    assert abs(sum(number(row[0]) for row in rows) - high) < 0.01 * high  # all of its lines are shown
+    begin, end, share = p.js("const s = gpuspyPage.series(), [a, b] = gpuspyPage.chart.domain; return [s.start[arguments[0]], s.start[arguments[0] + 1], a + (b - a) / 2]", i)
+    assert begin <= share * 1.01 and share <= end * 1.01
+    assert near(p.text("#flame text").split(", ")[1], high)
+
+
+def test_two_moments_are_compared(leak, page):
+    p = page(leak.page)
+    p.point(OVER, 0.3)
+    a = p.js("const s = gpuspyPage.series(); return s.high[gpuspyPage.indexAt(s, gpuspyPage.state.moment)]")
+    p.point(OVER, 0.7, shift=True)
+    b = p.js("const s = gpuspyPage.series(); return s.high[gpuspyPage.indexAt(s, gpuspyPage.state.moment)]")
+    assert p.state("source") == "compare" and p.state("pin") < p.state("moment")
+    change = p.js("return gpuspyPage.live.entries.reduce((n, e) => n + e.bytes, 0)")
+    assert change == b - a and b > a
+    assert p.rows("live")[0][0].startswith("+") and near(p.text("#live-about").split(": ")[-1], b - a)
+    line = site(leak.report_["growth"][0])
+    assert any(line in cell for cell in p.rows("live")[0])
+    # the colours of what grew
+    assert p.js("const g = Array.from(document.querySelectorAll('#flame g')).pop(); return g.firstChild.getAttribute('fill')") is not None
+
+
+def test_wheel_drag_and_double_click(leak, page):
+    p = page(leak.page)
+    full = p.js("return gpuspyPage.chart.full(gpuspyPage.series())")
+    p.wheel(OVER, 0.5, -400)
+    zoom = p.state("zoom")
+    assert full[0] < zoom[0] < zoom[1] < full[1]
+    p.drag(OVER, 0.7, 0.4)
+    moved = p.state("zoom")
+    assert moved[0] > zoom[0] and abs((moved[1] - moved[0]) - (zoom[1] - zoom[0])) < 1e-9 and p.state("moment") is None
+    p.point(OVER, 0.5, double=True)
+    assert p.state("zoom") is None
+    p.drag(OVER, 0.2, 0.6)  # with all in view a drag chooses what to look at
+    a, b = p.state("zoom")
+    assert abs((a - full[0]) / (full[1] - full[0]) - 0.2) < 0.02 and abs((b - full[0]) / (full[1] - full[0]) - 0.6) < 0.02
+
+
+def test_the_overviews_brush(leak, page):
+    p = page(leak.page)
+    full = p.js("return gpuspyPage.chart.full(gpuspyPage.series())")
+    part = lambda: [(t - full[0]) / (full[1] - full[0]) for t in p.state("zoom")]  # noqa: E731
+    p.drag(OVERVIEW, 0.3, 0.6)
+    assert part() == pytest.approx([0.3, 0.6], abs=0.02)
+    p.drag(OVERVIEW, 0.45, 0.65)  # the window
+    assert part() == pytest.approx([0.5, 0.8], abs=0.02)
+    p.drag(OVERVIEW, 0.8, 0.9)  # its edge
+    assert part() == pytest.approx([0.5, 0.9], abs=0.02)
+    p.point(OVERVIEW, 0.5, double=True)
+    assert p.state("zoom") is None
+
+
+def test_the_tooltip_says_what_the_model_says(leak, page):
+    p = page(leak.page)
+    p.hover(OVER, 0.4)
+    high, time = p.js("const s = gpuspyPage.series(), i = gpuspyPage.indexAt(s, gpuspyPage.chart.hover); return [s.high[i], s.time[i]]")
+    assert p.find("#tip").is_displayed() and near(p.text("#tip .big"), high)
+    amounts = [number(t) for t in p.texts("#tip tr td.n:nth-child(3)")]
+    assert amounts and sum(amounts) <= high * 1.01
+    p.hover("#verdict h1", 0.5)
+    assert not p.find("#tip").is_displayed() and time >= 0
+
+
+def test_the_legend_hides_and_isolates(train, page):
+    p = page(train.page)
+    names = p.js("return gpuspyPage.chart.layers.map(l => l.name)")
+    assert {"parameters", "optimizer_state", "gradients", "activations"} <= set(names)
+    peak = p.js(PEAK)
+    p.click("#legend button[data-name=optimizer_state]")
+    without = p.js("return gpuspyPage.chart.totals[gpuspyPage.series().peak]")
+    state = p.js("return gpuspyPage.chart.layers.find(l => l.name === 'optimizer_state').values[gpuspyPage.series().peak]")
+    assert without == peak - state and state > 0
+    p.click("#legend button[data-name=parameters]", shift=True)
+    assert p.texts("#legend button[aria-pressed=true] .name") == ["parameters"]
+    p.click("#legend button[data-name=parameters]", shift=True)
+    assert len(p.texts("#legend button[aria-pressed=true]")) == len(names)
+
+
+def test_categories_at_the_peak_are_the_reports(train, page):
+    p = page(train.page)
+    peak = max(train.report_["peak"], key=lambda q: q["bytes"])
+    shown = p.js("const s = gpuspyPage.series(); return Object.fromEntries(gpuspyPage.chart.layers.map(l => [l.name, l.values[s.peak]]).filter(e => e[1]))")
+    assert shown == peak["by_category"]
+    p.click("#by button[data-value=site]")
+    assert p.js("const s = gpuspyPage.series(); return gpuspyPage.chart.layers.reduce((n, l) => n + l.values[s.peak], 0)") == peak["bytes"]
+
+
+# ---------------------------------------------------------------- the flame graph
+
+def widths(p):
+    return p.js("return Array.from(document.querySelectorAll('#flame g'), g => [g.flameNode.name, g.flameNode.value, g.firstChild.width.baseVal.value, g.flameNode.depth])")
+
+
+def test_a_frames_width_is_its_bytes(train, page):
+    p = page(train.page)
+    peak = max(train.report_["peak"], key=lambda q: q["bytes"])
+    shapes = widths(p)
+    scale = shapes[0][2] / shapes[0][1]
+    assert shapes[0][1] == peak["bytes"]
+    for name, value, width, _ in shapes:
+        assert abs(width - value * scale) < 0.02, name
+    # what one line of the script holds, whatever frames are shown
+    wanted = {}
+    for row in peak["by_stack"]:
+        for frame in row["frames"]:
+            if frame["file"] and frame["file"].endswith("train_torch.py") and frame["function"] == "train":
+                key = f"train (train_torch.py:{frame['line']})"
+                wanted[key] = wanted.get(key, 0) + row["bytes"]
+    for mode in ("yours", "python", "native"):
+        if not p.js("return Boolean(document.querySelector(`#frames button[data-value=${arguments[0]}]`))", mode):
+            continue
+        p.click(f"#frames button[data-value={mode}]")
+        found = {}
+        for name, value, _, _ in widths(p):
+            if name in wanted:
+                found[name] = found.get(name, 0) + value
+        for name, value in found.items():
+            assert value == wanted[name], (mode, name)
+        assert len(found) >= 2, mode
+
+
+def test_a_click_zooms_and_escape_goes_back(train, page):
+    p = page(train.page)
+    name, value, width, _ = max((s for s in widths(p) if s[3] == 3), key=lambda s: s[2])
+    p.js("const g = Array.from(document.querySelectorAll('#flame g')).find(g => g.flameNode.depth === 3 && g.flameNode.name === arguments[0]); g.id = 'it'", name)
+    p.click("#it")
+    all_ = p.js("return document.querySelector('#flame svg').clientWidth")
+    assert [s for s in widths(p) if s[0] == name and s[1] == value][0][2] == pytest.approx(all_, abs=1)
+    assert name in p.text("#crumbs")
+    p.keys(Keys.ESCAPE)
+    assert [s for s in widths(p) if s[0] == name and s[1] == value][0][2] == pytest.approx(width, abs=0.1)
+
+
+def test_the_root_goes_to_the_bottom(train, page):
+    p = page(train.page)
+    place = "return Array.from(document.querySelectorAll('#flame g')).find(g => !g.flameNode.depth).firstChild.y.baseVal.value"
+    assert p.js(place) == 0
+    p.click("#root button[data-value=bottom]")
+    assert p.js(place) == p.js("return Math.max(...Array.from(document.querySelectorAll('#flame rect'), r => r.y.baseVal.value))") > 0
+
+
+def test_keys_go_from_call_to_call(train, page):
+    p = page(train.page)
+    p.js("document.querySelector('#flame svg').focus()")
+    p.keys(Keys.ARROW_DOWN)
+    p.keys(Keys.ARROW_DOWN)
+    depth, label = p.js("const n = document.activeElement; return [n.flameNode.depth, n.getAttribute('aria-label')]")
+    assert depth >= 1 and re.search(r", [\d.]+ [KM]iB$", label)
+    p.keys(Keys.ENTER)
+    assert len(p.state("focus")) == depth
+
+
+def test_search_adds_up_what_matches(train, page):
+    p = page(train.page)
+    peak = max(train.report_["peak"], key=lambda q: q["bytes"])
+    p.keys("/", "backward")
+    p.wait("return document.getElementById('matched') !== null")
+    entries = p.js("return gpuspyPage.live.entries.map(e => [gpuspyPage.flame.path(e.frames, 'yours').map(gpuspyPage.frameText).join('\\n'), e.bytes])")
+    wanted = sum(b for names, b in entries if "backward" in names.lower())
+    assert 0 < wanted < peak["bytes"] and near(p.text("#matched").removeprefix("matched "), wanted)
+    assert all("backward" in " ".join(row).lower() for row in p.rows("live"))
+    assert p.js("return document.querySelectorAll('#flame g.hit').length") > 0
+    p.keys(Keys.ESCAPE)
+    assert p.state("query") == "" and not p.js("return document.getElementById('matched')")
+
+
+def test_leaks_have_a_flame_graph(kept, page):
+    p = page(kept.page)
+    p.click("#source button[data-value=end]")
+    wanted = sum(x["bytes"] for x in kept.report_["leaks"] if x["layer"] == "device" and x["device"] == 0)
+    assert p.js("return gpuspyPage.flame.tree.value") == wanted > 0
+
+
+# ---------------------------------------------------------------- out of memory
+
+def test_the_waterfall_is_the_reports(leak, page):
+    p, oom = page(leak.page), leak.report_["oom"][0]
+    shown = p.js("return Array.from(document.querySelectorAll('#oom .fall-row[data-what]'), r => [r.dataset.what, Number(r.dataset.bytes)])")
+    assert shown == [[part["what"], part["bytes"]] for part in oom["waterfall"] if part["bytes"] > 0 or part["what"] == "free"]
+    assert sum(b for _, b in shown) == oom["total_bytes"]
+    part = next(x for x in oom["waterfall"] if x["detail"])
+    p.click(f"#oom .fall-row[data-what={part['what']}] button[aria-expanded=false]")
+    assert near(p.text("#oom .fall-detail .n"), part["detail"][0]["bytes"])
+    measures = p.rows("measures")
+    assert [m["text"] for m in oom["measures"]] == [row[0] for row in measures]
+    for measure, row in zip(oom["measures"], measures):
+        assert row[1] == "?" if measure["frees_bytes"] is None else near(row[1], measure["frees_bytes"])
+    shown = p.text("#oom .pairs")
+    assert all(str(v)[:30] in shown for v in oom["evidence"].values() if isinstance(v, str))
+    p.keys("o")
+    moment = p.js("const s = gpuspyPage.series(); return s.time[gpuspyPage.indexAt(s, arguments[0])]", oom["time_s"])
+    assert p.state("moment") == pytest.approx(moment)
+
+
+# ---------------------------------------------------------------- tables
+
+def test_every_list_is_a_table(leak, page):
+    p, report = page(leak.page), leak.report_
+    wanted = {"peak": sum(len(q["by_site"]) for q in report["peak"]), "leaks": len(report["leaks"]), "growth": len(report["growth"]),
+              "sync": len(report["sync"]), "transfers": len(report["transfers"]), "churn": len(report["churn"]), "calls": len(report["calls"]),
+              "retries": len(report["retries"]), "fragmentation": len(report["fragmentation"]), "ranks": len(report["ranks"]),
+              "owners": sum(len(q["owners"]) for q in report["peak"]), "flushes": len(report["cache_flushes"]), "marks": len(report["marks"])}
+    shown = {name.removeprefix("tab-"): int(count.split()[-1].replace(",", "")) for name, count in
+             p.js("return Array.from(document.querySelectorAll('#tabs button'), b => [b.id, b.textContent])")}
+    assert shown == {name: n for name, n in wanted.items() if n}
+    for name in shown:
+        p.click(f"#tab-{name}")
+        rows = p.rows(name)
+        assert len(rows) == min(20, wanted[name]) and all(any(cell for cell in row) for row in rows)
+
+
+def test_figures_of_the_tables(leak, page):
+    p, report = page(leak.page), leak.report_
+    p.click("#tab-sync")
+    longest = max(report["sync"], key=lambda s: s["blocked_s"])
+    row = p.rows("sync")[0]
+    assert site(longest) in row[5] and row[2] == f"{longest['count']:,}"
+    p.click("#tab-transfers")
+    largest = max(report["transfers"], key=lambda t: t["bytes"])
+    row = p.rows("transfers")[0]
+    assert near(row[0], largest["bytes"]) and site(largest) in row[7] and (largest["advice"] or "") in row[8]
+    p.click("#tab-growth")
+    assert near(p.rows("growth")[0][1], report["growth"][0]["bytes_per_step"])
+
+
+def test_tables_sort_and_filter(train, page):
+    p = page(train.page)
+    p.click("#tab-peak")
+    column = lambda: [number(row[0]) for row in p.rows("peak")]  # noqa: E731
+    assert column() == sorted(column(), reverse=True)
+    p.click("#table th:first-child button")
+    assert column() == sorted(column()) and p.js("return document.querySelector('#table th').getAttribute('aria-sort')") == "ascending"
+    before = len(p.rows("peak"))
+    p.keys("/", "train_torch.py:22")
+    p.wait("return gpuspyPage.state.query !== ''")
+    p.settle()
+    assert 0 < len(p.rows("peak")) < before and all("train_torch.py:22" in " ".join(row) for row in p.rows("peak"))
+    assert "q=train_torch.py" in p.js("return new Promise(done => setTimeout(() => done(location.hash), 200))")
+
+
+def test_a_place_can_be_copied(leak, page):
+    p = page(leak.page)
+    p.click("#tab-growth")
+    p.click("#table .site")
+    p.wait("return !document.getElementById('toast').hidden")
+    s = leak.report_["growth"][0]["site"]
+    assert p.text("#toast") == f"Copied {s['file']}:{s['line']}"
+
+
+# ---------------------------------------------------------------- keys, light and dark, sizes, links
+
+def test_keys(leak, page):
+    p = page(leak.page)
+    p.keys("p")
+    peak = p.js(PEAK)
+    assert near(p.text("#live-about"), peak) and p.state("source") == "peak"
+    i = p.js("return gpuspyPage.series().peak")
+    p.keys(Keys.ARROW_LEFT)
+    now = "return gpuspyPage.indexAt(gpuspyPage.series(), gpuspyPage.state.moment)"
+    assert p.js(now) == i - 1 and p.state("source") == "moment"
+    assert near(p.js("return document.querySelector(arguments[0]).getAttribute('aria-valuetext')", OVER).split(": ")[1], p.js("return gpuspyPage.series().high[arguments[0]]", i - 1))
+    p.keys("+")
+    zoom = p.state("zoom")
+    p.keys("-", "-")
+    assert zoom and p.state("zoom") is None
+    first = p.state("table")
+    p.keys("t")
+    assert p.state("table") not in (None, first)
+    p.keys("c")
+    assert p.state("by") == "site"
+    p.keys("?")
+    assert p.find("#help").is_displayed()
+    p.keys(Keys.ESCAPE)
+    assert not p.find("#help").is_displayed()
+    p.keys("/", "p")  # a letter in the box is a letter
+    assert p.js("return document.activeElement.id") == "search"
+
+
+def test_light_and_dark(train, page):
+    p = page(train.page, dark=True)
+    back = "return getComputedStyle(document.body).backgroundColor"
+    dark = p.js(back)
+    assert p.js("return document.documentElement.dataset.theme") == "dark"
+    p.click("#theme")
+    assert p.js("return document.documentElement.dataset.theme") == "light" and p.js(back) != dark
+    pixel = "const c = document.querySelector('#plot .base'); return Array.from(c.getContext('2d').getImageData(c.width - 3, 3, 1, 1).data)"
+    assert p.js(pixel)[3] == 0  # the canvas is clear: the card shows through
+    p.js("localStorage.clear()")
+
+
+@pytest.mark.parametrize("width, touch", [(1280, False), (390, True)])
+def test_nothing_is_wider_than_the_screen(leak, train, page, width, touch):
+    for run in (leak, train):
+        p = page(run.page, width=width, touch=touch)
+        for tab in p.js("return gpuspyPage.tableNames()"):
+            p.js("gpuspyPage.set({table: arguments[0]})", tab)
+            p.settle()
+            assert p.js("return document.documentElement.scrollWidth") <= width, tab
+        assert p.js("return document.querySelector('#plot .over').getBoundingClientRect().right") <= width
+
+
+def test_a_finger_chooses_a_moment(leak, page):
+    p = page(leak.page, width=390, touch=True)
+    x, y = p.js("const n = document.querySelector(arguments[0]); n.scrollIntoView({block: 'center', behavior: 'instant'}); const r = n.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]", OVER)
+    for kind, points in (("touchStart", [{"x": x, "y": y}]), ("touchEnd", [])):
+        p.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    p.settle()
+    assert p.state("source") == "moment" and p.state("moment") > 0
+
+
+def test_a_link_leads_to_the_same_view(leak, page):
+    p = page(leak.page)
+    p.point(OVER, 0.3)
+    p.point(OVER, 0.6, shift=True)
+    p.wheel(OVER, 0.5, -200)
+    p.click("#by button[data-value=site]")
+    p.click("#root button[data-value=bottom]")
+    p.keys("t")
+    names = ("moment", "pin", "zoom", "by", "root", "table", "source")
+    before = [p.state(name) for name in names]
+    link = p.js("return new Promise(done => setTimeout(() => done(location.hash), 200))")
+    about = p.text("#live-about")
+    p.open(link[1:])
+    assert [p.state(name) for name in names] == [pytest.approx(b) if isinstance(b, float) else pytest.approx(b) if isinstance(b, list) else b for b in before]
+    assert p.text("#live-about") == about
+
+
+@pytest.mark.parametrize("fragment", ["p=99&l=nothing&t=1e300&z=5~1&tab=%00&f=%3Cscript%3E", "t=abc&z=1e9~2e9&p=-1&h=77", "%%%=%E0%A4%A&=&&t="])
+def test_a_broken_link_does_no_harm(leak, page, fragment):
+    p = page(leak.page, fragment)
+    assert p.js("return gpuspyPage.chart.width") > 0 and p.rows("live")
+
+
+def test_the_resolution_is_said(leak, page):
+    p = page(leak.page)
+    assert p.text("#resolution") == p.js("return gpuspyPage.model.resolution.text") != ""
+
+
+def test_paper_is_white(leak, page):
+    p = page(leak.page, dark=True)
+    p.js("dispatchEvent(new Event('beforeprint'))")
+    assert p.js("return document.documentElement.dataset.theme") == "light"
+    p.js("dispatchEvent(new Event('afterprint'))")
+    assert p.js("return document.documentElement.dataset.theme") == "dark"
+
+
+# ---------------------------------------------------------------- where there is little to show
+
+def test_nothing_was_allocated(nothing, page):
+    p = page(nothing.page)
+    assert "No GPU memory was allocated" in p.text("#verdict h1") and "gpuspy doctor" in p.text("#verdict")
+    assert not p.find("#memory").is_displayed() and not p.find("#live").is_displayed()
+    p.keys("p", "o", "t", "+", Keys.ARROW_LEFT, Keys.ESCAPE)
+
+
+def test_no_stacks_are_said(bare, page):
+    p = page(bare.page)
+    assert "GPUSPY_STACKS=none" in p.text("#live-about")
+    assert p.js("return gpuspyPage.flame.tree.value") == p.js(PEAK)
