@@ -94,7 +94,7 @@ def run_pytest(pattern):
     """(passed, failed, skipped) of the tests written in Python."""
     more, missing = sanitizer()
     if missing:
-        print(f"left out: tests/e2e and tests/python, because {missing}")
+        print(f"left out: tests/e2e, tests/python and tests/browser, because {missing}")
         return 0, 0, 0
     report = BUILD / "tests" / "pytest.xml"
     report.parent.mkdir(parents=True, exist_ok=True)
