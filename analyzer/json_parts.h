@@ -48,6 +48,8 @@ static inline void set_bool(json_t *o, const char *key, bool value)
 
 void gs_json_where(json_t *o, const struct gs_report *r, uint32_t process, int device); /* device, pid, rank */
 json_t *gs_json_trace(const struct gs_trace *t);
+json_t *gs_json_frame(const struct gs_frame *f);
+json_t *gs_json_process(const struct gs_process *p);
 json_t *gs_json_site(const struct gs_site *s);
 void gs_json_oom(json_t *o, const struct gs_oom_verdict *v); /* json_oom.c: its waterfall */
 json_t *gs_json_allocator(const struct gs_report *r); /* json_allocator.c: allocator[] */

@@ -19,7 +19,7 @@ static const char *const spaces[] = {GS_SPACES(WORD)};
 
 #define WORD_OF(words, i) ((size_t)(i) < sizeof(words) / sizeof *(words) ? (words)[i] : "unknown")
 
-static json_t *frame_json(const struct gs_frame *f)
+json_t *gs_json_frame(const struct gs_frame *f)
 {
     json_t *o = json_object();
     set_text(o, "kind", WORD_OF(frame_kinds, f->kind));
@@ -37,7 +37,7 @@ json_t *gs_json_trace(const struct gs_trace *t)
 {
     json_t *frames = json_array();
     for (size_t i = 0; i < t->n; i++) {
-        json_array_append_new(frames, frame_json(t->frames[i]));
+        json_array_append_new(frames, gs_json_frame(t->frames[i]));
     }
     return frames;
 }
@@ -56,13 +56,13 @@ json_t *gs_json_site(const struct gs_site *s)
     set_bool(o, "at_exit", s->exit);
     set_bool(o, "helper", s->helper);
     set_text(o, "operation", s->operation);
-    set(o, "via", s->via ? frame_json(s->via) : NULL);
-    set(o, "inner", s->inner ? frame_json(s->inner) : NULL);
-    set(o, "caller", s->caller ? frame_json(s->caller) : NULL);
+    set(o, "via", s->via ? gs_json_frame(s->via) : NULL);
+    set(o, "inner", s->inner ? gs_json_frame(s->inner) : NULL);
+    set(o, "caller", s->caller ? gs_json_frame(s->caller) : NULL);
     return o;
 }
 
-static json_t *process_json(const struct gs_process *p)
+json_t *gs_json_process(const struct gs_process *p)
 {
     json_t *o = json_object();
     set_count(o, "pid", p->pid);
@@ -84,7 +84,7 @@ static json_t *run_json(const struct gs_report *r)
 {
     json_t *o = json_object(), *notes = json_array();
     set_text(o, "command", r->command);
-    set(o, "processes", LIST(r->processes, r->processes_n, process_json));
+    set(o, "processes", LIST(r->processes, r->processes_n, gs_json_process));
     set_real(o, "duration_s", r->duration_s);
     set_count(o, "lost_events", r->lost_events);
     set_real(o, "lost_first_s", r->lost_first_s);

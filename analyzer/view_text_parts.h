@@ -48,6 +48,8 @@ void view_title(const struct view_text *v, enum term_style style, const char *ti
 const char *view_category(enum gs_category category);
 /* Words, wrapped to the width, the lines after the first under the first word. */
 void view_wrap(const struct view_text *v, int indent, const char *mark, const char *text);
+/* The same where `at` columns of the line are written; the lines after it are indented by `hang`. */
+void view_wrap_on(const struct view_text *v, int hang, int at, const char *text);
 /* The same in a style, indented by INDENT. */
 void view_styled(const struct view_text *v, enum term_style style, const char *text);
 /* "Cause   a leak: …": a word in a column of its own, and words, wrapped. */
@@ -57,6 +59,9 @@ void view_label(const struct view_text *v, enum term_style style, const char *la
 /* "train.py:34  step", at most `columns` wide. */
 char *view_site(const struct view_text *v, char *out, size_t size, const struct gs_site *site,
                 int columns);
+/* The same of a frame. */
+char *view_frame(const struct view_text *v, char *out, size_t size, const struct gs_frame *frame,
+                 int columns);
 /* A table whose items are sites. */
 void view_site_cell(const void *view, const void *site, char *out, size_t size, int columns);
 #define SITES(v) .last = view_site_cell, .self = (v)

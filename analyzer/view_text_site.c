@@ -61,6 +61,11 @@ void view_styled(const struct view_text *v, enum term_style style, const char *t
     fputs(term_style(&v->term, TERM_PLAIN), v->out);
 }
 
+void view_wrap_on(const struct view_text *v, int hang, int at, const char *text)
+{
+    wrap(v, hang, at, text);
+}
+
 void view_label(const struct view_text *v, enum term_style style, const char *label,
                 const char *text)
 {
@@ -227,6 +232,14 @@ char *view_site(const struct view_text *v, char *out, size_t size, const struct 
     else if (!other_of(s) || !site_and_caller(v, out, size, s, columns))
         place_and_function(v, out, size, s, columns);
     return out;
+}
+
+char *view_frame(const struct view_text *v, char *out, size_t size, const struct gs_frame *frame,
+                 int columns)
+{
+    struct gs_site s = site_of(frame);
+
+    return view_site(v, out, size, &s, columns);
 }
 
 void view_site_cell(const void *view, const void *site, char *out, size_t size, int columns)
