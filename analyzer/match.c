@@ -26,7 +26,6 @@ struct group { /* one function of one file, on one side */
 struct matcher {
     const struct gs_match_site *a, *b;
     struct gs_match *m;
-    uint32_t *file_a, *file_b;
     struct gs_map files_a, files_b; /* numbers that occur */
 };
 
@@ -457,22 +456,23 @@ struct gs_match *gs_match_sites(const struct gs_match_site *a, size_t an, const 
     struct gs_match *m = gs_realloc(NULL, 1, sizeof *m);
     *m = (struct gs_match){.of_a = gs_realloc(NULL, an, sizeof *m->of_a),
                            .of_b = gs_realloc(NULL, bn, sizeof *m->of_b),
+                           .file_a = gs_realloc(NULL, an, sizeof *m->file_a),
+                           .file_b = gs_realloc(NULL, bn, sizeof *m->file_b),
                            .how_a = gs_realloc(NULL, an, 1),
                            .how_b = gs_realloc(NULL, bn, 1)};
     memset(m->of_a, 0xff, an * sizeof *m->of_a);
     memset(m->of_b, 0xff, bn * sizeof *m->of_b);
     memset(m->how_a, 0, an);
     memset(m->how_b, 0, bn);
-    struct matcher x = {.a = a, .b = b, .m = m, .file_a = gs_realloc(NULL, an, sizeof *x.file_a),
-                        .file_b = gs_realloc(NULL, bn, sizeof *x.file_b)};
-    gs_match_paths(m, a, an, x.file_a, b, bn, x.file_b);
+    struct matcher x = {.a = a, .b = b, .m = m};
+    gs_match_paths(m, a, an, b, bn);
     for (size_t i = 0; i < an; i++) {
-        *gs_map_at(&x.files_a, x.file_a[i]) = 1;
+        *gs_map_at(&x.files_a, m->file_a[i]) = 1;
     }
     for (size_t j = 0; j < bn; j++) {
-        *gs_map_at(&x.files_b, x.file_b[j]) = 1;
+        *gs_map_at(&x.files_b, m->file_b[j]) = 1;
     }
-    struct groups f = groups_of(a, x.file_a, an), g = groups_of(b, x.file_b, bn);
+    struct groups f = groups_of(a, m->file_a, an), g = groups_of(b, m->file_b, bn);
     pair_functions(&x, &f, &g);
     pair_renamed(&x, &f, &g, true);
     pair_renamed(&x, &f, &g, false);
@@ -480,8 +480,6 @@ struct gs_match *gs_match_sites(const struct gs_match_site *a, size_t an, const 
     free(f.list);
     free(g.order);
     free(g.list);
-    free(x.file_a);
-    free(x.file_b);
     gs_map_free(&x.files_a);
     gs_map_free(&x.files_b);
     return m;
@@ -492,6 +490,8 @@ void gs_match_free(struct gs_match *match)
     if (match) {
         free(match->of_a);
         free(match->of_b);
+        free(match->file_a);
+        free(match->file_b);
         free(match->how_a);
         free(match->how_b);
         free(match->files);

@@ -48,6 +48,7 @@ struct gs_match_file {
 struct gs_match {
     uint32_t *of_a, *of_b; /* index on the other side, GS_MATCH_ALONE */
     uint8_t *how_a, *how_b; /* enum gs_match_how */
+    uint32_t *file_a, *file_b; /* numbers of the sites' files: equal ones were paired */
     struct gs_match_file *files; /* that were paired, in the order of the first side's names */
     size_t files_n;
 };
@@ -64,8 +65,8 @@ const char *gs_match_library(const char *file);
 unsigned gs_match_end(const char *a, const char *b);
 /* Pairs the files of both sides: file_a[i] and file_b[j] become equal numbers for sites whose files are the
  * same, other numbers for all others. */
-void gs_match_paths(struct gs_match *match, const struct gs_match_site *a, size_t an, uint32_t *file_a,
-                    const struct gs_match_site *b, size_t bn, uint32_t *file_b);
+void gs_match_paths(struct gs_match *match, const struct gs_match_site *a, size_t an,
+                    const struct gs_match_site *b, size_t bn);
 /* The share of what two sites call that both call, 0 … 1. */
 double gs_match_calls(const struct gs_match_site *a, const struct gs_match_site *b);
 

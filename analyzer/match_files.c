@@ -296,8 +296,8 @@ static enum gs_match_path path_of(const char *a, const char *b)
                                               : GS_MATCH_PATH_RENAMED;
 }
 
-void gs_match_paths(struct gs_match *match, const struct gs_match_site *a, size_t an, uint32_t *file_a,
-                    const struct gs_match_site *b, size_t bn, uint32_t *file_b)
+void gs_match_paths(struct gs_match *match, const struct gs_match_site *a, size_t an,
+                    const struct gs_match_site *b, size_t bn)
 {
     struct side x, y;
     size_t cap = 0;
@@ -310,7 +310,7 @@ void gs_match_paths(struct gs_match *match, const struct gs_match_site *a, size_
     for (uint32_t i = 0; i < x.files_n; i++) {
         const struct file *f = &x.files[i];
         for (size_t k = 0; k < f->n; k++) {
-            file_a[x.order[f->from + k]] = i;
+            match->file_a[x.order[f->from + k]] = i;
         }
         if (f->partner != GS_MATCH_ALONE) {
             const char *other = y.files[f->partner].path;
@@ -321,7 +321,7 @@ void gs_match_paths(struct gs_match *match, const struct gs_match_site *a, size_
     for (uint32_t j = 0; j < y.files_n; j++) {
         const struct file *f = &y.files[j];
         for (size_t k = 0; k < f->n; k++) {
-            file_b[y.order[f->from + k]] = f->partner != GS_MATCH_ALONE ? f->partner : (uint32_t)x.files_n + j;
+            match->file_b[y.order[f->from + k]] = f->partner != GS_MATCH_ALONE ? f->partner : (uint32_t)x.files_n + j;
         }
     }
     side_free(&x);

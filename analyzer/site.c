@@ -122,10 +122,19 @@ static bool is_command_line(const struct gs_frame *frame)
     return frame->file && strcmp(frame->file, "<string>") == 0;
 }
 
+void gs_site_add_helper(struct gs_map *helpers, const char *function, const char *file)
+{
+    *gs_map_at(helpers, function_key(function, file)) = 1;
+}
+
+bool gs_site_is_helper(const struct gs_map *helpers, const char *function, const char *file)
+{
+    return gs_map_get(helpers, function_key(function, file)) != GS_MAP_NEW;
+}
+
 static bool is_helper(const struct gs_frame *frame, const struct gs_map *helpers)
 {
-    return helpers && frame->function &&
-           gs_map_get(helpers, function_key(frame->function, frame->file)) != GS_MAP_NEW;
+    return helpers && frame->function && gs_site_is_helper(helpers, frame->function, frame->file);
 }
 
 static void look(struct gs_run *run, uint32_t stack, const struct gs_map *helpers, struct found *f)

@@ -15,6 +15,8 @@ struct gs_site gs_site_of(struct gs_run *run, uint32_t stack, const struct gs_ma
 /* Functions of the user's own that three or more of the user's lines call: an allocation there says
  * little before its caller is known. Adds their keys to `helpers`. */
 void gs_site_helpers(const struct gs_run *run, struct gs_map *helpers);
+void gs_site_add_helper(struct gs_map *helpers, const char *function, const char *file);
+bool gs_site_is_helper(const struct gs_map *helpers, const char *function, const char *file);
 /* Is this Python file a library's? */
 bool gs_site_library_file(const char *file);
 /* 0 the user's own, 1 a system or framework library, 2 CUDA or gpuspy itself. */
