@@ -419,7 +419,8 @@ static int64_t threshold(const struct work *w)
     if (w->wish->least_share > 0) {
         return (int64_t)(w->wish->least_share * (double)larger);
     }
-    return w->wish->least != GS_UNKNOWN ? w->wish->least : all / 100;
+    bool few = w->wish->by == GS_DIFF_CATEGORY || w->wish->by == GS_DIFF_OWNER;
+    return w->wish->least != GS_UNKNOWN ? w->wish->least : few ? 0 : all / 100;
 }
 
 static void list_rows(struct work *w)
@@ -544,10 +545,16 @@ static void name_layer(struct work *w)
     d->title = w->profile[0]->title;
 }
 
-static int by_process(const void *x, const void *y)
+/* In order of rank, then as the processes were read. */
+static int by_process(const void *x, const void *y, void *self)
 {
     const struct gs_diff_unit *a = x, *b = y;
     for (int side = 0; side < 2; side++) {
+        int64_t p = a->process[side] != GS_NONE ? rank_of(self, side, a->process[side]) : INT64_MAX;
+        int64_t q = b->process[side] != GS_NONE ? rank_of(self, side, b->process[side]) : INT64_MAX;
+        if (p != q) {
+            return p < q ? -1 : 1;
+        }
         if (a->process[side] != b->process[side]) {
             return a->process[side] < b->process[side] ? -1 : 1;
         }
@@ -597,7 +604,7 @@ static void compare(struct work *w)
     }
     list_rows(w);
     if (d->units_n) {
-        qsort(d->units, d->units_n, sizeof *d->units, by_process);
+        qsort_r(d->units, d->units_n, sizeof *d->units, by_process, w);
     }
     list_files(w);
     name_layer(w);

@@ -5,6 +5,8 @@
 #include <string.h>
 #include "analyzer/step.h"
 
+static const double worth = 1 << 20;
+
 struct asked {
     const struct gs_report *report;
     const struct gs_diff_wish *wish;
@@ -41,7 +43,8 @@ static double device(const struct asked *q)
 
 static double pinned(const struct asked *q)
 {
-    return most_of(q, GS_SERIES_PINNED, false);
+    double most = most_of(q, GS_SERIES_PINNED, false);
+    return most >= worth ? most : 0; /* a flag or two is always pinned */
 }
 
 static double tensors_at_end(const struct asked *q)

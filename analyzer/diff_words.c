@@ -58,20 +58,21 @@ static const char *row_text(struct gs_diff_owner *o, const struct gs_diff_row *r
 {
     char site[1024];
     const struct gs_site *s = &r->site[r->there[GS_AFTER]];
-    const char *what = r->category != GS_CATEGORY_UNKNOWN
-                           ? gs_arena_printf(&o->arena, "%s at ", category_text(r->category))
-                           : "";
     switch (o->diff.wish.by) {
     case GS_DIFF_CATEGORY:
         return r->category == GS_CATEGORY_UNKNOWN ? "what has no category" : category_text(r->category);
     case GS_DIFF_OWNER:
         return r->name;
     case GS_DIFF_FILE:
-        return gs_arena_printf(&o->arena, "%s%s", what, s->known ? base(s->file) : "an unknown place");
+        return s->known ? base(s->file) : "an unknown place";
     case GS_DIFF_FUNCTION:
-        return gs_arena_printf(&o->arena, "%s%s in %s", what, s->function ? s->function : "?", base(s->file));
+        return s->function ? gs_arena_printf(&o->arena, "%s in %s", s->function, base(s->file))
+                           : gs_arena_printf(&o->arena, "%s", gs_site_text(s, site, sizeof site));
     default:
-        return gs_arena_printf(&o->arena, "%s%s", what, gs_site_text(s, site, sizeof site));
+        return gs_arena_printf(&o->arena, "%s%s%s",
+                               r->category != GS_CATEGORY_UNKNOWN ? category_text(r->category) : "",
+                               r->category != GS_CATEGORY_UNKNOWN ? " at " : "",
+                               gs_site_text(s, site, sizeof site));
     }
 }
 
@@ -146,6 +147,22 @@ static const char *verdict(struct gs_diff_owner *o)
                            most ? ": " : "", most ? with_change(o, most) : "");
 }
 
+/* What is summed over a run grows with the run: beside it, what it comes to in a step. */
+static void per_step(struct gs_diff_owner *o)
+{
+    const struct gs_diff *d = &o->diff;
+    bool summed = d->wish.what == GS_PROFILE_ALLOCATED || d->wish.what == GS_PROFILE_WAITS ||
+                  d->wish.what == GS_PROFILE_COPIES;
+    for (size_t i = 0; i < d->figures_n && summed; i++) {
+        const struct gs_diff_figure *f = &d->figures[i];
+        if (strcmp(f->key, "steps") == 0 && f->value[0] > 0 && f->value[1] > 0 && f->value[0] != f->value[1]) {
+            gs_diff_note(o, "the first run has %.0f steps and the second %.0f: divided by them it is %s and %s a step",
+                         f->value[0], f->value[1], amount(o, (int64_t)((double)d->total.weight[0] / f->value[0])),
+                         amount(o, (int64_t)((double)d->total.weight[1] / f->value[1])));
+        }
+    }
+}
+
 static const struct gs_oom_verdict *fatal(const struct gs_report *r)
 {
     for (size_t i = 0; i < r->ooms_n; i++) {
@@ -173,6 +190,7 @@ static const char *failure(struct gs_diff_owner *o, const struct gs_diff_side si
 
 void gs_diff_words(struct gs_diff_owner *o, const struct gs_diff_side side[2])
 {
+    per_step(o);
     o->diff.verdict = verdict(o);
     o->diff.more = failure(o, side);
 }

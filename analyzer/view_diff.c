@@ -142,7 +142,9 @@ static const char *arrow(const struct view_diff *v)
 static void path_text(const struct view_diff *v, int side, char *out, size_t size, const char *path)
 {
     const struct gs_report *r = v->side[side].report;
-    text_path(out, size, path ? path : "?", r->processes_n ? r->processes[0].cwd : NULL, 400, v->term.utf8);
+    int room = v->term.width - (v->term.width < WIDE ? 56 : 80); /* beside the numbers and a function */
+    text_path(out, size, path ? path : "?", r->processes_n ? r->processes[0].cwd : NULL, room > 24 ? room : 24,
+              v->term.utf8);
 }
 
 /* "train.py:41" */
@@ -173,26 +175,34 @@ static void function_text(const struct view_diff *v, const struct gs_site *s, ch
     }
 }
 
-/* Both places, where they differ: "train.py:41 → 47  step". */
+static const char *file_name(const char *path)
+{
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    return slash ? slash + 1 : path ? path : "";
+}
+
+/* "train.py:41 → 47  step"; a file of another name is named, too: "v1.py:41 → v2.py:47  step". */
 static void line_text(const struct view_diff *v, const struct gs_diff_row *r, char *out, size_t size)
 {
-    char before[LINE], after[LINE], function[LINE], old[LINE] = "", between[LINE + 16] = "";
-    int side = r->there[GS_AFTER];
-    const struct gs_site *s = &r->site[side];
-    where(v, side, s, after, sizeof after);
+    char place[LINE], function[LINE], old[LINE] = "", before[LINE] = "", tail[32] = "";
+    const struct gs_site *s = &r->site[r->there[GS_AFTER]], *b = &r->site[GS_BEFORE];
+    where(v, r->there[GS_AFTER], s, place, sizeof place);
     function_text(v, s, function, sizeof function);
     if (r->there[0] && r->there[1]) {
-        where(v, GS_BEFORE, &r->site[0], before, sizeof before);
-        function_text(v, &r->site[0], old, sizeof old);
-        const char *x = strrchr(before, ':'), *y = strrchr(after, ':');
-        bool same_file = x && y && x - before == y - after && strncmp(before, after, (size_t)(x - before)) == 0;
-        if (strcmp(before, after) != 0) {
-            text_put(between, sizeof between, "%s %s ", before, arrow(v));
-            memmove(after, same_file ? y + 1 : after, strlen(same_file ? y + 1 : after) + 1);
+        function_text(v, b, old, sizeof old);
+        if (strcmp(file_name(b->file), file_name(s->file)) != 0) {
+            struct gs_site short_site = *b;
+            short_site.file = file_name(b->file);
+            where(v, GS_BEFORE, &short_site, before, sizeof before);
+            text_put(before + strlen(before), sizeof before - strlen(before), " %s ", arrow(v));
+        } else if (b->line != s->line && s->line > 0) {
+            char *colon = strrchr(place, ':');
+            snprintf(tail, sizeof tail, ":%d %s %d", b->line, arrow(v), s->line);
+            *(colon ? colon : place + strlen(place)) = 0;
         }
     }
     bool renamed = *old && strcmp(old, function) != 0;
-    text_put(out, size, "%s%s  %s%s%s%s%s", between, after, renamed ? old : "", renamed ? " " : "",
+    text_put(out, size, "%s%s%s  %s%s%s%s%s", before, place, tail, renamed ? old : "", renamed ? " " : "",
              renamed ? arrow(v) : "", renamed ? " " : "", function);
 }
 
@@ -381,13 +391,14 @@ static void who(const struct view_diff *v, int side, const struct gs_diff_unit *
     }
 }
 
+/* Processes are in order of rank where they have one: see diff.c. */
 static int by_width(const void *x, const void *y)
 {
-    const struct gs_diff_unit *a = x, *b = y;
+    const struct gs_diff_unit *a = *(const struct gs_diff_unit *const *)x, *b = *(const struct gs_diff_unit *const *)y;
     int64_t p = gs_diff_change(&a->sum), q = gs_diff_change(&b->sum);
     p = p < 0 ? -p : p;
     q = q < 0 ? -q : q;
-    return p != q ? (p > q ? -1 : 1) : a->process[0] != b->process[0] ? (a->process[0] < b->process[0] ? -1 : 1) : 0;
+    return p != q ? (p > q ? -1 : 1) : (a > b) - (a < b);
 }
 
 static void view_units(const struct view_diff *v)
@@ -397,14 +408,16 @@ static void view_units(const struct view_diff *v)
     if (d->units_n < 2) {
         return;
     }
-    struct gs_diff_unit *list = gs_realloc(NULL, d->units_n, sizeof *list);
-    memcpy(list, d->units, d->units_n * sizeof *list);
+    const struct gs_diff_unit **list = gs_realloc(NULL, d->units_n, sizeof *list);
+    for (size_t i = 0; i < d->units_n; i++) {
+        list[i] = &d->units[i];
+    }
     qsort(list, d->units_n, sizeof *list, by_width);
     size_t shown = d->units_n < v->top + 1 ? d->units_n : v->top;
     struct gs_diff_sum rest = {0};
     for (size_t i = 0; i < d->units_n; i++) {
         char before[64], after[64];
-        const struct gs_diff_unit *u = &list[i];
+        const struct gs_diff_unit *u = list[i];
         if (i >= shown) {
             for (int k = 0; k < 2; k++) {
                 rest.weight[k] = gs_add(rest.weight[k], u->sum.weight[k]);
@@ -473,7 +486,7 @@ static void figure_change(const struct gs_diff_figure *f, struct line *l)
         return;
     }
     figure_text(f, fabs(change), NULL, text);
-    if (f->value[0] > 0) {
+    if (f->value[0] > 0 && fabs(change / f->value[0]) < 10) { /* beyond, a share says nothing */
         format_share(share, fabs(change / f->value[0]));
     }
     text_put(l->cell[3], LINE, "%s%s%s%s%s", change < 0 ? "-" : "+", text, *share ? " (" : "", share, *share ? ")" : "");
@@ -535,14 +548,16 @@ static void view_pairings(const struct view_diff *v)
 
 static void side_line(const struct view_diff *v, int side, const char *label)
 {
-    char path[LINE], command[LINE], line[4 * LINE];
+    char path[LINE], command[LINE], whole[LINE];
     const struct gs_report *r = v->side[side].report;
-    term_clean(path, sizeof path, v->path[side], v->term.utf8);
-    term_clean(command, sizeof command, r->command ? r->command : "", v->term.utf8);
-    text_put(line, sizeof line, "%s  %s%s", path, command, r->complete ? "" : "  (not complete)");
-    char cut[4 * LINE];
-    text_elide(cut, sizeof cut, line, v->term.width - 8, v->term.utf8);
-    fprintf(v->out, "%s%-8s%s%s\n", term_style(&v->term, TERM_DIM), label, term_style(&v->term, TERM_PLAIN), cut);
+    const char *state = r->complete ? "" : "  (did not end in order)";
+    text_path_here(whole, sizeof whole, v->path[side]);
+    text_elide(path, sizeof path, whole, v->term.width - 8, v->term.utf8);
+    int room = v->term.width - 8 - term_columns(path) - 2 - term_columns(state);
+    term_clean(whole, sizeof whole, r->command ? r->command : "", v->term.utf8);
+    text_elide(command, sizeof command, whole, room, v->term.utf8);
+    fprintf(v->out, "%s%-8s%s%s%s%s%s\n", term_style(&v->term, TERM_DIM), label, term_style(&v->term, TERM_PLAIN), path,
+            room >= 12 ? "  " : "", room >= 12 ? command : "", state);
 }
 
 void view_diff(const struct view_diff *v)
