@@ -92,5 +92,5 @@ def test_the_same_twice(versions):
 def test_waits_and_copies(versions):
     for what in "waits", "copies", "allocated", "end":
         answer = diff("--what", what, *versions)
-        for row in answer["rows"]:
-            assert row["status"] != "gone", row
+        for row in answer["rows"]:  # relu's gradient is gone indeed
+            assert row["status"] != "gone" or row["site_before"]["operation"] == "ReluBackward0", row
