@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/command.h"
+#include "analyzer/display.h"
 #include "analyzer/input.h"
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/term.h"
@@ -19,6 +20,7 @@ struct settings {
     const char *what, *by, *layer, *least;
     int top, device, rank;
     bool json;
+    struct display_settings display;
 };
 
 static const struct option_row options[] = {
@@ -40,6 +42,7 @@ static const struct option_row options[] = {
     {"rank", 'r', OPTION_NUMBER, offsetof(struct settings, rank), "N", NULL, 0, INT_MAX, "only the process of rank N"},
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
      "print JSON: sizes in bytes, times in seconds"},
+    DISPLAY_OPTIONS(struct settings, display),
     {0},
 };
 
@@ -156,8 +159,8 @@ static int print(const struct settings *s, const struct gs_diff *d, const struct
                  const char *const *paths)
 {
     if (!s->json) {
-        view_diff(&(struct view_diff){.diff = d, .side = side, .path = paths, .term = term_of(stdout), .out = stdout,
-                                      .top = d->wish.top});
+        view_diff(&(struct view_diff){.diff = d, .side = side, .path = paths, .term = display_start(&s->display),
+                                      .out = stdout, .top = d->wish.top});
         return EXIT_YES;
     }
     json_t *json = gs_diff_json(d, side, paths);
