@@ -6,6 +6,7 @@
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/view_text.h"
 #include "tests/unit/events.h"
+#include "tests/unit/page.h"
 #include "tests/unit/synthetic.h"
 
 /* ---------------------------------------------------------------- databases to begin with */
@@ -268,6 +269,24 @@ void fuzz_report(const char *path, uint8_t how)
     if (report) gs_report_free(report);
     if (run) gs_run_close(run);
     symbolizer_free(symbols);
+}
+
+void fuzz_page(const char *path, uint8_t how)
+{
+    char error[1024] = "";
+    const char *why;
+    struct gs_options options = {.top = how & 8 ? 2 : 0, .by_device = how & 32};
+    char *html = page_make(path, options, error, sizeof error);
+    if (!html) {
+        FUZZ_CHECK(*error, "no reason");
+        return;
+    }
+    json_t *data = page_data(html, &why);
+    FUZZ_CHECK(data, "%s", why);
+    why = page_check(data);
+    FUZZ_CHECK(!why, "%s", why);
+    json_decref(data);
+    free(html);
 }
 
 void fuzz_export(const char *path, uint8_t how)

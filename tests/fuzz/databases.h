@@ -13,6 +13,8 @@ const void *fuzz_base(unsigned which, size_t *size);
 void fuzz_edit(struct fuzz_bytes *b, const char *path);
 /* Opens, reports and prints it in all forms, to nowhere. `how` says which options. */
 void fuzz_report(const char *path, uint8_t how);
+/* Makes its page, whose data makes sense. */
+void fuzz_page(const char *path, uint8_t how);
 /* Opens and exports it, to nowhere. */
 void fuzz_export(const char *path, uint8_t how);
 
