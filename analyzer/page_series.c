@@ -255,7 +255,9 @@ static inline void cut(struct gs_page_serieses *p, struct level *l, int64_t ns)
 
 static inline void total_is(struct level *l, int64_t total, int64_t ns, bool alloc)
 {
+    ns = ns < l->last_ns ? l->last_ns : ns; /* times that make no sense do not run backwards */
     l->total = total;
+    l->last_ns = ns;
     if (!l->open) {
         l->open = true;
         l->now = (struct bucket){.start_ns = ns, .high_ns = ns, .high = total, .low = total};

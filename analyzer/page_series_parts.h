@@ -53,7 +53,7 @@ struct level { /* a series */
     bool open;
     uint64_t epoch;
     struct bucket now;
-    int64_t total;
+    int64_t total, last_ns;
     uint32_t *queue; /* lines that may differ from the bucket before */
     size_t queue_n, queue_cap;
     struct bucket *buckets;

@@ -1,0 +1,337 @@
+"""`gpuspy report --html` without a browser: the file, its policy, and its data, read by a decoder of its own and held
+against plain SQL over the database and against the JSON report. What the page does with it: tests/browser."""
+import base64
+import bisect
+import hashlib
+import json
+import os
+import pty
+import random
+import re
+from html.parser import HTMLParser
+
+import pytest
+from conftest import sanitized
+from rows import GIB, MIB, TENSOR, Rows
+from test_reports import torch_run
+
+DIGITS = {c: i for i, c in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")}
+LAYERS = {"device": 0, "tensor": 1}
+
+
+def numbers(text):
+    values, value, shift = [], 0, 0
+    for c in text:
+        value |= (DIGITS[c] & 31) << shift
+        shift += 5
+        if DIGITS[c] < 32:
+            values.append(-(value >> 1) if value & 1 else value >> 1)
+            value = shift = 0
+    return values
+
+
+def sums(text):
+    out, at = [], 0
+    for value in numbers(text):
+        at += value
+        out.append(at)
+    return out
+
+
+class Page(HTMLParser):
+    """Its elements, and the texts of its scripts and styles."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.elements, self.texts, self.inside = [], [], None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        self.inside = (tag, dict(attributes)) if tag in ("script", "style", "title") else None
+        if self.inside:
+            self.texts.append([*self.inside, ""])
+
+    def handle_data(self, data):
+        if self.inside:
+            self.texts[-1][2] += data
+
+    def handle_endtag(self, tag):
+        self.inside = None
+
+    def data(self):
+        (text,) = [t for tag, a, t in self.texts if tag == "script" and a.get("id") == "gpuspy-data"]
+        return json.loads(text)
+
+
+class Series:
+    def __init__(self, data, given):
+        self.given, self.unit = given, given["unit"]
+        self.start, self.time = sums(given["start"]), sums(given["time"])
+        self.high = [v * self.unit for v in sums(given["high"])]
+        self.low = [h - v * self.unit for h, v in zip(self.high, numbers(given["low"]))]
+        stacks, words = numbers(given["stack"]), data["categories"]
+        self.lines = list(zip(stacks, [words[c] for c in numbers(given["category"])], numbers(given["merged"])))
+        self.states, now, all_ = [], {}, iter(numbers(given["changes"]))
+        for _ in self.time:
+            line = 0
+            for _ in range(next(all_)):
+                line += next(all_)
+                nbytes, blocks = now.get(line, (0, 0))
+                now[line] = (nbytes + next(all_) * self.unit, blocks + next(all_))
+                assert now[line][0] >= 0 and now[line][1] >= 0
+                if now[line] == (0, 0):
+                    del now[line]
+            self.states.append(dict(now))
+        assert next(all_, None) is None
+        self.exact, line, all_ = {}, 0, numbers(given.get("exact", ""))
+        for i in range(0, len(all_), 3):
+            line += all_[i]
+            self.exact[line] = (all_[i + 1] * self.unit, all_[i + 2])
+
+    def by(self, state, what):
+        out = {}
+        for line, (nbytes, _) in state.items():
+            key = self.lines[line][what]
+            out[key] = out.get(key, 0) + nbytes
+        return out
+
+
+def page_of(recording, *arguments, of=None):
+    out = recording.folder / "out.html"
+    done = recording.gpuspy("report", "--html", out, *arguments, of or recording.database)
+    assert done.returncode == 0 and not done.stdout, done.stderr
+    assert re.fullmatch(rf"gpuspy: report: wrote {re.escape(str(out))}\b.*browser.*\n", done.stderr), done.stderr
+    return Page(out.read_text(encoding="utf-8"))
+
+
+def each_sums(data):
+    out = [Series(data, given) for given in data["series"]]
+    for s in out:
+        assert len(s.time) == len(s.high) == len(s.low) == len(s.start) == len(s.states)
+        assert s.time == sorted(s.time) and all(a <= b for a, b in zip(s.start, s.time))
+        for high, low, state in zip(s.high, s.low, s.states):
+            assert sum(b for b, _ in state.values()) == high >= low >= 0
+    return out
+
+
+def agrees(report, data, serieses):
+    """Each series' highest moment is the report's peak, by call path and by category."""
+    for s in serieses:
+        (peak,) = [p for p in report["peak"] if (p["pid"], p["device"], p["layer"]) ==
+                   (s.given["pid"], s.given["device"], s.given["layer"])]
+        at = s.given["peak"]
+        assert max(s.high) == s.high[at] == peak["bytes"] and abs(s.time[at] / 1e9 - peak["time_s"]) < 1e-9
+        assert sum(n for _, n in s.exact.values()) == peak["count"]
+        assert {k: v for k, v in s.by(s.exact, 1).items() if v} == peak["by_category"]
+        by_stack = sorted(s.by(s.exact, 0).values(), reverse=True)
+        assert [entry["bytes"] for entry in peak["by_stack"]] == by_stack[:len(peak["by_stack"])]
+
+
+def restored(data):
+    shared = data["shared"]
+
+    def back(value):
+        if isinstance(value, list):
+            return [back(v) for v in value]
+        if isinstance(value, dict):
+            return back(shared[value["$"]]) if set(value) == {"$"} else {k: back(v) for k, v in value.items()}
+        return value
+    return back(data["report"])
+
+
+@pytest.fixture(params=["oom", "leaks", "clean"])
+def run(recording, request):
+    if request.param == "oom":
+        recording.python("train_leak.py", SIMCUDA_MEMORY="2GiB", check=False)
+    else:
+        torch_run(recording.database, leaks=request.param == "leaks", asked=8 * GIB * (request.param == "leaks"))
+    return recording
+
+
+def test_nothing_is_fetched_and_nothing_else_can_run(run):
+    page = page_of(run)
+    (policy,) = [a["content"] for tag, a in page.elements if tag == "meta" and
+                 a.get("http-equiv") == "Content-Security-Policy"]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    assert "unsafe" not in policy and "http" not in policy and "*" not in policy
+    for tag, attributes, text in page.texts:
+        if tag != "title" and attributes.get("type") != "application/json":
+            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+            assert f"'sha256-{digest}'" in rules[f"{tag}-src"], tag
+    assert rules["script-src"].count("sha256") == sum(tag == "script" for tag, _, _ in page.texts) - 1
+    for tag, attributes in page.elements:
+        assert tag not in ("link", "iframe", "object", "embed", "base", "form"), tag
+        assert not any(name.startswith("on") or name in ("src", "style") for name in attributes), (tag, attributes)
+
+
+def test_the_report_inside_is_the_report(run):
+    data = page_of(run, "--top", "40").data()
+    expected = run.report("--top", "40")
+    assert restored(data) == expected
+    assert data["categories"][-1] == "unknown" and data["source"] == "run.db"
+
+
+def test_moments_are_what_sql_says(run):
+    data = page_of(run).data()
+    serieses = each_sums(data)
+    agrees(run.report("--top", "200"), data, serieses)
+    chance = random.Random(1)
+    compared = 0
+    for s in serieses:
+        if s.given["layer"] not in LAYERS:
+            continue
+        for i in chance.sample(range(len(s.time)), min(40, len(s.time))):
+            # at one nanosecond several things may happen: the moment is within it
+            ((same,),) = run.sql("SELECT count(*) FROM allocation_row WHERE alloc_ns = ?1 OR alloc_ns + life_ns = ?1", s.time[i])
+            if same > 1:
+                continue
+            # free_ns of what is freed at the moment itself is not live any more
+            ((live, count),) = run.sql(
+                "SELECT coalesce(sum(bytes), 0), count(*) FROM allocation WHERE layer = ? AND space NOT IN (2, 6, 7) AND "
+                "device = ? AND alloc_ns <= ? AND (free_ns IS NULL OR free_ns > ?)",
+                LAYERS[s.given["layer"]], s.given["device"], s.time[i], s.time[i])
+            assert s.high[i] == live and sum(n for _, n in s.states[i].values()) == count
+            compared += 1
+    assert compared > 10
+
+
+def test_a_moment_at_the_failure(recording):
+    torch_run(recording.database, leaks=True, asked=8 * GIB)
+    data = page_of(recording).data()
+    report = restored(data)
+    (oom,) = report["oom"]
+    (event,) = [e for e in data["events"] if e["kind"] == "oom"]
+    assert event["time"] == oom["time_s"] and event["text"] == oom["verdict"] and event["fatal"]
+    (tensors,) = [s for s in each_sums(data) if s.given["layer"] == "tensor"]
+    assert int(oom["time_s"] * 1e9) in tensors.time
+    at = bisect.bisect_right(tensors.time, int(oom["time_s"] * 1e9)) - 1
+    assert tensors.high[at] == oom["tensor_allocated_bytes"]
+    (steps,) = data["steps"]
+    assert len(numbers(steps["starts"])) == steps["n"] + 1
+
+
+def test_a_long_run_is_thinned_and_says_so(recording):
+    with Rows(recording.database) as r:
+        r.device()
+        stacks = [r.stack("/home/me/train.py:9 <module>", f"/home/me/model.py:{i + 1} layer{i}") for i in range(300)]
+        chance = random.Random(2)
+        for i in range(60000):
+            r.block(i * 1e-4, chance.randrange(1, 64) * 512, chance.random() * .5, stacks[chance.randrange(300)], TENSOR,
+                    address=(i + 1) << 20)
+    page = page_of(recording)
+    data = page.data()
+    (series,) = each_sums(data)
+    agrees(recording.report("--top", "200"), data, [series])
+    assert 1000 < len(series.time) < 3000 and "120,000 allocations and frees" in data["resolution"]["text"]
+    assert "peaks are exact" in data["resolution"]["text"]
+    peak, gaps = series.given["peak"], [b - a for a, b in zip(series.time, series.time[1:])]
+    near = sorted(gaps[peak - 20:peak + 20])[20]
+    assert near < sorted(gaps)[len(gaps) // 2] / 5  # looked at more closely
+
+
+def test_marks_and_calls(recording):
+    recording.python("""
+from minicuda import Runtime, Tensor
+runtime = Runtime()
+for i in range(50):
+    t = Tensor(runtime, 1 << 20)
+    t.copy_from(bytes(4096))
+    t.item()
+""")
+    data = page_of(recording).data()
+    report = restored(data)
+    waits = [c for c in data["calls"] if c["kind"] == "sync"]
+    copies = [c for c in data["calls"] if c["kind"] == "copy"]
+    assert sum(c["count"] for c in waits) == sum(s["count"] for s in report["sync"])
+    assert abs(sum(c["ns"] for c in waits) / 1e9 - sum(s["blocked_s"] for s in report["sync"])) < 1e-6
+    assert sum(c["bytes"] for c in copies) == sum(t["bytes"] for t in report["transfers"])
+    for c in data["calls"]:
+        assert sum(numbers(c["counts"])) == c["count"] and sum(numbers(c["blocked"])) == c["ns"]
+        assert data["strings"][c["site"] - 1].startswith(("script.py:", "minicuda.py:", "at interpreter exit"))
+
+
+def test_ranks_have_series_of_their_own(recording):
+    for i in range(3):
+        with Rows(recording.folder / f"run.{i}.db", pid=100 + i, rank=i) as r:
+            r.device(i)
+            at = r.stack("/home/me/train.py:9 <module>")
+            for k in range(20):
+                r.block(k * .1, (i + 1) * MIB, .25, at, device=i)
+    data = page_of(recording, of=recording.folder).data()
+    assert sorted(s["label"] for s in data["series"]) == [f"rank {i}, GPU {i}, CUDA allocations" for i in range(3)]
+    for s in each_sums(data):
+        assert max(s.high) == (s.given["rank"] + 1) * 3 * MIB
+    assert len(data["maps"]) == 3
+    only = page_of(recording, "--device", "1", of=recording.folder).data()
+    assert [s["device"] for s in only["series"]] == [1]
+    budget = restored(page_of(recording, "--params", "1e6", of=recording.folder).data())["budget"]
+    assert budget["estimate"]["total_bytes"] == 16e6
+
+
+def test_the_same_twice_and_through_a_pipe(run):
+    out = run.folder / "out.html"
+    page_of(run)
+    first = out.read_bytes()
+    page_of(run)
+    assert out.read_bytes() == first
+    piped = run.gpuspy("report", "--html", "-", run.database)
+    assert piped.returncode == 0 and piped.stdout.encode() == first and not piped.stderr
+
+
+def test_refusals(recording):
+    with Rows(recording.database) as r:
+        r.device()
+        r.block(.1, MIB)
+    before = recording.database.read_bytes()
+    for arguments, code, said in [
+            (("--html", recording.database), 3, "is the recording itself"),
+            (("--html", recording.folder / "none" / "x.html"), 3, "cannot write"),
+            (("--html", recording.folder), 3, "cannot write"),
+            (("--html", "x.html", "--json"), 2, "one of the two"),
+            (("--html", ""), 2, "--html")]:
+        done = recording.gpuspy("report", *arguments, recording.database)
+        assert done.returncode == code and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+        assert not done.stdout
+    assert recording.database.read_bytes() == before
+    assert [p.name for p in recording.folder.iterdir()] == ["run.db"]
+    broken = recording.folder / "broken.db"
+    broken.write_bytes(before[:5000])
+    done = recording.gpuspy("report", "--html", "x.html", broken)
+    assert done.returncode == 3 and not (recording.folder / "x.html").exists()
+
+
+@sanitized("a terminal of its own")
+def test_a_terminal_gets_no_page(recording):
+    with Rows(recording.database) as r:
+        r.block(.1, MIB)
+    pid, fd = pty.fork()
+    if pid == 0:
+        from conftest import BUILD
+        os.execv(str(BUILD / "gpuspy"), ["gpuspy", "report", "--html", "-", str(recording.database)])
+    said = b""
+    try:
+        while part := os.read(fd, 4096):
+            said += part
+    except OSError:
+        pass
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 2
+    assert b"no text for a terminal" in said and b"<html" not in said
+
+
+def test_names_cannot_leave_the_data(recording):
+    evil = "</script><script>alert(1)</script><!--\u2028\x1b[31m"
+    with Rows(recording.database, command=evil) as r:
+        r.device(name=evil)
+        r.block(.1, MIB, None, r.stack(f"/x/{evil}.py:1 {evil}", f"/y.py:2 {'A' * 1000000}"))
+    page = page_of(recording)
+    data = page.data()
+    assert len([1 for tag, a, t in page.texts if a.get("type") == "application/json"]) == 1
+    assert restored(data)["run"]["command"] == evil
+    assert "texts are cut" in data["resolution"]["text"]
+    text = (recording.folder / "out.html").read_text()
+    start = text.index('id="gpuspy-data">') + 17
+    assert not set(text[start:text.index("</script>", start)]) & set("<>\u2028\x1b")
+    assert len(text) < 2 << 20
