@@ -31,14 +31,14 @@ static size_t step_at(struct gs_clock *k, int64_t ns)
 }
 
 /* Steady steps end here: the last step goes on to the end of the loop, and maybe past it. */
-static size_t steady_end(const struct gs_steps *s)
+size_t gs_steady_end(const struct gs_steps *s)
 {
     return s->n - s->steady >= 3 ? s->n - 1 : s->n;
 }
 
 static int64_t steady_time(const struct gs_steps *s)
 {
-    size_t end = steady_end(s);
+    size_t end = gs_steady_end(s);
     int64_t sum = gs_step_start(s, end) - gs_step_start(s, s->steady);
     for (size_t i = s->steady; s->end_ns && i + 1 <= end; i++) {
         sum -= i + 1 < s->starts_n ? s->start_ns[i + 1] - s->end_ns[i] : 0;
@@ -64,7 +64,7 @@ static void enter_place(struct gs_cadence *c, const struct gs_clock *k)
     c->now_calls = 0;
     if (k->steps) {
         const struct gs_steps *s = k->steps;
-        size_t end = steady_end(s);
+        size_t end = gs_steady_end(s);
         c->steps += end - s->steady;
         c->loop = s->source == GS_STEP_PERIOD;
         c->steady_ns = gs_add(c->steady_ns, k->steady_ns);
@@ -124,7 +124,7 @@ void gs_cadence_add(const struct gs_builder *b, struct gs_clock *k, struct gs_ca
     in_step(c, step);
     if (step < k->steps->steady) {
         c->before++;
-    } else if (step >= steady_end(k->steps)) {
+    } else if (step >= gs_steady_end(k->steps)) {
         c->after++;
     } else {
         bool again = step == c->last && c->calls && time_ns > c->end_ns;

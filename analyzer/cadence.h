@@ -37,6 +37,9 @@ struct gs_clock {
 void gs_cadence_add(const struct gs_builder *b, struct gs_clock *clock, struct gs_cadence *c,
                     uint32_t process, int64_t time_ns, int64_t blocked_ns);
 
+/* The step past the last steady one. */
+size_t gs_steady_end(const struct gs_steps *s);
+
 /* What follows from it. A site in a function called evaluate or validate, or called from one, is
  * evaluation, however often it comes by; NULL unknown. */
 struct gs_pace gs_pace_of(const struct gs_cadence *c, const struct gs_site *site);

@@ -1,0 +1,344 @@
+/* Opens the recording, process by process, and holds what was measured against the limits.
+ *
+ * Each process is looked at alone: figures by step are those of one process, and of several the worst
+ * counts. What several hold on one GPU at the same time is not added up. */
+#include "analyzer/check/check.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/symbol/symbol.h"
+#include "analyzer/view_text_parts.h"
+
+enum { LINES = 50, COLUMNS = 240 };
+
+struct base { /* a reading of the baseline */
+    enum gate_id gate;
+    int device;
+    double value;
+};
+struct bases {
+    struct base *list;
+    size_t n, cap;
+};
+
+struct runner {
+    const struct check_wish *wish;
+    struct check *out;
+    struct bases *bases;
+    bool of_baseline; /* collect into bases instead of judging */
+    bool any;         /* a limit concerned some process */
+    struct checking c;
+};
+
+static char *text_of(struct gs_arena *arena, const char *text)
+{
+    return text ? gs_arena_printf(arena, "%s", text) : NULL;
+}
+
+/* ---------------------------------------------------------------- lines */
+
+void check_line_add(struct checking *c, struct check_result *r, size_t *cap, const struct gs_site *site,
+                    double amount, const char *note)
+{
+    struct view_text v = {.report = c->report, .term = {.utf8 = true, .width = 200}};
+    char place[2048];
+    *GS_PUSH(r->lines, r->lines_n, *cap) = (struct check_line){
+        .file = text_of(c->arena, site->known && !site->exit ? site->file : NULL),
+        .line = site->known ? site->line : 0,
+        .function = text_of(c->arena, site->known ? site->function : NULL),
+        .place = text_of(c->arena, view_site(&v, place, sizeof place, site, COLUMNS)),
+        .amount = amount,
+        .note = note,
+    };
+}
+
+static int heavier(const void *a, const void *b)
+{
+    const struct check_line *x = a, *y = b;
+    double p = isnan(x->amount) ? 0 : x->amount, q = isnan(y->amount) ? 0 : y->amount;
+    if (p != q) {
+        return p > q ? -1 : 1;
+    }
+    int order = strcmp(x->file ? x->file : "", y->file ? y->file : "");
+    return order ? order : x->line - y->line;
+}
+
+/* In the arena, heaviest first, the list cut. */
+static void settle_lines(struct checking *c, struct check_result *r)
+{
+    struct check_line *work = r->lines;
+    r->lines_total = r->lines_n;
+    if (r->lines_n) {
+        qsort(work, r->lines_n, sizeof *work, heavier);
+        r->lines_n = r->lines_n < LINES ? r->lines_n : LINES;
+        r->lines = gs_arena_alloc(c->arena, r->lines_n * sizeof *work);
+        memcpy(r->lines, work, r->lines_n * sizeof *work);
+    }
+    free(work);
+}
+
+/* ---------------------------------------------------------------- verdicts */
+
+static double base_of(const struct bases *b, enum gate_id gate, int device)
+{
+    double most = NAN;
+    bool same = false;
+    for (size_t i = 0; i < b->n; i++) {
+        const struct base *x = &b->list[i];
+        if (x->gate != gate || (same && x->device != device)) {
+            continue;
+        }
+        if (x->device == device && !same) { /* its own GPU's, where it has one */
+            same = true;
+            most = x->value;
+        } else if (isnan(most) || x->value > most) {
+            most = x->value;
+        }
+    }
+    return most;
+}
+
+static double limit_value(const struct runner *r, const struct check_result *reading, const struct limit *l)
+{
+    const struct gate *g = &gates[r->c.gate];
+    if (!isnan(reading->limit)) {
+        return reading->limit;
+    }
+    if (!l || g->unit == UNIT_EVENTS || gate_is_flag(g)) {
+        return 0;
+    }
+    if (!l->relative) {
+        return l->value;
+    }
+    double base = base_of(r->bases, r->c.gate, reading->device);
+    return l->of_share ? base * (1 + l->value) : base + l->value;
+}
+
+static void judge(struct runner *r, struct check_result *result)
+{
+    enum { SLACK = 1000000000 }; /* of figures that were divided */
+    if (isnan(result->value) || isnan(result->limit)) {
+        result->status = CHECK_UNKNOWN;
+        if (!isnan(result->value)) {
+            result->why = "the baseline does not tell it";
+        }
+    } else {
+        double most = result->limit + result->limit / SLACK;
+        result->status = result->value > most ? CHECK_FAILED : CHECK_OK;
+    }
+    if (result->status == CHECK_FAILED) {
+        gates[result->gate].explain(&r->c, result);
+        settle_lines(&r->c, result);
+    }
+}
+
+static void on_reading(struct checking *c, const struct check_result *reading)
+{
+    struct runner *r = c->self;
+    const struct limit *l = limits_find(r->wish->limits, c->gate, c->paths, reading->device);
+    bool always = c->gate == GATE_COMPLETE || c->gate == GATE_LOST;
+    if (r->of_baseline) {
+        if (l && l->relative && !isnan(reading->value)) {
+            *GS_PUSH(r->bases->list, r->bases->n, r->bases->cap) =
+                (struct base){c->gate, reading->device, reading->value};
+        }
+        return;
+    }
+    if (!l && (!always || (c->gate == GATE_LOST && reading->value == 0))) {
+        return; /* of lost events it is said where there are some */
+    }
+    struct check_result *result = GS_PUSH(r->out->results, r->out->n, r->out->cap);
+    *result = *reading;
+    result->gate = c->gate;
+    result->path = text_of(c->arena, c->process->path);
+    result->cwd = text_of(c->arena, c->process->cwd);
+    result->pid = c->process->pid;
+    result->rank = c->process->rank;
+    result->limit = limit_value(r, reading, l);
+    judge(r, result);
+}
+
+/* ---------------------------------------------------------------- processes */
+
+static bool wanted(const struct runner *r, enum gate_id gate)
+{
+    bool given = limits_want(r->wish->limits, gate, r->c.paths);
+    if (gate == GATE_COMPLETE) {
+        return !r->of_baseline && !r->wish->allow_incomplete;
+    }
+    if (gate == GATE_LOST) {
+        return !r->of_baseline && (given || !r->wish->allow_incomplete);
+    }
+    return given;
+}
+
+static void measure_all(struct runner *r, struct gs_run *run, const struct gs_report *report)
+{
+    struct checking *c = &r->c;
+    c->run = run;
+    c->report = report;
+    c->process = &report->processes[0];
+    for (int g = 0; g < GATES_N; g++) {
+        c->gate = (enum gate_id)g;
+        if (wanted(r, c->gate)) {
+            r->any = r->any || (g != GATE_COMPLETE && (g != GATE_LOST || limits_want(r->wish->limits, c->gate, c->paths)));
+            gates[g].measure(c);
+        }
+    }
+    c->run = NULL;
+    c->report = NULL;
+    c->process = NULL;
+}
+
+/* What the report's question is asked with. */
+static struct gs_estimate_bytes estimate_bytes(const struct estimate *e)
+{
+    return (struct gs_estimate_bytes){(double)e->weights, (double)e->gradients,
+                                      (double)(e->optimizer + e->master), (double)e->total,
+                                      (double)e->params, (double)e->cast_copies};
+}
+
+static bool one_process(struct runner *r, const char *path, struct symbolizer *symbols, char *error,
+                        size_t error_size)
+{
+    const char *paths[] = {path, r->wish->n == 1 ? r->wish->paths[0] : path, NULL};
+    struct gs_options o = {.all = true,
+                           .alone = true,
+                           .symbol = symbols ? symbolizer_name : NULL,
+                           .symbol_data = symbols};
+    const struct limit *budget = limits_find(r->wish->limits, GATE_BUDGET, paths, -1);
+    struct gs_estimate_bytes bytes;
+    r->c.paths = paths;
+    if (budget) {
+        bytes = estimate_bytes(&budget->budget.estimate);
+        o.estimate = &bytes;
+        o.memory_map = true; /* each category's own peak needs the calls that freed */
+    }
+    struct gs_run *run = gs_run_open(&path, 1, &o, error, error_size);
+    struct gs_report *report = run ? gs_report_build(run, &o, error, error_size) : NULL;
+    if (report) {
+        measure_all(r, run, report);
+        r->out->events += r->of_baseline ? 0 : report->events;
+        r->out->simulated = r->out->simulated || report->simulated;
+        gs_report_free(report);
+    }
+    if (run) {
+        gs_run_close(run);
+    }
+    r->c.paths = NULL;
+    return report != NULL;
+}
+
+/* The databases of the run: what is named, and what lies beside it. */
+static char **databases_of(const char *const *paths, size_t n, bool alone, size_t *found, double *duration,
+                           char *error, size_t error_size)
+{
+    struct gs_options o = {.alone = alone};
+    struct gs_run *run = gs_run_open(paths, n, &o, error, error_size);
+    if (!run) {
+        return NULL;
+    }
+    const struct gs_process *p = gs_run_processes(run, found);
+    char **list = gs_realloc(NULL, *found, sizeof *list);
+    for (size_t i = 0; i < *found; i++) {
+        list[i] = gs_realloc(NULL, strlen(p[i].path) + 1, 1);
+        strcpy(list[i], p[i].path);
+    }
+    *duration = (double)gs_run_duration(run) / 1e9;
+    gs_run_close(run);
+    return list;
+}
+
+static bool all_processes(struct runner *r, const char *const *paths, size_t n, char *error, size_t error_size)
+{
+    size_t found = 0;
+    double duration = 0;
+    char **list = databases_of(paths, n, r->wish->alone, &found, &duration, error, error_size);
+    struct symbolizer *symbols = symbolizer_new();
+    bool ok = list != NULL;
+    for (size_t i = 0; list && i < found; i++) {
+        ok = ok && one_process(r, list[i], symbols, error, error_size);
+        free(list[i]);
+    }
+    free(list);
+    symbolizer_free(symbols);
+    if (!r->of_baseline) {
+        r->out->processes = found;
+        r->out->duration_s = duration;
+    }
+    return ok;
+}
+
+/* By gate; then what is not ok first, then the largest. */
+static int in_order(const void *a, const void *b)
+{
+    const struct check_result *x = a, *y = b;
+    if (x->gate != y->gate) {
+        return x->gate < y->gate ? -1 : 1;
+    }
+    if ((x->status == CHECK_OK) != (y->status == CHECK_OK)) {
+        return x->status == CHECK_OK ? 1 : -1;
+    }
+    double p = isnan(x->value) ? 0 : x->value, q = isnan(y->value) ? 0 : y->value;
+    if (x->what == y->what && p != q) {
+        return p > q ? -1 : 1;
+    }
+    if (x->rank != y->rank) {
+        return x->rank < y->rank ? -1 : 1;
+    }
+    return x->pid != y->pid ? (x->pid < y->pid ? -1 : 1) : x->device - y->device;
+}
+
+/* A recording that lacks something can say no, but not yes. */
+static void doubt(struct check *c)
+{
+    bool whole = true;
+    for (size_t i = 0; i < c->n; i++) {
+        whole = whole && (c->results[i].gate > GATE_LOST || c->results[i].status == CHECK_OK);
+    }
+    for (size_t i = 0; i < c->n; i++) {
+        struct check_result *r = &c->results[i];
+        if (!whole && r->gate > GATE_LOST && r->status == CHECK_OK) {
+            r->status = CHECK_UNKNOWN;
+            r->why = "the recording is not complete";
+        }
+        c->failed = c->failed || r->status != CHECK_OK;
+        r->several = c->processes > 1;
+    }
+}
+
+bool check_run(const struct check_wish *wish, struct check *out, bool *nothing, char *error, size_t error_size)
+{
+    struct bases bases = {0};
+    *out = (struct check){.source = wish->paths[0]};
+    struct runner r = {.wish = wish,
+                       .out = out,
+                       .bases = &bases,
+                       .c = {.arena = &out->arena, .limits = wish->limits, .read = on_reading}};
+    r.c.self = &r;
+    bool ok = true;
+    if (wish->baseline) {
+        r.of_baseline = true;
+        ok = all_processes(&r, &wish->baseline, 1, error, error_size);
+        r.of_baseline = false;
+        r.any = false;
+    }
+    ok = ok && all_processes(&r, wish->paths, wish->n, error, error_size);
+    free(bases.list);
+    *nothing = ok && !r.any;
+    if (ok) {
+        if (out->n) {
+            qsort(out->results, out->n, sizeof *out->results, in_order);
+        }
+        doubt(out);
+    }
+    return ok;
+}
+
+void check_free(struct check *c)
+{
+    free(c->results);
+    gs_arena_free(&c->arena);
+    *c = (struct check){0};
+}

@@ -1,0 +1,180 @@
+/* gpuspy check: limits, what was measured, and what is to be said of it.
+ *
+ *   limits.c   what people type, on the command line and in a file → struct limits
+ *   measure.c  one function a gate (gates.def): a report → readings
+ *   check.c    opens the recording, process by process, and holds readings against limits → struct check
+ *   view_*.c   text, JSON, JUnit's XML, GitHub's annotations
+ *
+ * Figures are doubles: bytes, counts and shares far below 2^53. NAN: cannot be told, which is never a
+ * yes. */
+#ifndef GPUSPY_CHECK_H
+#define GPUSPY_CHECK_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include "analyzer/arena.h"
+#include "analyzer/estimate/settings.h"
+#include "analyzer/options.h"
+#include "analyzer/report.h"
+
+/* ---------------------------------------------------------------- gates */
+
+enum gate_unit {
+    UNIT_EVENTS,      /* a count, none allowed; it has no option */
+    UNIT_FLAG,        /* likewise, with an option */
+    UNIT_LEAKS,       /* bytes, none allowed */
+    UNIT_COUNT,
+    UNIT_BYTES,
+    UNIT_BYTES_STEP,  /* "1MiB" or "1MiB/step" */
+    UNIT_NUMBER_STEP, /* "2", "0.5/step" */
+    UNIT_SHARE,       /* "5%" */
+    UNIT_BUDGET
+};
+#define GATE(id, ...) GATE_##id,
+enum gate_id {
+#include "analyzer/check/gates.def"
+    GATES_N
+};
+#undef GATE
+
+struct checking;
+struct check_result;
+struct gate {
+    const char *option; /* NULL: always asked */
+    enum gate_unit unit;
+    const char *argument, *what, *help;
+    void (*measure)(struct checking *c);
+    void (*explain)(struct checking *c, struct check_result *r);
+};
+extern const struct gate gates[GATES_N];
+const char *gate_name(enum gate_id id); /* its option, or "recording" */
+static inline bool gate_is_flag(const struct gate *g)
+{
+    return g->unit == UNIT_FLAG || g->unit == UNIT_LEAKS;
+}
+/* "1.50 MiB a step" */
+#define GATE_VALUE 64
+char *gate_value(const struct gate *g, double value, char out[GATE_VALUE]);
+
+/* ---------------------------------------------------------------- limits */
+
+struct budget_limit {
+    struct estimate estimate;
+    double tolerance;   /* share */
+    double activations; /* bytes, NAN: not given */
+};
+struct limit {
+    bool off;       /* a section lifts it */
+    bool relative;  /* to the baseline: value is a share of it, or bytes or a number more than it */
+    bool of_share;  /* … a share */
+    double value;
+    struct budget_limit budget;
+};
+/* "10GiB", "+5%", … as a limit of that gate. False: the reason in `why`, to be put behind the text. */
+#define LIMIT_WHY 512
+bool limit_parse(const struct gate *g, const char *text, struct limit *out, char why[LIMIT_WHY]);
+
+struct limit_entry {
+    enum gate_id gate;
+    const char *glob;   /* of databases, NULL any */
+    int device;         /* -1 any */
+    struct limit limit;
+};
+struct limits {
+    struct gs_arena arena;
+    struct limit_entry *entries; /* later ones win */
+    size_t n, cap;
+    bool allow_incomplete; /* as the file says */
+};
+void limits_add(struct limits *l, const struct limit_entry *entry);
+/* The lines of a file, `name` for errors: "name:3: …". False: one line in `error`. */
+bool limits_read(struct limits *l, const char *text, size_t size, const char *name, char *error,
+                 size_t error_size);
+/* NULL: none. `paths`: any that the process goes by; they end with NULL. */
+const struct limit *limits_find(const struct limits *l, enum gate_id gate, const char *const *paths,
+                                int device);
+/* Is there one for some device? */
+bool limits_want(const struct limits *l, enum gate_id gate, const char *const *paths);
+void limits_free(struct limits *l);
+
+/* ---------------------------------------------------------------- the answer */
+
+struct check_line { /* where it comes from */
+    const char *file; /* as recorded, NULL unknown */
+    int line;
+    const char *function; /* NULL unknown */
+    const char *place;    /* "train.py:12  step": for people, relative to where the program ran */
+    double amount;        /* in the gate's unit, NAN: none */
+    const char *note;     /* NULL none */
+};
+enum check_status { CHECK_OK, CHECK_FAILED, CHECK_UNKNOWN };
+struct check_result {
+    enum gate_id gate;
+    enum check_status status;
+    const char *path; /* of the process's database */
+    uint32_t pid;
+    int64_t rank;     /* GS_UNKNOWN */
+    bool several;     /* the run has several processes: say which */
+    int device;       /* -1 none */
+    const char *what; /* of the budget: "parameters"; NULL the gate's */
+    double value, limit; /* NAN */
+    const char *why;  /* of an unknown: a sentence; else a remark, or NULL */
+    const char *cwd;  /* of the process, NULL unknown */
+    struct check_line *lines; /* heaviest first */
+    size_t lines_n, lines_total;
+};
+struct check {
+    struct gs_arena arena;
+    struct check_result *results; /* by gate, then process */
+    size_t n, cap;
+    size_t processes;
+    uint64_t events;
+    double duration_s;
+    const char *source; /* as it was typed */
+    bool failed;        /* any result is not CHECK_OK */
+    bool simulated;
+};
+
+struct check_wish {
+    const char *const *paths;
+    size_t n;
+    const struct limits *limits;
+    bool alone;            /* not the run's other processes */
+    bool allow_incomplete;
+    const char *baseline;  /* NULL none */
+};
+/* False: one line in `error`. *nothing: no limit concerns these recordings. */
+bool check_run(const struct check_wish *wish, struct check *out, bool *nothing, char *error,
+               size_t error_size);
+void check_free(struct check *c);
+
+const char *check_status_word(enum check_status s); /* "ok", "failed", "unknown" */
+/* "GPU memory at most 3.20 GiB on GPU 0, 1.20 GiB over the limit of 2.00 GiB" in the arena. */
+char *check_sentence(struct check *c, const struct check_result *r);
+/* "GPU 0 of rank 1", "" */
+char *check_who(const struct check_result *r, char *out, size_t size);
+
+void check_view_text(struct check *c, FILE *out, bool all);
+bool check_view_json(struct check *c, FILE *out);
+bool check_view_junit(struct check *c, FILE *out);
+void check_view_github(struct check *c, FILE *out);
+void check_view_summary(struct check *c, FILE *out); /* Markdown for GITHUB_STEP_SUMMARY */
+
+/* ---------------------------------------------------------------- for measure.c */
+
+struct checking { /* one process */
+    struct gs_run *run;
+    const struct gs_report *report;
+    const struct gs_process *process;
+    struct gs_arena *arena;
+    const struct limits *limits;
+    const char *const *paths;
+    enum gate_id gate;           /* now measured */
+    /* What a measure emits. `limit` is NAN but for what brings its own. */
+    void (*read)(struct checking *c, const struct check_result *reading);
+    void *self;
+};
+void check_line_add(struct checking *c, struct check_result *r, size_t *cap, const struct gs_site *site,
+                    double amount, const char *note);
+
+#endif

@@ -1,0 +1,547 @@
+/* What people type as limits, on the command line and in a file. */
+#include "analyzer/check/check.h"
+
+#include <ctype.h>
+#include <fnmatch.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/units.h"
+
+/* ---------------------------------------------------------------- values */
+
+/* Digits with at most one point: what strtod takes besides is no limit. */
+static bool plain_number(const char *text, double *out)
+{
+    size_t n = strlen(text), digits = 0, points = 0;
+    for (size_t i = 0; i < n; i++) {
+        digits += isdigit((unsigned char)text[i]) != 0;
+        points += text[i] == '.';
+    }
+    if (!digits || points > 1 || digits + points != n || n > 15) {
+        return false;
+    }
+    double whole = 0, scale = 1; /* strtod reads the locale */
+    for (const char *p = text; *p; p++) {
+        if (*p == '.') {
+            continue;
+        }
+        whole = whole * 10 + (*p - '0');
+    }
+    const char *point = strchr(text, '.');
+    for (size_t i = point ? strlen(point + 1) : 0; i-- > 0;) {
+        scale *= 10;
+    }
+    *out = whole / scale;
+    return true;
+}
+
+static bool share_of(const char *text, double *out)
+{
+    char number[32];
+    size_t n = strlen(text);
+    if (n < 2 || n >= sizeof number || text[n - 1] != '%') {
+        return false;
+    }
+    snprintf(number, sizeof number, "%.*s", (int)(n - 1), text);
+    if (n > 2 && number[n - 2] == ' ') {
+        number[n - 2] = 0;
+    }
+    bool ok = plain_number(number, out);
+    *out /= 100;
+    return ok;
+}
+
+static void say(char why[LIMIT_WHY], const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(char why[LIMIT_WHY], const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, LIMIT_WHY, format, args);
+    va_end(args);
+}
+
+/* "1MiB/step" without the step. False: too long to be a figure. */
+static bool without_step(const char *text, char *out, size_t size)
+{
+    size_t n = strlen(text), step = strlen("/step");
+    if (n >= step && strcmp(text + n - step, "/step") == 0) {
+        n -= step;
+    }
+    if (n >= size) {
+        return false;
+    }
+    memcpy(out, text, n);
+    out[n] = 0;
+    return true;
+}
+
+static bool bytes_of(const char *text, double *out, char why[LIMIT_WHY])
+{
+    char reason[UNITS_WHY];
+    uint64_t bytes;
+    if (!parse_bytes(text, &bytes, reason)) {
+        say(why, "%s; give a size such as 10GiB", reason);
+        return false;
+    }
+    *out = (double)bytes;
+    return true;
+}
+
+static bool value_of(const struct gate *g, const char *text, struct limit *out, char why[LIMIT_WHY])
+{
+    char figure[64];
+    bool per_step = g->unit == UNIT_BYTES_STEP || g->unit == UNIT_NUMBER_STEP;
+    if (out->relative && g->unit != UNIT_SHARE && share_of(text, &out->value)) {
+        out->of_share = true;
+        return true;
+    }
+    if (per_step) {
+        if (!without_step(text, figure, sizeof figure)) {
+            say(why, "is no limit; give one such as %s", g->unit == UNIT_BYTES_STEP ? "1MiB/step" : "2");
+            return false;
+        }
+        text = figure;
+    }
+    if (g->unit == UNIT_BYTES || g->unit == UNIT_BYTES_STEP) {
+        return bytes_of(text, &out->value, why);
+    }
+    if (g->unit == UNIT_SHARE) {
+        bool ok = share_of(text, &out->value) && out->value <= 1;
+        if (!ok) {
+            say(why, "is no percentage; give one such as 5%%");
+        }
+        return ok;
+    }
+    bool ok = plain_number(text, &out->value) && (g->unit != UNIT_COUNT || out->value == floor(out->value));
+    if (!ok) {
+        say(why, g->unit == UNIT_COUNT ? "is no whole number; give one such as 0 or 3"
+                                       : "is no number; give one such as 2 or 0.5");
+    }
+    return ok;
+}
+
+/* ---------------------------------------------------------------- the budget */
+
+static const char budget_keys[] =
+    "params|model|optimizer|precision|master-weights|activations|tolerance";
+
+struct budget_text { /* what was given */
+    struct estimate_settings s;
+    double tolerance, activations;
+};
+
+static bool known_word(const char *key, const char *value, const char *words, const char *why_not,
+                       char why[LIMIT_WHY])
+{
+    char near[32], list[256];
+    if (options_is_word(value, words)) {
+        return true;
+    }
+    if (why_not) {
+        say(why, "asks for the %s '%s', whose states depend on the shapes of the matrices (%s)", key, value, why_not);
+    } else if (options_nearest(value, words, near, sizeof near)) {
+        say(why, "asks for an unknown %s '%s'; did you mean '%s'?", key, value, near);
+    } else {
+        options_list(words, list, sizeof list);
+        say(why, "asks for an unknown %s '%s'; one of %s", key, value, list);
+    }
+    return false;
+}
+
+static bool budget_number(struct budget_text *b, const char *key, const char *value, char why[LIMIT_WHY])
+{
+    char reason[UNITS_WHY];
+    bool ok;
+    if (strcmp(key, "params") == 0) {
+        ok = parse_count(value, &b->s.params, reason);
+        if (ok && (b->s.params < 1 || (double)b->s.params > ESTIMATE_PARAMS_MAX)) {
+            snprintf(reason, sizeof reason, "is out of range");
+            ok = false;
+        }
+        if (!ok) {
+            say(why, "has params=%s, which %s; give a number such as 7B, 350M or 1e9", value, reason);
+        }
+        return ok;
+    }
+    if (strcmp(key, "activations") == 0) {
+        uint64_t bytes = 0;
+        ok = parse_bytes(value, &bytes, reason);
+        b->activations = (double)bytes;
+        if (!ok) {
+            say(why, "has activations=%s, which %s; give a size such as 2GiB", value, reason);
+        }
+        return ok;
+    }
+    ok = share_of(value, &b->tolerance) && b->tolerance <= 10;
+    if (!ok) {
+        say(why, "has tolerance=%s, which is no percentage; give one such as 10%%", value);
+    }
+    return ok;
+}
+
+static bool budget_key(struct budget_text *b, const char *key, const char *value,
+                       char why[LIMIT_WHY])
+{
+    char near[32], list[256];
+    if (!options_is_word(key, budget_keys)) {
+        options_list(budget_keys, list, sizeof list);
+        if (options_nearest(key, budget_keys, near, sizeof near)) {
+            say(why, "has an unknown key '%s'; did you mean '%s'?", key, near);
+        } else {
+            say(why, "has an unknown key '%s'; one of %s", key, list);
+        }
+        return false;
+    }
+    if (strcmp(key, "master-weights") == 0) {
+        if (value && strcmp(value, "true") != 0) {
+            say(why, "has master-weights=%s; write it without a value", value);
+            return false;
+        }
+        b->s.master_weights = true;
+        return true;
+    }
+    if (!value || !*value) {
+        say(why, "has '%s' without a value; write %s=...", key, key);
+        return false;
+    }
+    if (strcmp(key, "model") == 0) {
+        b->s.model = value;
+        return known_word(key, value, estimate_models, NULL, why);
+    }
+    if (strcmp(key, "optimizer") == 0) {
+        b->s.optimizer = value;
+        return known_word(key, value, estimate_optimizers, estimate_shaped(value), why);
+    }
+    if (strcmp(key, "precision") == 0) {
+        b->s.precision = value;
+        return known_word(key, value, estimate_precisions, NULL, why);
+    }
+    return budget_number(b, key, value, why);
+}
+
+static char *trimmed(char *text)
+{
+    text += strspn(text, " \t");
+    for (size_t n = strlen(text); n && strchr(" \t", text[n - 1]); n--) {
+        text[n - 1] = 0;
+    }
+    return text;
+}
+
+/* Settings that go together. */
+static bool budget_settled(const struct budget_text *b, struct budget_limit *out, char why[LIMIT_WHY])
+{
+    const struct precision *p = estimate_precision(b->s.precision);
+    const struct optimizer *o = estimate_optimizer(b->s.optimizer);
+    if (!b->s.params && !b->s.model) {
+        say(why, "says of no model; add params=1e9 or model=NAME");
+        return false;
+    }
+    if (b->s.params && b->s.model) {
+        say(why, "has params and model; '%s' says how many parameters there are: give one of them", b->s.model);
+        return false;
+    }
+    if (b->s.master_weights && p->weights >= 4) {
+        say(why, "has master-weights with precision %s, where the weights are float32 already", p->name);
+        return false;
+    }
+    *out = (struct budget_limit){
+        .estimate = estimate_training(b->s.model ? estimate_model(b->s.model) : b->s.params, o, p,
+                                      b->s.master_weights),
+        .tolerance = b->tolerance,
+        .activations = b->activations,
+    };
+    return true;
+}
+
+static bool budget_of(const char *text, struct budget_limit *out, char why[LIMIT_WHY])
+{
+    enum { MOST = 1000 };
+    char copy[MOST], *rest = copy, *part;
+    struct budget_text b = {.s = ESTIMATE_SETTINGS_DEFAULT, .tolerance = 0.1, .activations = NAN};
+    if (strlen(text) >= sizeof copy) {
+        say(why, "is too long");
+        return false;
+    }
+    strcpy(copy, text);
+    while ((part = strsep(&rest, ","))) {
+        char *value = part, *key = strsep(&value, "=");
+        key = trimmed(key);
+        value = value ? trimmed(value) : NULL;
+        if (!*key && !value) {
+            continue;
+        }
+        if (!budget_key(&b, key, value, why)) {
+            return false;
+        }
+    }
+    return budget_settled(&b, out, why);
+}
+
+bool limit_parse(const struct gate *g, const char *text, struct limit *out, char why[LIMIT_WHY])
+{
+    *out = (struct limit){.budget = {.activations = NAN}};
+    if (g->unit == UNIT_BUDGET) {
+        return budget_of(text, &out->budget, why);
+    }
+    out->relative = *text == '+';
+    if (out->relative && gate_is_flag(g)) {
+        say(why, "is no limit");
+        return false;
+    }
+    return value_of(g, text + out->relative, out, why);
+}
+
+/* ---------------------------------------------------------------- the file */
+
+struct reader {
+    struct limits *l;
+    const char *name;
+    size_t line;
+    const char *glob; /* of the section */
+    int device;
+    char *error;
+    size_t error_size;
+};
+
+static bool bad(const struct reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool bad(const struct reader *r, const char *format, ...)
+{
+    char text[LIMIT_WHY + 256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    snprintf(r->error, r->error_size, "%s:%zu: %s", r->name, r->line, text);
+    return false;
+}
+
+/* Cuts a comment off: a # that is in no quotes. */
+static void cut_comment(char *text)
+{
+    bool quoted = false;
+    for (; *text; text++) {
+        quoted ^= *text == '"';
+        if (*text == '#' && !quoted) {
+            *text = 0;
+            return;
+        }
+    }
+}
+
+/* The text in its quotes; NULL: they do not match. */
+static char *unquoted(char *text)
+{
+    size_t n = strlen(text);
+    bool quotes = strchr(text, '"') != NULL;
+    if (!quotes) {
+        return text;
+    }
+    if (n < 2 || text[0] != '"' || text[n - 1] != '"' || strchr(text + 1, '"') != text + n - 1) {
+        return NULL;
+    }
+    text[n - 1] = 0;
+    return text + 1;
+}
+
+static char *keep(struct gs_arena *arena, const char *text)
+{
+    return gs_arena_printf(arena, "%s", text);
+}
+
+/* A section is of databases or of a GPU. */
+static bool section(struct reader *r, char *text)
+{
+    size_t n = strlen(text);
+    if (text[n - 1] != ']') {
+        return bad(r, "a section ends with ']': [small*.db] or [gpu 1]");
+    }
+    text[n - 1] = 0;
+    char *inside = unquoted(trimmed(text + 1));
+    if (!inside || !*inside) {
+        return bad(r, "a section names databases or a GPU: [small*.db] or [gpu 1]");
+    }
+    r->glob = NULL;
+    r->device = -1;
+    if (strncmp(inside, "gpu", 3) == 0 && (inside[3] == ' ' || inside[3] == '\t')) {
+        const char *number = inside + 3 + strspn(inside + 3, " \t");
+        size_t digits = strspn(number, "0123456789");
+        if (!digits || digits > 2 || number[digits] || atoi(number) > 63) {
+            return bad(r, "'%s' is no GPU; write [gpu 0] to [gpu 63]", inside);
+        }
+        r->device = atoi(number);
+        return true;
+    }
+    r->glob = keep(&r->l->arena, inside);
+    return true;
+}
+
+static bool truth(struct reader *r, const char *key, const char *value, bool *out)
+{
+    if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0) {
+        return bad(r, "'%s' is true or false, not '%s'", key, value);
+    }
+    *out = value[0] == 't';
+    return true;
+}
+
+/* "max-peak|…" */
+static void gate_words(char *out, size_t size)
+{
+    size_t at = (size_t)snprintf(out, size, "allow-incomplete");
+    for (size_t i = 0; i < GATES_N && at < size; i++) {
+        if (gates[i].option) {
+            at += (size_t)snprintf(out + at, size - at, "|%s", gates[i].option);
+        }
+    }
+}
+
+static bool unknown_key(struct reader *r, const char *key)
+{
+    char words[1024], near[32];
+    gate_words(words, sizeof words);
+    if (options_nearest(key, words, near, sizeof near)) {
+        return bad(r, "'%s' is not known; did you mean '%s'?", key, near);
+    }
+    return bad(r, "'%s' is not known; 'gpuspy check --help' lists the limits", key);
+}
+
+static bool one_limit(struct reader *r, enum gate_id id, const char *value)
+{
+    const struct gate *g = &gates[id];
+    struct limit_entry e = {.gate = id, .glob = r->glob, .device = r->device};
+    char why[LIMIT_WHY];
+    if (strcmp(value, "off") == 0) {
+        e.limit.off = true;
+    } else if (gate_is_flag(g)) {
+        bool on = false;
+        if (!truth(r, g->option, value, &on)) {
+            return false;
+        }
+        e.limit.off = !on;
+    } else if (!limit_parse(g, value, &e.limit, why)) {
+        return bad(r, "%s: '%s' %s", g->option, value, why);
+    }
+    limits_add(r->l, &e);
+    return true;
+}
+
+static bool assignment(struct reader *r, char *text)
+{
+    char *equals = strchr(text, '=');
+    if (!equals) {
+        return bad(r, "'%s' is no setting; write: max-peak = 10GiB", text);
+    }
+    *equals = 0;
+    char *key = trimmed(text), *value = unquoted(trimmed(equals + 1));
+    if (!value || !*value) {
+        return bad(r, value ? "'%s' has no value" : "the quotes of '%s' do not match", key);
+    }
+    if (strcmp(key, "allow-incomplete") == 0) {
+        if (r->glob || r->device >= 0) {
+            return bad(r, "'%s' holds for all: it stands before the first section", key);
+        }
+        return truth(r, key, value, &r->l->allow_incomplete);
+    }
+    for (size_t i = 0; i < GATES_N; i++) {
+        if (gates[i].option && strcmp(gates[i].option, key) == 0) {
+            return one_limit(r, (enum gate_id)i, value);
+        }
+    }
+    return unknown_key(r, key);
+}
+
+static bool one_line(struct reader *r, char *line)
+{
+    cut_comment(line);
+    char *text = trimmed(line);
+    if (!*text) {
+        return true;
+    }
+    return *text == '[' ? section(r, text) : assignment(r, text);
+}
+
+bool limits_read(struct limits *l, const char *text, size_t size, const char *name, char *error,
+                 size_t error_size)
+{
+    enum { MOST = 2000 };
+    struct reader r = {l, name, 0, NULL, -1, error, error_size};
+    const char *end = text + size;
+    if (size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
+        text += 3;
+    }
+    while (text < end) {
+        char line[MOST];
+        const char *stop = memchr(text, '\n', (size_t)(end - text));
+        size_t n = (size_t)((stop ? stop : end) - text);
+        r.line++;
+        if (n >= sizeof line || memchr(text, 0, n)) {
+            return bad(&r, n >= sizeof line ? "the line is too long" : "this is no text");
+        }
+        memcpy(line, text, n);
+        line[n - (n && text[n - 1] == '\r')] = 0;
+        if (!one_line(&r, line)) {
+            return false;
+        }
+        text = stop ? stop + 1 : end;
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------- which one holds */
+
+void limits_add(struct limits *l, const struct limit_entry *entry)
+{
+    *GS_PUSH(l->entries, l->n, l->cap) = *entry;
+}
+
+/* A glob without a slash is of the last part of a path. */
+static bool fits(const char *glob, const char *const *paths)
+{
+    for (; *paths; paths++) {
+        const char *slash = strrchr(*paths, '/'), *last = slash ? slash + 1 : *paths;
+        const char *from = strncmp(*paths, "./", 2) == 0 ? *paths + 2 : *paths;
+        if (fnmatch(glob, strchr(glob, '/') ? from : last, FNM_PERIOD) == 0 || fnmatch(glob, *paths, 0) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const struct limit *find(const struct limits *l, enum gate_id gate, const char *const *paths,
+                                int device, bool any)
+{
+    for (size_t i = l->n; i-- > 0;) {
+        const struct limit_entry *e = &l->entries[i];
+        if (e->gate == gate && (any || e->device == -1 || e->device == device) && (!e->glob || fits(e->glob, paths))) {
+            if (any && e->limit.off) {
+                if (e->device == -1) {
+                    return NULL;
+                }
+                continue;
+            }
+            return e->limit.off ? NULL : &e->limit;
+        }
+    }
+    return NULL;
+}
+
+const struct limit *limits_find(const struct limits *l, enum gate_id gate, const char *const *paths, int device)
+{
+    return find(l, gate, paths, device, false);
+}
+
+bool limits_want(const struct limits *l, enum gate_id gate, const char *const *paths)
+{
+    return find(l, gate, paths, -1, true) != NULL;
+}
+
+void limits_free(struct limits *l)
+{
+    free(l->entries);
+    gs_arena_free(&l->arena);
+    *l = (struct limits){0};
+}

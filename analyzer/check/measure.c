@@ -1,0 +1,748 @@
+/* What each gate measures in one process, and the lines that a reading is made of. */
+#include "analyzer/check/check.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/cadence.h"
+#include "analyzer/question.h"
+#include "analyzer/simulate.h"
+#include "analyzer/step.h"
+#include "analyzer/units.h"
+
+enum {
+    STEPS_LEAST = 10, /* of fewer it cannot be said that nothing grows */
+    ROOM = 512
+};
+
+static void emit(struct checking *c, int device, double value, const char *why)
+{
+    c->read(c, &(struct check_result){.device = device, .value = value, .limit = NAN, .why = why});
+}
+
+static const struct gs_steps *steps_of(const struct checking *c)
+{
+    return c->report->steps_n ? c->report->steps[0] : NULL;
+}
+
+static const char *no_steps(struct checking *c)
+{
+    return gs_arena_printf(c->arena,
+                           "no steps were found in the program, so nothing can be said of one; mark them with "
+                           "NVTX ranges, or measure the whole run");
+}
+
+static const char *over_steps(struct checking *c)
+{
+    const struct gs_steps *s = steps_of(c);
+    size_t end = gs_steady_end(s), n = end > s->steady ? end - s->steady : 0;
+    return gs_arena_printf(c->arena, "over %zu usual step%s", n, n == 1 ? "" : "s");
+}
+
+/* ---------------------------------------------------------------- the recording */
+
+static void measure_complete(struct checking *c)
+{
+    const struct gs_process *p = c->process;
+    const char *why = p->recording ? "the program is still running"
+                      : p->torn    ? "its last events are not there"
+                      : !p->complete ? "the program was killed, crashed or left by _exit: what it would "
+                                       "have done next is not known"
+                                     : NULL;
+    const char *also = p->damaged ? "records in it made no sense and were left out" : NULL;
+    emit(c, -1, why || also ? 1 : 0, why ? why : also);
+}
+
+static void measure_lost(struct checking *c)
+{
+    emit(c, -1, (double)c->process->lost_events, NULL);
+}
+
+static void explain_none(struct checking *c, struct check_result *r)
+{
+    (void)c;
+    (void)r;
+}
+
+static void measure_oom(struct checking *c)
+{
+    double fatal = 0;
+    for (size_t i = 0; i < c->report->ooms_n; i++) {
+        fatal += c->report->ooms[i].fatal;
+    }
+    emit(c, -1, fatal, NULL);
+}
+
+static void explain_oom(struct checking *c, struct check_result *r)
+{
+    size_t cap = 0;
+    for (size_t i = 0; i < c->report->ooms_n; i++) {
+        const struct gs_oom_verdict *v = &c->report->ooms[i];
+        if (v->fatal) {
+            check_line_add(c, r, &cap, v->stack.site.known || !v->blame.known ? &v->stack.site : &v->blame, NAN,
+                           v->verdict);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- peaks */
+
+static const struct gs_peak *peak_of(const struct gs_report *r, enum gs_series_layer layer, int device)
+{
+    for (size_t i = 0; i < r->peaks_n; i++) {
+        if (r->peaks[i].layer == layer && (device < 0 || r->peaks[i].device == device)) {
+            return &r->peaks[i];
+        }
+    }
+    return NULL;
+}
+
+static const struct gs_device_memory *memory_of(const struct gs_report *r, int device)
+{
+    for (size_t i = 0; i < r->memory_n; i++) {
+        if (r->memory[i].device == device) {
+            return &r->memory[i];
+        }
+    }
+    return NULL;
+}
+
+/* "1.50 GiB in tensors, 200 MiB cached": where the device's peak is PyTorch's. */
+static const char *parts(struct checking *c, int device)
+{
+    const struct gs_device_memory *m = memory_of(c->report, device);
+    char tensors[UNITS_TEXT], cached[UNITS_TEXT];
+    if (!m || m->tensor_bytes < 0 || m->cached_bytes < 0) {
+        return NULL;
+    }
+    return gs_arena_printf(c->arena, "then %s in tensors, %s cached by PyTorch",
+                           format_bytes(tensors, (uint64_t)m->tensor_bytes),
+                           format_bytes(cached, (uint64_t)m->cached_bytes));
+}
+
+static void measure_peak(struct checking *c)
+{
+    bool any = false, tensors = false;
+    for (size_t i = 0; i < c->report->peaks_n; i++) {
+        const struct gs_peak *p = &c->report->peaks[i];
+        tensors = tensors || (p->layer == GS_SERIES_TENSOR && p->device >= 0);
+        if (p->layer == GS_SERIES_DEVICE) {
+            emit(c, p->device, (double)p->bytes, parts(c, p->device));
+            any = true;
+        }
+    }
+    if (!any) {
+        emit(c, -1, tensors ? NAN : 0,
+             tensors ? "tensors were seen, but not the CUDA allocations in which they lie" : NULL);
+    }
+}
+
+static void measure_tensor_peak(struct checking *c)
+{
+    bool any = false, memory = false;
+    for (size_t i = 0; i < c->report->peaks_n; i++) {
+        const struct gs_peak *p = &c->report->peaks[i];
+        memory = memory || (p->layer == GS_SERIES_DEVICE && p->bytes > 0);
+        if (p->layer == GS_SERIES_TENSOR && p->device >= 0) {
+            emit(c, p->device, (double)p->bytes, NULL);
+            any = true;
+        }
+    }
+    if (!any) {
+        emit(c, -1, memory ? NAN : 0, memory ? "no tensor was reported by PyTorch, though GPU memory was taken" : NULL);
+    }
+}
+
+static void measure_pinned(struct checking *c)
+{
+    const struct gs_peak *p = peak_of(c->report, GS_SERIES_PINNED, -1);
+    emit(c, -1, p ? (double)p->bytes : 0, NULL);
+}
+
+/* "12 allocations"; of one nothing is said. */
+static const char *counted(struct checking *c, uint64_t n, const char *things)
+{
+    char count[UNITS_TEXT];
+    return n > 1 ? gs_arena_printf(c->arena, "%s %s", format_count(count, n), things) : NULL;
+}
+
+static void sites_of(struct checking *c, struct check_result *r, const struct gs_peak *p)
+{
+    size_t cap = 0;
+    for (size_t i = 0; p && i < p->by_site_n; i++) {
+        const struct gs_by_site *s = &p->by_site[i];
+        check_line_add(c, r, &cap, &s->site, (double)s->bytes,
+                       counted(c, s->count, "allocations"));
+    }
+}
+
+static void explain_tensor_peak(struct checking *c, struct check_result *r)
+{
+    sites_of(c, r, peak_of(c->report, GS_SERIES_TENSOR, r->device));
+}
+
+static void explain_pinned(struct checking *c, struct check_result *r)
+{
+    sites_of(c, r, peak_of(c->report, GS_SERIES_PINNED, -1));
+}
+
+/* What was live on the device at its peak: tensors where there are any, for PyTorch's segments say
+ * little. */
+struct live_at {
+    struct checking *c;
+    int device;
+    enum gs_series_layer layer;
+    struct gs_map index;
+    struct gs_by_stack *list;
+    size_t n, cap;
+};
+
+static void on_live(void *self, size_t moment, const struct gs_lifetime *life, uint32_t free_stack)
+{
+    struct live_at *l = self;
+    const struct gs_series *s = gs_run_series(l->c->run, life->series);
+    (void)moment;
+    (void)free_stack;
+    if (s->device != l->device || s->layer != l->layer) {
+        return;
+    }
+    uint32_t *at = gs_map_at(&l->index, life->stack);
+    if (*at == GS_MAP_NEW) {
+        *at = (uint32_t)l->n;
+        *GS_PUSH(l->list, l->n, l->cap) = (struct gs_by_stack){.number = life->stack};
+    }
+    l->list[*at].bytes = gs_add(l->list[*at].bytes, life->bytes);
+    l->list[*at].count++;
+}
+
+/* Stacks to sites. */
+static void merge_sites(struct checking *c, struct check_result *r, const struct gs_by_stack *list, size_t n,
+                        double divisor, const char *things)
+{
+    struct gs_map index = {0}, helpers = {0};
+    struct gs_by_site *sites = gs_realloc(NULL, n, sizeof *sites);
+    size_t sites_n = 0, cap = 0;
+    gs_site_helpers(c->run, &helpers);
+    for (size_t i = 0; i < n; i++) {
+        struct gs_site site = gs_site_of(c->run, list[i].number, &helpers);
+        uint32_t *at = gs_map_at(&index, gs_site_key(&site));
+        if (*at == GS_MAP_NEW) {
+            *at = (uint32_t)sites_n;
+            sites[sites_n++] = (struct gs_by_site){.site = site};
+        }
+        sites[*at].bytes = gs_add(sites[*at].bytes, list[i].bytes);
+        sites[*at].count += list[i].count;
+    }
+    for (size_t i = 0; i < sites_n; i++) {
+        check_line_add(c, r, &cap, &sites[i].site, (double)sites[i].bytes / divisor, counted(c, sites[i].count, things));
+    }
+    gs_map_free(&index);
+    gs_map_free(&helpers);
+    free(sites);
+}
+
+static void explain_peak(struct checking *c, struct check_result *r)
+{
+    const struct gs_peak *p = peak_of(c->report, GS_SERIES_DEVICE, r->device);
+    bool tensors = r->device >= 0 && peak_of(c->report, GS_SERIES_TENSOR, r->device);
+    struct live_at l = {.c = c, .device = r->device, .layer = tensors ? GS_SERIES_TENSOR : GS_SERIES_DEVICE};
+    char error[ROOM];
+    if (p && gs_run_live_at(c->run, 0, &p->time_ns, 1, on_live, &l, error, sizeof error)) {
+        merge_sites(c, r, l.list, l.n, 1, "allocations");
+    }
+    gs_map_free(&l.index);
+    free(l.list);
+}
+
+/* ---------------------------------------------------------------- growth and leaks */
+
+static bool on_gpu(enum gs_series_layer layer, int device)
+{
+    return device >= 0 && (layer == GS_SERIES_DEVICE || layer == GS_SERIES_TENSOR);
+}
+
+static uint64_t allocations_of(const struct gs_report *r)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < r->peaks_n; i++) {
+        n += on_gpu(r->peaks[i].layer, r->peaks[i].device) ? r->peaks[i].allocations : 0;
+    }
+    return n;
+}
+
+/* Why it cannot be said that nothing grows; NULL: it can. */
+static const char *too_short(struct checking *c)
+{
+    const struct gs_steps *s = steps_of(c);
+    if (allocations_of(c->report) == 0) {
+        return NULL;
+    }
+    if (!s) {
+        return gs_arena_printf(c->arena, "no steps were found in the program, so it cannot be told whether memory keeps "
+                                         "growing; let it do its work %d times or more, or use --max-leak", STEPS_LEAST);
+    }
+    if (s->n < STEPS_LEAST) {
+        return gs_arena_printf(c->arena, "%zu steps are too few to tell whether memory keeps growing; %d are enough",
+                               s->n, STEPS_LEAST);
+    }
+    return NULL;
+}
+
+/* By device. */
+static void measure_grown(struct checking *c, bool per_step)
+{
+    enum { DEVICES = 64 };
+    double sum[DEVICES] = {0};
+    bool grows[DEVICES] = {false}, any = false;
+    for (size_t i = 0; i < c->report->growth_n; i++) {
+        const struct gs_growth *g = &c->report->growth[i];
+        if (on_gpu(g->layer, g->device) && g->device < DEVICES) {
+            sum[g->device] += per_step ? (g->by_steps ? g->bytes_per_step : (double)NAN) : (double)g->bytes;
+            grows[g->device] = any = true;
+        }
+    }
+    for (int d = 0; d < DEVICES; d++) {
+        if (grows[d]) {
+            emit(c, d, sum[d],
+                 isnan(sum[d]) ? "memory keeps growing, but not with the program's steps, or none were found" : NULL);
+        }
+    }
+    if (!any) {
+        const char *why = too_short(c);
+        emit(c, -1, why ? NAN : 0, why);
+    }
+}
+
+static void measure_growth(struct checking *c)
+{
+    measure_grown(c, true);
+}
+
+static void explain_growth(struct checking *c, struct check_result *r)
+{
+    bool per_step = gates[r->gate].unit == UNIT_BYTES_STEP;
+    size_t cap = 0;
+    for (size_t i = 0; i < c->report->growth_n; i++) {
+        const struct gs_growth *g = &c->report->growth[i];
+        if (!on_gpu(g->layer, g->device) || g->device != r->device) {
+            continue;
+        }
+        for (size_t k = 0; k < g->lines_n; k++) {
+            const struct gs_growth_line *l = &g->lines[k];
+            double share = g->bytes > 0 ? (double)l->bytes / (double)g->bytes : 1;
+            check_line_add(c, r, &cap, &l->site, per_step ? share * g->bytes_per_step : (double)l->bytes,
+                           gs_arena_printf(c->arena, "%llu allocation%s stayed%s", (unsigned long long)l->count, l->count == 1 ? "" : "s",
+                                           g->graph ? ", kept with what one forward pass makes" : ""));
+        }
+    }
+    for (size_t i = 0; i < c->report->leaks_n && !r->lines_n && r->device < 0; i++) {
+        const struct gs_leak *l = &c->report->leaks[i];
+        if (on_gpu(l->layer, l->device)) {
+            check_line_add(c, r, &cap, &l->stack.site, (double)l->bytes, "never freed");
+        }
+    }
+}
+
+static double never_freed(const struct gs_report *r)
+{
+    double sum = 0;
+    for (size_t i = 0; i < r->leaks_n; i++) {
+        sum += on_gpu(r->leaks[i].layer, r->leaks[i].device) ? (double)r->leaks[i].bytes : 0;
+    }
+    return sum;
+}
+
+/* A Python program's end frees in no order that means anything, and its libraries keep what they have; a
+ * program without Python frees what it took, as every leak checker expects. */
+static void measure_leaks(struct checking *c)
+{
+    const struct gs_report *r = c->report;
+    bool grows = false;
+    for (size_t i = 0; i < r->growth_n; i++) {
+        grows = grows || on_gpu(r->growth[i].layer, r->growth[i].device);
+    }
+    if (!c->process->python_version && !grows && r->leaks_at_end) {
+        double bytes = never_freed(r);
+        emit(c, -1, bytes, bytes > 0 ? "never freed, though the program ended in order" : NULL);
+        return;
+    }
+    measure_grown(c, false);
+}
+
+static void measure_leak(struct checking *c)
+{
+    const struct gs_report *r = c->report;
+    const char *why = r->leaks_at_end ? NULL
+                      : c->process->complete
+                          ? "the program ran out of memory: what the failure left behind is no leak"
+                          : "the program did not end in order: what it would have freed is not known";
+    emit(c, -1, r->leaks_at_end ? never_freed(r) : NAN, why);
+}
+
+static void explain_leak(struct checking *c, struct check_result *r)
+{
+    size_t cap = 0;
+    for (size_t i = 0; i < c->report->leaks_n; i++) {
+        const struct gs_leak *l = &c->report->leaks[i];
+        if (on_gpu(l->layer, l->device)) {
+            check_line_add(c, r, &cap, &l->stack.site, (double)l->bytes,
+                           counted(c, l->count, "allocations"));
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- waits */
+
+/* What comes now and then, as logging does at every tenth step or an evaluation, is no call of the
+ * steps. It is left out, and said. */
+static bool rare(const struct gs_pace *p)
+{
+    enum { SELDOM = 10 };
+    bool often = p->phase == GS_PHASE_LOGGING && p->every && p->every < SELDOM;
+    return p->phase != GS_PHASE_STEP && !often && p->calls_per_step < 0.5;
+}
+
+struct rate { /* calls a step */
+    double sum, rare;
+};
+
+static void add_rate(struct rate *r, const struct gs_pace *p)
+{
+    *(rare(p) ? &r->rare : &r->sum) += p->calls_per_step; /* NAN without steps */
+}
+
+static void emit_rate(struct checking *c, const struct rate *r)
+{
+    bool some = r->rare >= 0.005;
+    emit(c, -1, r->sum,
+         isnan(r->sum) ? no_steps(c)
+         : some        ? gs_arena_printf(c->arena, "%s; %.2f more a step come now and then and are not counted",
+                                         over_steps(c), r->rare)
+         : steps_of(c) ? over_steps(c)
+                       : NULL);
+}
+
+static void measure_syncs(struct checking *c)
+{
+    struct rate r = {0};
+    for (size_t i = 0; i < c->report->syncs_n; i++) {
+        add_rate(&r, &c->report->syncs[i].pace);
+    }
+    emit_rate(c, &r);
+}
+
+static void measure_blocked(struct checking *c)
+{
+    double sum = 0;
+    if (c->report->simulated) {
+        emit(c, -1, NAN, "times on a simulated GPU mean nothing");
+        return;
+    }
+    for (size_t i = 0; i < c->report->syncs_n; i++) {
+        sum += c->report->syncs[i].pace.steady_share;
+    }
+    bool whole = !steps_of(c);
+    emit(c, -1, whole ? c->report->sync_share : sum, whole ? "of the whole run: no steps were found" : over_steps(c));
+}
+
+static void explain_syncs(struct checking *c, struct check_result *r)
+{
+    size_t cap = 0;
+    bool share = gates[r->gate].unit == UNIT_SHARE;
+    for (size_t i = 0; i < c->report->syncs_n; i++) {
+        const struct gs_sync_site *s = &c->report->syncs[i];
+        double amount = !share             ? s->pace.calls_per_step
+                        : !steps_of(c)     ? s->share
+                                           : s->pace.steady_share;
+        if (amount > 0 && (share || !rare(&s->pace))) {
+            check_line_add(c, r, &cap, &s->site, amount,
+                           s->pattern ? s->pattern : *s->api ? s->api : NULL);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- copies */
+
+static bool with_host(const struct gs_transfer *t)
+{
+    return t->direction == GS_DIR_H2D || t->direction == GS_DIR_D2H;
+}
+
+static void measure_copies(struct checking *c)
+{
+    struct rate r = {0};
+    for (size_t i = 0; i < c->report->transfers_n; i++) {
+        if (with_host(&c->report->transfers[i])) {
+            add_rate(&r, &c->report->transfers[i].pace);
+        }
+    }
+    emit_rate(c, &r);
+}
+
+static void explain_copies(struct checking *c, struct check_result *r)
+{
+    static const char *const words[] = {[GS_DIR_H2D] = "to the GPU", [GS_DIR_D2H] = "from the GPU"};
+    size_t cap = 0;
+    for (size_t i = 0; i < c->report->transfers_n; i++) {
+        const struct gs_transfer *t = &c->report->transfers[i];
+        if (with_host(t) && t->pace.calls_per_step > 0 && !rare(&t->pace)) {
+            check_line_add(c, r, &cap, &t->site, t->pace.calls_per_step, words[t->direction]);
+        }
+    }
+}
+
+/* Bytes differ from call to call at one line, so they are added up in one more pass. */
+struct copied {
+    struct checking *c;
+    const struct gs_steps *steps;
+    size_t end;
+    struct gs_map index;
+    struct gs_by_stack *list;
+    size_t n, cap;
+    int64_t bytes;
+    bool any; /* at any time */
+};
+
+static void on_copy(void *self, const struct gs_copy *copy, const struct gs_sync *sync)
+{
+    struct copied *k = self;
+    (void)sync;
+    if (!copy || copy->direction != GS_DIR_H2D || copy->bytes <= 0) {
+        return;
+    }
+    k->any = true;
+    size_t step = k->steps ? gs_step_at(k->steps, copy->start_ns) : SIZE_MAX;
+    if (step == SIZE_MAX || step < k->steps->steady || step >= k->end) {
+        return;
+    }
+    uint32_t *at = gs_map_at(&k->index, copy->stack);
+    if (*at == GS_MAP_NEW) {
+        *at = (uint32_t)k->n;
+        *GS_PUSH(k->list, k->n, k->cap) = (struct gs_by_stack){.number = copy->stack};
+    }
+    k->list[*at].bytes = gs_add(k->list[*at].bytes, copy->bytes);
+    k->list[*at].count++;
+    k->bytes = gs_add(k->bytes, copy->bytes);
+}
+
+static bool look_at_copies(struct checking *c, struct copied *k)
+{
+    char error[ROOM];
+    *k = (struct copied){.c = c, .steps = steps_of(c)};
+    k->end = k->steps ? gs_steady_end(k->steps) : 0;
+    return gs_run_calls(c->run, on_copy, k, error, sizeof error);
+}
+
+static double usual_steps(const struct copied *k)
+{
+    return k->steps && k->end > k->steps->steady ? (double)(k->end - k->steps->steady) : 1;
+}
+
+static void measure_h2d(struct checking *c)
+{
+    struct copied k;
+    if (!look_at_copies(c, &k)) {
+        emit(c, -1, NAN, "the copies could not be read");
+    } else if (!k.steps) {
+        emit(c, -1, k.any ? (double)NAN : 0.0, k.any ? no_steps(c) : NULL);
+    } else {
+        emit(c, -1, (double)k.bytes / usual_steps(&k), over_steps(c));
+    }
+    gs_map_free(&k.index);
+    free(k.list);
+}
+
+static void explain_h2d(struct checking *c, struct check_result *r)
+{
+    struct copied k;
+    if (look_at_copies(c, &k)) {
+        merge_sites(c, r, k.list, k.n, usual_steps(&k), "copies");
+    }
+    gs_map_free(&k.index);
+    free(k.list);
+}
+
+/* ---------------------------------------------------------------- the allocator */
+
+static void measure_retries(struct checking *c)
+{
+    emit(c, -1, (double)c->report->retries_total, NULL);
+}
+
+static void explain_retries(struct checking *c, struct check_result *r)
+{
+    size_t cap = 0;
+    char bytes[UNITS_TEXT];
+    for (size_t i = 0; i < c->report->retries_n; i++) {
+        const struct gs_retry *t = &c->report->retries[i];
+        check_line_add(c, r, &cap, &t->stack.site, NAN,
+                       gs_arena_printf(c->arena, "asked for %s",
+                                       format_bytes(bytes, t->requested_bytes > 0 ? (uint64_t)t->requested_bytes : 0)));
+    }
+}
+
+/* The allocator's segments and the blocks in them, at one moment of one device. */
+struct heap {
+    struct checking *c;
+    int device;
+    struct gs_range *segments, *blocks;
+    size_t segments_n, segments_cap, blocks_n, blocks_cap;
+};
+
+static void on_heap(void *self, size_t moment, const struct gs_lifetime *life, uint32_t free_stack)
+{
+    struct heap *h = self;
+    const struct gs_series *s = gs_run_series(h->c->run, life->series);
+    const struct gs_range range = {life->address, life->bytes};
+    (void)moment;
+    (void)free_stack;
+    if (s->device == h->device && s->layer == GS_SERIES_DEVICE) {
+        *GS_PUSH(h->segments, h->segments_n, h->segments_cap) = range;
+    } else if (s->device == h->device && s->layer == GS_SERIES_TENSOR) {
+        *GS_PUSH(h->blocks, h->blocks_n, h->blocks_cap) = range;
+    }
+}
+
+/* At the device's peak: bytes that are free in segments that hold a block, and so can neither be given back
+ * nor serve a request that is larger than the hole. -1: where the holes were is not known, as of segments
+ * that were mapped piece by piece. */
+static int64_t in_holes(struct checking *c, const struct gs_fragmentation *f)
+{
+    const struct gs_peak *p = peak_of(c->report, GS_SERIES_DEVICE, f->device);
+    struct heap h = {.c = c, .device = f->device};
+    char error[ROOM];
+    int64_t holes = -1;
+    if (p && gs_run_live_at(c->run, 0, &p->time_ns, 1, on_heap, &h, error, sizeof error)) {
+        struct gs_heap_map m = gs_heap_map_of(h.segments, h.segments_n, h.blocks, h.blocks_n, GS_UNKNOWN);
+        holes = m.strays ? -1 : m.free_bytes;
+    }
+    free(h.segments);
+    free(h.blocks);
+    return holes;
+}
+
+static void measure_fragmentation(struct checking *c)
+{
+    const struct gs_report *r = c->report;
+    bool any = false;
+    for (size_t i = 0; i < r->fragmentation_n; i++) {
+        const struct gs_fragmentation *f = &r->fragmentation[i];
+        bool pytorch = f->device >= 0 && peak_of(r, GS_SERIES_TENSOR, f->device);
+        if (!pytorch) { /* what others hold has no cache that is seen */
+            continue;
+        }
+        int64_t lost = f->reserved_bytes > 0 ? in_holes(c, f) : -1;
+        char bytes[UNITS_TEXT], reserved[UNITS_TEXT];
+        any = true;
+        emit(c, f->device, lost >= 0 ? (double)lost / (double)f->reserved_bytes : (double)NAN,
+             lost >= 0 ? gs_arena_printf(c->arena, "%s of %s", format_bytes(bytes, (uint64_t)lost),
+                                         format_bytes(reserved, (uint64_t)f->reserved_bytes))
+                       : "where the allocator's holes were is not known");
+    }
+    if (!any) {
+        bool memory = allocations_of(r) > 0;
+        emit(c, -1, memory ? NAN : 0, memory ? "no allocator of PyTorch's was seen" : NULL);
+    }
+}
+
+/* ---------------------------------------------------------------- the budget */
+
+static void one_budget(struct checking *c, const char *what, double value, double estimate, const char *why)
+{
+    const struct limit *l = limits_find(c->limits, GATE_BUDGET, c->paths, -1);
+    char text[UNITS_TEXT];
+    if (!l) {
+        return;
+    }
+    double limit = estimate * (1 + l->budget.tolerance);
+    const char *said = gs_arena_printf(c->arena, "%s estimated", format_bytes(text, (uint64_t)(estimate + 0.5)));
+    c->read(c, &(struct check_result){.device = -1,
+                                      .what = what,
+                                      .value = value,
+                                      .limit = limit,
+                                      .why = value > limit && why ? gs_arena_printf(c->arena, "%s; %s", said, why) : said});
+}
+
+static void measure_budget(struct checking *c)
+{
+    const struct gs_budget *b = &c->report->budget;
+    const struct limit *l = limits_find(c->limits, GATE_BUDGET, c->paths, -1);
+    double most = 0, estimate = 0;
+    bool tensors = b->present && b->measured_layer == GS_SERIES_TENSOR && b->measured_bytes != GS_UNKNOWN;
+    if (!l || (!tensors && allocations_of(c->report) == 0)) {
+        return; /* a helper without GPU memory */
+    }
+    if (!tensors || !b->rows_n) {
+        emit(c, -1, NAN, !tensors ? "no tensor was reported by PyTorch" : "what the tensors are for was not recognised");
+        return;
+    }
+    for (size_t i = 0; i < b->rows_n; i++) {
+        const struct gs_budget_row *row = &b->rows[i];
+        if (!isnan(row->estimate_bytes)) {
+            double value = (double)(row->most_bytes > row->peak_bytes ? row->most_bytes : row->peak_bytes);
+            const char *word = row->category == GS_CATEGORY_OPTIMIZER_STATE ? "optimizer state"
+                                                                            : gs_category_word(row->category);
+            one_budget(c, word, value, row->estimate_bytes, row->why);
+            most += value;
+            estimate += row->estimate_bytes;
+        }
+    }
+    one_budget(c, "all of the three", most, estimate, NULL);
+    if (!isnan(l->budget.activations)) {
+        one_budget(c, "tensors at most", (double)b->measured_bytes, b->estimate.total + l->budget.activations, NULL);
+    }
+}
+
+static void explain_budget(struct checking *c, struct check_result *r)
+{
+    size_t cap = 0;
+    const struct gs_peak *p = NULL;
+    for (size_t i = 0; i < c->report->peaks_n; i++) {
+        const struct gs_peak *q = &c->report->peaks[i];
+        p = q->layer == GS_SERIES_TENSOR && (!p || q->bytes > p->bytes) ? q : p;
+    }
+    for (size_t i = 0; p && i < p->by_stack_n; i++) {
+        const struct gs_by_stack *s = &p->by_stack[i];
+        const char *word =
+            s->category == GS_CATEGORY_OPTIMIZER_STATE ? "optimizer state" : gs_category_word(s->category);
+        bool one = r->what && strcmp(word, r->what) == 0, all = r->what && strncmp(r->what, "tensors", 7) == 0;
+        bool three = r->what && strncmp(r->what, "all", 3) == 0 && s->category < GS_CATEGORY_ACTIVATIONS;
+        if (one || all || three) {
+            check_line_add(c, r, &cap, &s->stack.site, (double)s->bytes, one ? NULL : word);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- the table */
+
+#define GATE(id, option, unit, argument, measure, explain, what, help) \
+    [GATE_##id] = {option, UNIT_##unit, argument, what, help, measure_##measure, explain_##explain},
+const struct gate gates[GATES_N] = {
+#include "analyzer/check/gates.def"
+};
+#undef GATE
+
+const char *gate_name(enum gate_id id)
+{
+    return gates[id].option ? gates[id].option : "complete";
+}
+
+char *gate_value(const struct gate *g, double value, char out[GATE_VALUE])
+{
+    char text[UNITS_TEXT];
+    double whole = round(value * 100) / 100;
+    if (isnan(value)) {
+        snprintf(out, GATE_VALUE, "?");
+    } else if (g->unit == UNIT_BYTES || g->unit == UNIT_LEAKS || g->unit == UNIT_BUDGET) {
+        snprintf(out, GATE_VALUE, "%s", format_bytes(text, (uint64_t)(value + 0.5)));
+    } else if (g->unit == UNIT_BYTES_STEP) {
+        snprintf(out, GATE_VALUE, "%s a step", format_bytes(text, (uint64_t)(value + 0.5)));
+    } else if (g->unit == UNIT_NUMBER_STEP) {
+        snprintf(out, GATE_VALUE, whole == floor(whole) ? "%.0f a step" : "%.2f a step", whole);
+    } else if (g->unit == UNIT_SHARE) {
+        snprintf(out, GATE_VALUE, "%s", format_share(text, value));
+    } else {
+        snprintf(out, GATE_VALUE, "%s", format_count(text, (uint64_t)value));
+    }
+    return out;
+}

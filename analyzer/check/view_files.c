@@ -1,0 +1,267 @@
+/* A check for other programs: JSON, JUnit's XML, GitHub's annotations. */
+#include <jansson.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "analyzer/check/check.h"
+#include "analyzer/json_parts.h"
+#include "analyzer/term.h"
+#include "analyzer/text.h"
+
+/* ---------------------------------------------------------------- JSON */
+
+/* Text from a database may be no UTF-8. */
+static json_t *text(const char *s)
+{
+    if (!s) {
+        return json_null();
+    }
+    json_t *whole = json_string(s);
+    if (whole) {
+        return whole;
+    }
+    size_t size = strlen(s) + 1;
+    char *clean = malloc(size);
+    json_t *made = clean ? json_string(term_clean(clean, size, s, true)) : NULL;
+    free(clean);
+    return made ? made : json_null();
+}
+
+static json_t *line_json(const struct check_line *l)
+{
+    json_t *o = json_object();
+    set(o, "file", text(l->file));
+    set(o, "line", l->line > 0 ? json_integer(l->line) : NULL);
+    set(o, "function", text(l->function));
+    set(o, "place", text(l->place));
+    set_real(o, "amount", l->amount);
+    set(o, "note", text(l->note));
+    return o;
+}
+
+static const char *const units[] = {
+    [UNIT_EVENTS] = "count",         [UNIT_FLAG] = "count",          [UNIT_LEAKS] = "bytes",
+    [UNIT_COUNT] = "count",          [UNIT_BYTES] = "bytes",         [UNIT_BYTES_STEP] = "bytes_per_step",
+    [UNIT_NUMBER_STEP] = "per_step", [UNIT_SHARE] = "share",         [UNIT_BUDGET] = "bytes",
+};
+
+bool check_view_json(struct check *c, FILE *out)
+{
+    json_t *root = json_object(), *list = json_array();
+    for (size_t i = 0; i < c->n; i++) {
+        const struct check_result *r = &c->results[i];
+        json_t *o = json_object();
+        set(o, "check", text(gate_name(r->gate)));
+        set(o, "status", text(check_status_word(r->status)));
+        set(o, "what", text(r->what));
+        set(o, "unit", text(units[gates[r->gate].unit]));
+        set_real(o, "value", r->value);
+        set_real(o, "limit", r->limit);
+        set_real(o, "over", r->status == CHECK_FAILED ? r->value - r->limit : (double)NAN);
+        set(o, "database", text(r->path));
+        set(o, "pid", json_integer(r->pid));
+        set(o, "rank", r->rank >= 0 ? json_integer(r->rank) : NULL);
+        set(o, "device", r->device >= 0 ? json_integer(r->device) : NULL);
+        set(o, "text", text(check_sentence(c, r)));
+        set(o, "why", text(r->why));
+        set(o, "lines", LIST(r->lines, r->lines_n, line_json));
+        set(o, "lines_total", json_integer((json_int_t)r->lines_total));
+        json_array_append_new(list, o);
+    }
+    set(root, "schema", json_integer(1));
+    set_bool(root, "ok", !c->failed);
+    set(root, "source", text(c->source));
+    set(root, "processes", json_integer((json_int_t)c->processes));
+    set(root, "checks", list);
+    bool ok = json_dumpf(root, out, JSON_INDENT(2)) == 0 && fputc('\n', out) != EOF;
+    json_decref(root);
+    return ok;
+}
+
+/* ---------------------------------------------------------------- JUnit */
+
+/* As an attribute or as text; what XML cannot hold becomes '?'. */
+static void xml(FILE *out, const char *s)
+{
+    size_t size = strlen(s) + 1;
+    char *clean = malloc(size);
+    if (!clean) {
+        return;
+    }
+    for (const char *p = term_clean(clean, size, s, true); *p; p++) {
+        const char *as = *p == '&' ? "&amp;" : *p == '<' ? "&lt;" : *p == '>' ? "&gt;" : *p == '"' ? "&quot;" : NULL;
+        bool half = !as && (unsigned char)p[0] == 0xef && (unsigned char)p[1] == 0xbf && (unsigned char)p[2] >= 0xbe;
+        if (half) { /* U+FFFE, U+FFFF */
+            fputc('?', out);
+            p += 2;
+        } else if (as) {
+            fputs(as, out);
+        } else {
+            fputc(*p, out);
+        }
+    }
+    free(clean);
+}
+
+/* Each result is a test. Several of one gate are told apart by whose they are. */
+static void test_name(struct check *c, const struct check_result *r, FILE *out)
+{
+    char who[96];
+    check_who(r, who, sizeof who);
+    xml(out, gate_name(r->gate));
+    if (*who || r->what) {
+        fprintf(out, " (");
+        xml(out, r->what ? r->what : "");
+        fprintf(out, "%s%s)", r->what && *who ? ", " : "", who);
+    }
+    (void)c;
+}
+
+static void test_case(struct check *c, const struct check_result *r, FILE *out)
+{
+    char amount[GATE_VALUE];
+    fputs("    <testcase classname=\"gpuspy.check\" name=\"", out);
+    test_name(c, r, out);
+    if (r->status == CHECK_OK) {
+        fputs("\" time=\"0\"/>\n", out);
+        return;
+    }
+    fprintf(out, "\" time=\"0\">\n      <failure type=\"%s\" message=\"", check_status_word(r->status));
+    xml(out, check_sentence(c, r));
+    fputs("\">", out);
+    xml(out, check_sentence(c, r));
+    for (size_t i = 0; i < r->lines_n; i++) {
+        const struct check_line *l = &r->lines[i];
+        fputc('\n', out);
+        xml(out, l->file && l->line > 0 ? l->file : l->place);
+        if (l->file && l->line > 0) {
+            fprintf(out, ":%d: ", l->line);
+            xml(out, l->function ? l->function : "");
+        }
+        if (!isnan(l->amount)) {
+            fprintf(out, ": %s", gate_value(&gates[r->gate], l->amount, amount));
+        }
+        if (l->note) {
+            fputs(": ", out);
+            xml(out, l->note);
+        }
+    }
+    fputs("</failure>\n    </testcase>\n", out);
+}
+
+bool check_view_junit(struct check *c, FILE *out)
+{
+    size_t failures = 0;
+    char when[32] = "1970-01-01T00:00:00", host[256] = "localhost";
+    time_t now = time(NULL);
+    struct tm t;
+    for (size_t i = 0; i < c->n; i++) {
+        failures += c->results[i].status != CHECK_OK;
+    }
+    if (localtime_r(&now, &t)) {
+        strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &t);
+    }
+    if (gethostname(host, sizeof host - 1) != 0 || !*host) {
+        snprintf(host, sizeof host, "localhost");
+    }
+    fprintf(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"gpuspy check ");
+    xml(out, c->source);
+    fprintf(out, "\" package=\"gpuspy\" id=\"0\" timestamp=\"%s\" hostname=\"", when);
+    xml(out, host);
+    fprintf(out, "\" tests=\"%zu\" failures=\"%zu\" errors=\"0\" time=\"0\">\n    <properties/>\n", c->n, failures);
+    for (size_t i = 0; i < c->n; i++) {
+        test_case(c, &c->results[i], out);
+    }
+    fputs("    <system-out/>\n    <system-err/>\n  </testsuite>\n</testsuites>\n", out);
+    return !ferror(out);
+}
+
+/* ---------------------------------------------------------------- GitHub */
+
+/* A workflow command ends with its line; in a property ',' and ':' would end the value, too. */
+static void escaped(FILE *out, const char *s, bool property)
+{
+    for (; *s; s++) {
+        if (*s == '%' || *s == '\r' || *s == '\n' || (property && (*s == ':' || *s == ','))) {
+            fprintf(out, "%%%02X", (unsigned)(unsigned char)*s);
+        } else if ((unsigned char)*s < 0x20 || *s == 0x7f) {
+            fputc('?', out);
+        } else {
+            fputc(*s, out);
+        }
+    }
+}
+
+/* Relative to the checkout, as GitHub shows lines of a change; NULL: it lies elsewhere. */
+static const char *in_checkout(const char *file, const char *cwd, char *out, size_t size)
+{
+    const char *root = getenv("GITHUB_WORKSPACE");
+    char here[PATH_MAX], whole[2 * PATH_MAX];
+    if (!root || !*root) {
+        root = getcwd(here, sizeof here);
+    }
+    if (*file != '/') {
+        snprintf(whole, sizeof whole, "%s/%s", cwd && *cwd ? cwd : ".", strncmp(file, "./", 2) == 0 ? file + 2 : file);
+        file = cwd && *cwd ? whole : file;
+    }
+    size_t n = root ? strlen(root) : 0;
+    while (n > 1 && root[n - 1] == '/') {
+        n--;
+    }
+    if (*file == '/' && (!n || strncmp(file, root, n) != 0 || file[n] != '/')) {
+        return NULL;
+    }
+    text_put(out, size, "%s", *file == '/' ? file + n + 1 : file);
+    return out;
+}
+
+static void annotation(struct check *c, const struct check_result *r, const struct check_line *l, FILE *out)
+{
+    char path[PATH_MAX], amount[GATE_VALUE];
+    const char *file = l && l->file && l->line > 0 ? in_checkout(l->file, r->cwd, path, sizeof path) : NULL;
+    fputs("::error ", out);
+    if (file) {
+        fputs("file=", out);
+        escaped(out, file, true);
+        fprintf(out, ",line=%d,", l->line);
+    }
+    fputs("title=", out);
+    escaped(out, "gpuspy check: ", true);
+    escaped(out, gate_name(r->gate), true);
+    fputs("::", out);
+    escaped(out, check_sentence(c, r), false);
+    if (l) {
+        fputs("%0A", out);
+        escaped(out, l->place, false);
+        if (!isnan(l->amount)) {
+            fprintf(out, ": ");
+            escaped(out, gate_value(&gates[r->gate], l->amount, amount), false);
+        }
+        if (l->note) {
+            fputs(": ", out);
+            escaped(out, l->note, false);
+        }
+    }
+    fputc('\n', out);
+}
+
+/* GitHub shows ten errors of a step: of each result its heaviest lines. */
+void check_view_github(struct check *c, FILE *out)
+{
+    enum { LINES = 3 };
+    for (size_t i = 0; i < c->n; i++) {
+        const struct check_result *r = &c->results[i];
+        if (r->status == CHECK_OK) {
+            continue;
+        }
+        if (!r->lines_n) {
+            annotation(c, r, NULL, out);
+        }
+        for (size_t k = 0; k < r->lines_n && k < LINES; k++) {
+            annotation(c, r, &r->lines[k], out);
+        }
+    }
+}
