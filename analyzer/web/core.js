@@ -9,8 +9,8 @@ var gpuspyPage = (function () {
         ink: {},
         places: [], /* {process, rank, device, series: {layer: index}} */
         state: {
-            place: 0, layer: null, by: "category", scale: "fit", zoom: null, moment: null, pin: null, source: null,
-            frames: "yours", root: "top", focus: null, heap: 0, heapOrder: "address", table: null, query: "", theme: null,
+            place: 0, layer: null, by: null, scale: "fit", zoom: null, moment: null, pin: null, source: null,
+            frames: "yours", root: "top", focus: null, heap: null, heapOrder: "address", table: null, query: "", theme: null,
             hidden: new Set(),
         },
     };
@@ -26,9 +26,9 @@ var gpuspyPage = (function () {
     };
     const text = {read: value => value.slice(0, 400), write: value => value};
     const kept = [
-        ["p", "place", number, 0], ["l", "layer", text, null], ["by", "by", text, "category"], ["y", "scale", text, "fit"],
+        ["p", "place", number, 0], ["l", "layer", text, null], ["by", "by", text, null], ["y", "scale", text, "fit"],
         ["z", "zoom", range, null], ["t", "moment", seconds, null], ["u", "pin", seconds, null], ["w", "source", text, null],
-        ["f", "frames", text, "yours"], ["r", "root", text, "top"], ["h", "heap", number, 0],
+        ["f", "frames", text, "yours"], ["r", "root", text, "top"], ["h", "heap", number, null],
         ["o", "heapOrder", text, "address"], ["tab", "table", text, null], ["q", "query", text, ""],
     ];
     let dirty = new Set(), pending = 0, written = "";
@@ -173,13 +173,19 @@ var gpuspyPage = (function () {
             if (zoom[0] >= last || zoom[1] <= first) patch.zoom = null;
             else patch.zoom = [Math.max(first, zoom[0]), Math.min(last, zoom[1])];
         }
+        if (patch.by !== "site" && patch.by !== "category") patch.by = null;
         page.set(patch);
+    };
+    /* By line where nothing is known of categories. */
+    page.stackedBy = function () {
+        const series = page.series();
+        return page.state.by || (series && series.lines.some(line => line.category !== "unknown") ? "category" : "site");
     };
     page.choosePlace = function (index) {
         const place = page.places[index], layers = page.layersOf(place);
         page.set({
             place: index, layer: layers.includes(page.state.layer) ? page.state.layer : layers[0], zoom: null, moment: null, pin: null,
-            source: null, focus: null, heap: 0,
+            source: null, focus: null, heap: null,
         });
     };
 

@@ -78,7 +78,9 @@
     page.isPlumbing = frame => !frame.file || PLUMBING.test(frame.file);
     page.isGlue = frame => Boolean(frame.file) && GLUE.test(frame.file) && frame.function.includes("call_impl");
     const LIBRARY = /[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|^<frozen|^<string>|^<built-in/;
-    page.isLibrary = frame => Boolean(frame.native) || frame.kind === "native" || !frame.file || LIBRARY.test(frame.file);
+    const SYSTEM = /^\/(usr\/)?lib|[/\\](site|dist)-packages[/\\]|\.so(\.|$)/, SOURCE = /^\/|\.(c|cc|cpp|cxx|cu|h|hpp|rs)$/;
+    page.isNative = frame => Boolean(frame.native) || frame.kind === "native";
+    page.isLibrary = frame => (!frame.file ? true : page.isNative(frame) ? !SOURCE.test(frame.file) || SYSTEM.test(frame.module || "") : LIBRARY.test(frame.file));
 
     /* A site of the report as text: "train.py:12 in step". */
     page.siteText = function (site) {
@@ -156,9 +158,9 @@
         return page.whole(page.clean(text, 3000)).split(/([\w./<>-]+\.(?:py|cpp|cc|c|cu|h|rs):\d+)/).map((part, i) => (i % 2 ? page.siteButton(part, part) : part));
     };
     /* One of several: [[value, words, title?]…]; the state's `name` is set to the value. */
-    page.choice = function (node, name, options) {
+    page.choice = function (node, name, options, chosen = page.state[name]) {
         page.fill(node, options.map(([value, words, title, disabled]) => page.make("button", {
-            type: "button", "aria-pressed": String(page.state[name] === value), title, disabled: Boolean(disabled), "data-value": String(value),
+            type: "button", "aria-pressed": String(chosen === value), title, disabled: Boolean(disabled), "data-value": String(value),
             onclick: () => page.set({[name]: value}),
         }, words)));
         node.hidden = options.length < 2;

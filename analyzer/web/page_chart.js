@@ -5,7 +5,7 @@
 (function (page) {
     const WIDE = 2;   /* pixels: narrower is not told apart */
     const SITES = 11; /* call sites that are told apart in the stack; the rest is one */
-    const SITE_COLOURS = ["#4c78a8", "#f2a14a", "#59a08c", "#c9788f", "#8c79c4", "#b5a13b", "#6fb6d6", "#a3623f", "#8a9a5b", "#d28ac0", "#5f6f86"];
+    const SITE_COLOURS = page.siteColours = ["#4c78a8", "#f2a14a", "#59a08c", "#c9788f", "#8c79c4", "#b5a13b", "#6fb6d6", "#a3623f", "#8a9a5b", "#d28ac0", "#5f6f86"];
     const chart = page.chart = {
         top: 36, lanes: 0, bottom: 22, height: 330, width: 0, hover: null, domain: [0, 1], brush: null, layers: [], totals: null,
     };
@@ -113,7 +113,7 @@
         chart.series = series;
         chart.width = page.byId("plot").clientWidth;
         if (!series || !chart.width) return false;
-        chart.layers = chart.stacked(index, page.state.by);
+        chart.layers = chart.stacked(index, page.stackedBy());
         chart.shown = chart.layers.filter(layer => !page.state.hidden.has(layer.name));
         if (chart.shown.length === chart.layers.length) {
             chart.totals = series.high;

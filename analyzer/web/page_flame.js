@@ -7,7 +7,7 @@
 
     /* The frames of a call path that are shown, outermost first. */
     flame.path = function (frames, mode) {
-        const python = frames.filter(f => !f.native && f.kind !== "native");
+        const python = frames.filter(f => !page.isNative(f));
         let path = mode !== "native" && python.length ? python : frames;
         if (mode === "yours") {
             /* Of what PyTorch and Python do by themselves, only where it is entered. */
@@ -77,8 +77,14 @@
             const net = (node.more - node.less) / (node.value || 1);
             return d3.interpolateRgb(ink.sunk, net > 0 ? ink.more : ink.less)(Math.min(1, 0.25 + 0.75 * Math.abs(net)));
         }
-        const base = page.categoryColour(node.category);
+        const base = flame.tree.categories.size === 1 && node.category === "unknown" && node.frame ? ofName(node.frame) : page.categoryColour(node.category);
         return node.frame && !node.frame.place && page.isLibrary(node.frame) ? d3.interpolateRgb(base, ink.card)(0.55) : base;
+    }
+    /* Where nothing is known of categories: the same function, the same colour. */
+    function ofName(frame) {
+        let h = 7;
+        for (const c of String(frame.function || "").slice(0, 60)) h = (h * 31 + c.charCodeAt(0)) % 65521;
+        return page.siteColours[h % page.siteColours.length];
     }
     function inkOn(colour) {
         const c = d3.rgb(colour), lin = v => (v / 255 <= 0.04045 ? v / 255 / 12.92 : Math.pow((v / 255 + 0.055) / 1.055, 2.4));

@@ -92,7 +92,7 @@
         const add = (name, value, wide) => { if (value) list.push(make("div", wide ? {class: "wide"} : null, make("dt", null, name), make("dd", null, value))); };
         const {tensor, device} = heaviest();
         const names = Array.from(new Set(devices.map(d => (d.name || "GPU") + (d.total_bytes ? ", " + page.bytes(d.total_bytes) : ""))));
-        if (devices.length) add(devices.length > 1 ? "GPUs" : "GPU", (devices.length > 1 ? devices.length + " × " : "") + page.clean(names.join("; ")));
+        if (devices.some(d => d.name || d.total_bytes)) add(devices.length > 1 ? "GPUs" : "GPU", (devices.length > 1 ? devices.length + " × " : "") + page.clean(names.join("; ")));
         if (tensor) add("Peak in tensors", page.bytes(tensor.bytes));
         if (device) add("Peak taken from CUDA", page.bytes(device.bytes));
         add("Ran for", page.seconds(run.duration_s));
@@ -149,7 +149,7 @@
         if (!place) return;
         const total = place.device >= 0 && page.device(place.device) && page.device(place.device).total_bytes;
         page.choice(page.byId("layer"), "layer", page.layersOf(place).map(layer => [layer, page.layerWords(layer)]));
-        page.choice(page.byId("by"), "by", [["category", "By category"], ["site", "By line"]]);
+        page.choice(page.byId("by"), "by", [["category", "By category"], ["site", "By line"]], page.stackedBy());
         page.choice(page.byId("scale"), "scale", total ? [["fit", "Fit"], ["device", "Whole device"]] : []);
         page.byId("resolution").textContent = page.model.resolution && page.model.resolution.text ? page.clean(page.model.resolution.text, 2000) : "";
         page.byId("signs").textContent = page.series() ? page.lanes.key(page.series()) : "";

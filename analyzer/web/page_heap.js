@@ -2,7 +2,7 @@
  * bytes, a large segment takes several, small ones share one. */
 "use strict";
 (function (page) {
-    const make = page.make, BAR = 15, GAP = 4, LABEL = 150, ROWS = 44, MOST_ROWS = 260;
+    const make = page.make, BAR = 15, GAP = 4, LABEL = 170, ROWS = 44, MOST_ROWS = 260;
     const heap = page.heap = {boxes: [], rows: 0};
 
     heap.maps = () => page.model.maps.filter(map => {
@@ -37,9 +37,10 @@
     };
 
     /* Bytes a row: a power of two with which the whole takes about so many rows. */
-    function rowBytes(all, zoom) {
+    function rowBytes(all, largest, zoom) {
         const wanted = Math.pow(2, Math.ceil(Math.log2(Math.max(all, 1) / ROWS)));
-        return Math.max(4096, wanted * Math.pow(2, zoom));
+        const whole = largest > wanted && largest < 2 * wanted ? 2 * wanted : wanted; /* rather than a row and a rest */
+        return Math.max(4096, whole * Math.pow(2, zoom));
     }
 
     /* Rows: [{pieces: [{of, from, to, left}], label}]; `left` in bytes. */
@@ -69,12 +70,13 @@
     function labelOf(row) {
         if (!row.list.length) return "";
         const bytes = row.list.reduce((sum, s) => sum + s.bytes, 0), inUse = row.list.reduce((sum, s) => sum + s.used, 0);
-        return (row.list.length > 1 ? row.list.length + " segments, " : "") + page.bytes(bytes) + " · " + page.share(inUse / bytes);
+        const n = row.list.length, alike = n > 1 && row.list.every(s => s.bytes === row.list[0].bytes);
+        return (alike ? n + " × " + page.bytes(bytes / n) : (n > 1 ? n + " in " : "") + page.bytes(bytes)) + " · " + page.share(inUse / bytes);
     }
 
     function drawMap(map) {
         const canvas = page.byId("map").querySelector("canvas"), width = page.byId("map").clientWidth, small = width < 560;
-        const label = small ? 0 : LABEL, bytes = rowBytes(measure(map).all, heap.zoom || 0), pitch = BAR + GAP + (small ? 12 : 0);
+        const label = small ? 0 : LABEL, bytes = rowBytes(measure(map).all, measure(map).segments.reduce((m, s) => Math.max(m, s.bytes), 0), heap.zoom || 0), pitch = BAR + GAP + (small ? 12 : 0);
         const all = rowsOf(map, page.state.heapOrder, bytes), rows = all.slice(0, MOST_ROWS), query = page.state.query.trim();
         const ratio = devicePixelRatio || 1, height = rows.length * pitch + 4;
         canvas.width = Math.round(width * ratio);
@@ -157,8 +159,9 @@
         const maps = heap.maps(), node = page.byId("heap");
         node.hidden = !maps.length;
         if (!maps.length) return;
-        const at = Math.min(page.state.heap, maps.length - 1), map = maps[at], names = {peak: "At the peak", oom: "At the OOM"};
-        page.choice(page.byId("heap-at"), "heap", maps.map((m, i) => [i, names[m.at] || page.clean(m.at)]));
+        const died = maps.findIndex(m => m.at === "oom"), wanted = page.state.heap === null ? Math.max(0, died) : page.state.heap;
+        const at = maps[wanted] ? wanted : 0, map = maps[at], names = {peak: "At the peak", oom: "At the OOM"};
+        page.choice(page.byId("heap-at"), "heap", maps.map((m, i) => [i, names[m.at] || page.clean(m.at)]), at);
         page.choice(page.byId("heap-order"), "heapOrder", [["address", "By address"], ["size", "by size"], ["empty", "emptiest first"]]);
         page.fill(page.byId("heap-zoom"), [[1, "−", "more bytes a row"], [-1, "+", "fewer bytes a row"]].map(([by, words, title]) => make("button", {type: "button", title, "aria-label": title,
             onclick: () => { heap.zoom = Math.max(-5, Math.min(4, (heap.zoom || 0) + by)); draw(); }}, words)));

@@ -11,7 +11,7 @@
         {keys: ["p"], show: "p", words: "the peak", act: () => { if (page.series()) { page.set({moment: page.series().time[page.peakIndex(page.series())], pin: null, source: "peak", focus: null}); goto("memory"); } }},
         {keys: ["o"], show: "o", words: "the out of memory", act: () => page.showOom()},
         {keys: ["m"], show: "m", words: "pin the moment, to compare with the next one", act: () => { if (page.state.moment !== null) { page.set({pin: page.state.moment, source: "compare"}); page.toast("A is pinned: move or click for B"); } }},
-        {keys: ["c"], show: "c", words: "stack by category or by line", act: () => page.set({by: page.state.by === "category" ? "site" : "category"})},
+        {keys: ["c"], show: "c", words: "stack by category or by line", act: () => page.set({by: page.stackedBy() === "category" ? "site" : "category"})},
         {keys: ["r"], show: "r", words: "flame graph: root on top or at the bottom", act: () => page.set({root: page.state.root === "top" ? "bottom" : "top"})},
         {keys: ["t"], show: "t", words: "the next table; with Shift the one before", act: () => { page.stepTable(1); goto("tables"); }},
         {keys: ["T"], act: () => { page.stepTable(-1); goto("tables"); }},

@@ -66,7 +66,7 @@
 
     /* Where a line calls into a library other than PyTorch, the line there: it tells one model's parts apart. */
     function innerOf(frames) {
-        const last = frames.filter(f => !f.native && f.kind !== "native" && !page.isPlumbing(f)).pop();
+        const last = frames.filter(f => !page.isNative(f) && !page.isPlumbing(f)).pop();
         return last && page.isLibrary(last) ? page.frameText(last) : "";
     }
 
@@ -128,12 +128,11 @@
         const series = page.series();
         if (!series) return;
         const source = live.source();
-        page.choice(page.byId("source"), "source", live.sources());
-        for (const button of page.byId("source").children) button.setAttribute("aria-pressed", String(button.dataset.value === source));
-        page.byId("source").hidden = false;
+        page.choice(page.byId("source"), "source", live.sources(), source);
+                page.byId("source").hidden = false;
         live.entries = makers[source](series, page.places[page.state.place]);
-        const anyPython = live.entries.some(e => e.frames.some(f => !f.native && f.kind !== "native"));
-        const native = live.entries.some(e => e.frames.some(f => f.native || f.kind === "native"));
+        const anyPython = live.entries.some(e => e.frames.some(f => !page.isNative(f)));
+        const native = live.entries.some(e => e.frames.some(page.isNative));
         page.choice(page.byId("frames"), "frames", anyPython ? [["yours", "Your code", "what PyTorch and Python do by themselves is folded"], ["python", "Python", "all Python frames"]].concat(native ? [["native", "With native", "C and C++ frames, too"]] : []) : []);
         page.choice(page.byId("root"), "root", roots);
         const stacks = live.entries.some(e => e.frames.length);

@@ -1,0 +1,60 @@
+"""Names of a recording are anybody's: in the page they are text, whatever they say."""
+import pytest
+
+from chromium import Keys
+
+MARKUP = "</script><script>window.broken=1</script><img src=x onerror=window.broken=1><svg onload=window.broken=1>"
+NAMES = {
+    "markup": MARKUP,
+    "attribute": "\"' onmouseover=window.broken=1 style=position:fixed x='",
+    "comment": "<!--<script>--!><!-- ]]> &lt;b&gt; &#60;script&#62; ${window.broken=1} `\\u003cscript>",
+    "escapes": "\x1b]0;owned\x07\x1b[31mred\x1b[2J\r\n\x00tail",
+    "direction": "safe\u202egnp.exe\u2066\u200b\ufeff",
+    "long": "n" * (1 << 20),
+    "prototype": "__proto__",
+    "empty": "",
+}
+
+
+def texts(p):
+    return p.js("return document.body.innerText + Array.from(document.querySelectorAll('[title],[aria-label]'), n => n.title + n.getAttribute('aria-label')).join(' ')")
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_names_are_text(leak, page, kind):
+    name = NAMES[kind]
+    run = leak.changed(f"name-{kind}", ("update frame set function = ? || coalesce(function, ''), file = ? || '/' || coalesce(file, '') where kind = 0", name, name),
+                       ("update process set command = ?, host = ?", name + " command", name), ("update device set name = ?", name + " GPU"))
+    p = page(run.html())
+    p.keys("p", "t", "t", "c")
+    p.click("#source button:last-child")
+    for tab in p.js("return gpuspyPage.tableNames()"):
+        p.js("gpuspyPage.set({table: arguments[0]})", tab)
+        p.settle()
+    p.hover("#plot .over", 0.5)
+    p.hover("#flame rect", 0.3)
+    p.keys("/", "script", Keys.ESCAPE)
+    assert p.js("return window.broken") is None
+    assert p.js("return document.querySelectorAll('img, iframe, object, embed, link, [onerror], [onload], [onmouseover]').length") == 0
+    assert p.js("return Array.from(document.scripts).filter(s => !s.closest('body')).length") == 0
+    assert p.js("return document.documentElement.scrollWidth") <= 1280
+    said = texts(p)
+    assert not set(said) & set("\x00\x07\x1b\u202e\u2066\u200b\ufeff")
+    assert len(said) < 400_000  # not a name of a megabyte, again and again
+    if kind in ("markup", "attribute", "comment"):
+        assert name[:20] in p.text("#verdict .facts")
+
+
+def test_marks_and_searches_are_text(leak, page):
+    p = page(leak.page, "q=" + "%3Cimg%20src%3Dx%20onerror%3Dwindow.broken%3D1%3E")
+    assert "<img src=x" in p.text("#live-table") and p.js("return window.broken") is None and p.js("return document.images.length") == 0
+
+
+def test_the_page_asks_for_nothing_and_runs_nothing_else(leak, page):
+    p = page(leak.page)
+    policy = p.js("return document.querySelector('meta[http-equiv=Content-Security-Policy]').content")
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
+    # what is not in the policy does not run: the test of the test above
+    p.js("const s = document.createElement('script'); s.textContent = 'window.broken = 1'; document.body.append(s)")
+    assert p.js("return window.broken") is None
+    assert any("Content Security Policy" in said for said in p.complaints())
