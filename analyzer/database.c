@@ -281,6 +281,29 @@ bool gs_database_open(struct gs_run *run, struct gs_database *db, const char *pa
     return check_version(db, error, error_size);
 }
 
+bool gs_database_look(struct gs_database *db, char *error, size_t error_size)
+{
+    if (!db->opened) {
+        db->opened = strdup(db->path);
+    }
+    if (!check_header(db->opened, error, error_size)) {
+        return false;
+    }
+    int rc = try_open(db, SQLITE_OPEN_READONLY, "mode=ro");
+    if (rc != SQLITE_OK) {
+        return gs_fail(error, error_size, "cannot read '%s': %s", db->path, sqlite3_errstr(rc));
+    }
+    sqlite3_db_config(db->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, (int *)NULL);
+    sqlite3_exec(db->db, "BEGIN", NULL, NULL, NULL);
+    return check_version(db, error, error_size);
+}
+
+void gs_database_look_away(struct gs_database *db)
+{
+    sqlite3_close(db->db);
+    db->db = NULL;
+}
+
 /* Tries the spool on a copy, where the database's own folder refused. */
 int gs_database_recover(struct gs_database *db, const char *path, char *error, size_t error_size)
 {

@@ -1,5 +1,6 @@
 /* What the files of the model share: run.c (opening, accessors), database.c (one file), load.c (the
- * small tables), stacks.c (frames and stacks), replay.c (events). Nobody else includes this. */
+ * small tables), stacks.c (frames and stacks), replay.c (events), and of top/: a run that is not opened
+ * as a whole. Nobody else includes this. */
 #ifndef GPUSPY_RUN_INTERNAL_H
 #define GPUSPY_RUN_INTERNAL_H
 
@@ -127,6 +128,10 @@ bool gs_database_open(struct gs_run *run, struct gs_database *db, const char *pa
 /* gs_recover, on a private copy where the folder refuses. 1 completed, 0 nothing to do, 2
  * recording, -1. */
 int gs_database_recover(struct gs_database *db, const char *path, char *error, size_t error_size);
+/* Opens one that is being recorded for a short look: read-only, and at one moment of it. To be closed
+ * soon, with gs_database_look_away: as long as it is open its log cannot start anew. */
+bool gs_database_look(struct gs_database *db, char *error, size_t error_size);
+void gs_database_look_away(struct gs_database *db);
 void gs_database_close(struct gs_database *db);
 bool gs_database_bad(const struct gs_database *db, char *error, size_t error_size);
 sqlite3_stmt *gs_prepare(struct gs_database *db, const char *sql);
@@ -146,6 +151,18 @@ void gs_load_done(struct gs_run *run); /* once all are loaded: order */
 
 /* stacks.c */
 bool gs_load_stacks(struct gs_run *run, struct gs_database *db, char *error, size_t error_size);
+/* The same in parts, of a database that grows (gpuspy top): what has come since the last call. */
+struct gs_names_seen {
+    int64_t module, frame, stack; /* the highest ids that were read; to begin with INT64_MIN */
+    struct gs_ids modules, frames;
+    struct gs_module_name {
+        const char *path, *build_id;
+    } * list;
+    size_t list_n, list_cap;
+};
+bool gs_load_names(struct gs_run *run, struct gs_database *db, struct gs_names_seen *seen,
+                   char *error, size_t error_size);
+void gs_names_seen_free(struct gs_names_seen *seen);
 /* The stack of that frame, called from `parent`; each once, after its parent. */
 uint32_t gs_stack_add(struct gs_run *run, uint32_t parent, uint32_t frame);
 /* Gives a frame what was inlined there; n below 2: nothing. */

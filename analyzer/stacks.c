@@ -193,40 +193,47 @@ static bool done(struct gs_database *db, sqlite3_stmt *st, int rc, char *error, 
     return rc == SQLITE_DONE || gs_database_bad(db, error, error_size);
 }
 
-struct modules {
-    struct gs_ids ids;
-    struct {
-        const char *path, *build_id;
-    } * list;
-    size_t n, cap;
-};
-
-static bool load_modules(struct gs_run *run, struct gs_database *db, struct modules *m, char *error,
-                         size_t error_size)
+/* What lies behind a row that was read before; all of it where none was. */
+static sqlite3_stmt *rows_after(struct gs_database *db, const char *sql, int64_t last)
 {
-    sqlite3_stmt *st = gs_prepare(db, "SELECT id, path, build_id FROM module");
+    sqlite3_stmt *st = gs_prepare(db, sql);
+    sqlite3_bind_int64(st, 1, last);
+    return st;
+}
+
+static void seen_row(int64_t *last, int64_t id)
+{
+    *last = id > *last ? id : *last;
+}
+
+static bool load_modules(struct gs_run *run, struct gs_database *db, struct gs_names_seen *seen,
+                         char *error, size_t error_size)
+{
+    sqlite3_stmt *st =
+        rows_after(db, "SELECT id, path, build_id FROM module WHERE id > ?", seen->module);
     int rc;
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
-        gs_ids_set(&m->ids, sqlite3_column_int64(st, 0), (uint32_t)m->n);
-        (void)GS_PUSH(m->list, m->n, m->cap);
-        m->list[m->n - 1].path = gs_column_text(run, st, 1);
-        m->list[m->n - 1].build_id = gs_column_text(run, st, 2);
+        seen_row(&seen->module, sqlite3_column_int64(st, 0));
+        gs_ids_set(&seen->modules, sqlite3_column_int64(st, 0), (uint32_t)seen->list_n);
+        *GS_PUSH(seen->list, seen->list_n, seen->list_cap) =
+            (struct gs_module_name){gs_column_text(run, st, 1), gs_column_text(run, st, 2)};
     }
     return done(db, st, rc, error, error_size);
 }
 
-static bool load_frames(struct gs_run *run, struct gs_database *db, struct gs_ids *frames,
+static bool load_frames(struct gs_run *run, struct gs_database *db, struct gs_names_seen *seen,
                         char *error, size_t error_size)
 {
-    struct modules m = {0};
     bool symbolized = gs_symbolized(db);
-    if (!load_modules(run, db, &m, error, error_size)) {
+    if (!load_modules(run, db, seen, error, error_size)) {
         return false;
     }
-    sqlite3_stmt *st =
-        gs_prepare(db, "SELECT id, kind, function, file, line, module_id, offset FROM frame");
+    sqlite3_stmt *st = rows_after(
+        db, "SELECT id, kind, function, file, line, module_id, offset FROM frame WHERE id > ?",
+        seen->frame);
     int rc;
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+        seen_row(&seen->frame, sqlite3_column_int64(st, 0));
         int64_t line = sqlite3_column_int64(st, 4);
         struct gs_frame f = {.kind = sqlite3_column_int64(st, 1) == GS_FRAME_PYTHON
                                          ? GS_FRAME_PYTHON
@@ -235,17 +242,15 @@ static bool load_frames(struct gs_run *run, struct gs_database *db, struct gs_id
                              .file = gs_column_text(run, st, 3),
                              .line = line > 0 && line < INT32_MAX ? (int)line : 0,
                              .offset = (uint64_t)sqlite3_column_int64(st, 6)};
-        uint32_t module = gs_ids_get(&m.ids, gs_column_int(st, 5));
+        uint32_t module = gs_ids_get(&seen->modules, gs_column_int(st, 5));
         if (f.kind == GS_FRAME_NATIVE && module != GS_NONE) {
-            f.module = m.list[module].path;
-            f.build_id = m.list[module].build_id;
+            f.module = seen->list[module].path;
+            f.build_id = seen->list[module].build_id;
             /* Elsewhere a file of that name may be any: who symbolized knew. */
             f.symbolised = symbolized && !f.build_id;
         }
-        gs_ids_set(frames, sqlite3_column_int64(st, 0), add_frame(run, &f));
+        gs_ids_set(&seen->frames, sqlite3_column_int64(st, 0), add_frame(run, &f));
     }
-    gs_ids_free(&m.ids);
-    free(m.list);
     return done(db, st, rc, error, error_size);
 }
 
@@ -295,9 +300,11 @@ static void resolve(struct gs_run *run, struct gs_database *db, struct rows *row
         }
         rows->list[row].walk = walk;
         *GS_PUSH(*path, n, *path_cap) = row;
-        row = rows->list[row].parent == GS_UNKNOWN
-                  ? GS_NONE
-                  : gs_ids_get(&rows->index, rows->list[row].parent);
+        int64_t above = rows->list[row].parent;
+        row = above == GS_UNKNOWN ? GS_NONE : gs_ids_get(&rows->index, above);
+        if (row == GS_NONE && above != GS_UNKNOWN) { /* one that was read before */
+            parent = gs_ids_get(&db->stacks, above);
+        }
     }
     while (n--) {
         struct row *r = &rows->list[(*path)[n]];
@@ -306,15 +313,17 @@ static void resolve(struct gs_run *run, struct gs_database *db, struct rows *row
     }
 }
 
-static bool read_stacks(struct gs_database *db, const struct gs_ids *frames, struct rows *rows,
+static bool read_stacks(struct gs_database *db, struct gs_names_seen *seen, struct rows *rows,
                         char *error, size_t error_size)
 {
-    sqlite3_stmt *st = gs_prepare(db, "SELECT id, parent_id, frame_id FROM stack");
+    sqlite3_stmt *st =
+        rows_after(db, "SELECT id, parent_id, frame_id FROM stack WHERE id > ?", seen->stack);
     int rc;
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+        seen_row(&seen->stack, sqlite3_column_int64(st, 0));
         struct row r = {.id = sqlite3_column_int64(st, 0),
                         .parent = gs_column_int(st, 1),
-                        .frame = gs_ids_get(frames, sqlite3_column_int64(st, 2))};
+                        .frame = gs_ids_get(&seen->frames, sqlite3_column_int64(st, 2))};
         if (r.frame == GS_NONE) {
             continue;
         }
@@ -324,16 +333,17 @@ static bool read_stacks(struct gs_database *db, const struct gs_ids *frames, str
     return done(db, st, rc, error, error_size);
 }
 
-bool gs_load_stacks(struct gs_run *run, struct gs_database *db, char *error, size_t error_size)
+bool gs_load_names(struct gs_run *run, struct gs_database *db, struct gs_names_seen *seen,
+                   char *error, size_t error_size)
 {
-    struct gs_ids frames = {0};
     struct rows rows = {0};
     uint32_t *path = NULL;
     size_t path_cap = 0;
-    bool ok = load_frames(run, db, &frames, error, error_size) &&
-              read_stacks(db, &frames, &rows, error, error_size);
-    if (ok) {
-        gs_load_inlined(run, db, &frames);
+    const bool first = seen->frame == INT64_MIN;
+    bool ok = load_frames(run, db, seen, error, error_size) &&
+              read_stacks(db, seen, &rows, error, error_size);
+    if (ok && first) {
+        gs_load_inlined(run, db, &seen->frames);
     }
     for (size_t i = 0; ok && i < rows.n; i++) {
         resolve(run, db, &rows, (uint32_t)i, &path, &path_cap);
@@ -341,8 +351,23 @@ bool gs_load_stacks(struct gs_run *run, struct gs_database *db, char *error, siz
     free(path);
     free(rows.list);
     gs_ids_free(&rows.index);
-    gs_ids_free(&frames);
     return ok;
+}
+
+bool gs_load_stacks(struct gs_run *run, struct gs_database *db, char *error, size_t error_size)
+{
+    struct gs_names_seen seen = {.module = INT64_MIN, .frame = INT64_MIN, .stack = INT64_MIN};
+    bool ok = gs_load_names(run, db, &seen, error, error_size);
+    gs_names_seen_free(&seen);
+    return ok;
+}
+
+void gs_names_seen_free(struct gs_names_seen *seen)
+{
+    gs_ids_free(&seen->modules);
+    gs_ids_free(&seen->frames);
+    free(seen->list);
+    *seen = (struct gs_names_seen){0};
 }
 
 void gs_stacks_free(struct gs_run *run)

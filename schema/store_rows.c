@@ -483,6 +483,30 @@ static int write_value(struct gs_store *s, const char *name, int64_t number, uin
     return run(s, st);
 }
 
+static struct gs_live_bytes live_bytes(const struct gs_store *s)
+{
+    struct gs_live_bytes live = {.host = s->host_now, .pinned = s->pinned_now};
+    memcpy(live.device, s->device_now, sizeof live.device);
+    for (int d = 0; d < GS_DEVICES_MAX; d++)
+        live.tensor[d] = s->checks[d].running > 0 ? (uint64_t)s->checks[d].running : 0;
+    return live;
+}
+
+/* Not for a recovery, which adds the rows up: whoever watches the recording sees by these whether it
+ * has found every free, without looking at each row that was live (gpuspy top). */
+static int write_live(struct gs_store *s)
+{
+    const struct gs_live_bytes now = live_bytes(s), *saved = &s->saved_live;
+    for (int d = 0; d < GS_DEVICES_MAX; d++)
+        if (write_value(s, "device_live", d, now.device[d], saved->device[d]) ||
+            write_value(s, "tensor_live", d, now.tensor[d], saved->tensor[d]))
+            return -1;
+    return write_value(s, "host_live", 0, now.host, saved->host) ||
+                   write_value(s, "pinned_live", 0, now.pinned, saved->pinned)
+               ? -1
+               : 0;
+}
+
 static int write_values(struct gs_store *s)
 {
     const struct gs_summary *now = &s->summary, *saved = &s->saved_summary;
@@ -613,7 +637,7 @@ int gs_store_write_rows(struct gs_store *s, const struct gs_reader *r)
         write_pendings(s) ||
         write_counters(s) || write_checks(s) || write_counts(s))
         return -1;
-    return write_values(s) || write_numbers(s) || write_progress(s, r) || write_last_frees(s) ||
+    return write_values(s) || write_live(s) || write_numbers(s) || write_progress(s, r) || write_last_frees(s) ||
                    write_undos(s)
                ? -1
                : 0;
@@ -645,6 +669,7 @@ void gs_store_forget_rows(struct gs_store *s, const struct gs_reader *r)
         s->checks[device].dirty = false;
     memcpy(s->saved_counts, s->counts, sizeof s->counts);
     s->saved_summary = s->summary;
+    s->saved_live = live_bytes(s);
     uint32_t highest = r ? gs_reader_threads(r) : 0;
     for (uint32_t t = 0; t < s->threads.count; t++) {
         s->threads.at[t].last_free_dirty = false;

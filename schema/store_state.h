@@ -350,6 +350,9 @@ struct gs_store {
     int64_t last_reserved[GS_DEVICES_MAX]; /* -1 unknown */
     struct gs_check checks[GS_DEVICES_MAX + 1];
     struct gs_summary summary, saved_summary;
+    struct gs_live_bytes { /* live now, as the database has it: for those who watch (recovery_value) */
+        uint64_t device[GS_DEVICES_MAX], tensor[GS_DEVICES_MAX], host, pinned;
+    } saved_live;
 };
 
 extern const char *const gs_count_names[GS_COUNTS];

@@ -1,0 +1,22 @@
+/* Which recordings go on now, as /proc tells: a process that records has its spool mapped. */
+#ifndef GPUSPY_TOP_FIND_H
+#define GPUSPY_TOP_FIND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct top_found {
+    uint32_t pid, parent; /* as seen from here */
+    char *database;       /* a path that can be opened from here */
+    char *command;        /* its words, NULL unknown */
+    char run_id[40];
+};
+
+/* All of them, by pid; to be freed with top_found_free. Processes of others are not looked into. */
+struct top_found *top_find_all(size_t *n);
+void top_found_free(struct top_found *found, size_t n);
+/* Whether `pid` is `ancestor` or was started by it, directly or not. */
+bool top_descends(uint32_t pid, uint32_t ancestor);
+
+#endif

@@ -1,0 +1,319 @@
+#include "analyzer/top/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+const char *const top_layer_words[TOP_LAYERS] = {"device", "tensor", "pinned", "host", "shared"};
+
+static int64_t clock_ns(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+/* ---------------------------------------------------------------- rings */
+
+static int64_t slot_of(int64_t time_ns)
+{
+    return time_ns / (TOP_SLOT_S * 1000000000ll);
+}
+
+void top_ring_add(struct top_ring *ring, int64_t time_ns, int64_t amount, uint32_t count)
+{
+    int64_t slot = slot_of(time_ns);
+    if (slot > ring->newest) {
+        int64_t steps = slot - ring->newest < TOP_SLOTS ? slot - ring->newest : TOP_SLOTS;
+        for (int64_t i = 0; i < steps; i++) {
+            ring->amount[(slot - i) % TOP_SLOTS] = 0;
+            ring->count[(slot - i) % TOP_SLOTS] = 0;
+        }
+        ring->newest = slot;
+    }
+    if (slot > ring->newest - TOP_SLOTS) {
+        ring->amount[slot % TOP_SLOTS] = gs_add(ring->amount[slot % TOP_SLOTS], amount);
+        ring->count[slot % TOP_SLOTS] += count;
+    }
+}
+
+struct top_sum top_ring_sum(const struct top_ring *ring, int64_t now_ns, int seconds)
+{
+    struct top_sum sum = {0};
+    int64_t now = slot_of(now_ns), first = now - (seconds / TOP_SLOT_S - 1);
+    if (seconds >= TOP_WINDOW_S) {
+        first = now - (TOP_SLOTS - 1);
+    }
+    first = first < 0 ? 0 : first;
+    for (int64_t slot = first; slot <= now; slot++) {
+        if (slot <= ring->newest && slot > ring->newest - TOP_SLOTS) {
+            sum.amount = gs_add(sum.amount, ring->amount[slot % TOP_SLOTS]);
+            sum.count += ring->count[slot % TOP_SLOTS];
+        }
+    }
+    sum.seconds = (double)(now_ns - first * TOP_SLOT_S * 1000000000ll) / 1e9;
+    return sum;
+}
+
+/* ---------------------------------------------------------------- lists */
+
+struct top_series *top_series_find(const struct top_model *m, uint32_t source, int device,
+                                   enum top_layer layer)
+{
+    for (size_t i = 0; i < m->series_n; i++) {
+        struct top_series *s = &m->series[i];
+        if (s->source == source && s->device == device && s->layer == layer) {
+            return s;
+        }
+    }
+    return NULL;
+}
+
+uint32_t top_series_at(struct top_model *m, uint32_t source, int device, enum top_layer layer)
+{
+    struct top_series *s = top_series_find(m, source, device, layer);
+    if (!s) {
+        s = GS_PUSH(m->series, m->series_n, m->series_cap);
+        *s = (struct top_series){.source = source,
+                                 .device = device,
+                                 .layer = layer,
+                                 .known = GS_UNKNOWN,
+                                 .peak = GS_UNKNOWN,
+                                 .sampled_ns = GS_UNKNOWN};
+    }
+    return (uint32_t)(s - m->series);
+}
+
+struct top_device *top_device_at(struct top_source *s, int device)
+{
+    for (size_t i = 0; i < s->devices_n; i++) {
+        if (s->devices[i].device == device) {
+            return &s->devices[i];
+        }
+    }
+    struct top_device *d = GS_PUSH(s->devices, s->devices_n, s->devices_cap);
+    *d = (struct top_device){.device = device,
+                             .total_bytes = GS_UNKNOWN,
+                             .free_bytes = GS_UNKNOWN,
+                             .sampled_ns = GS_UNKNOWN,
+                             .own_bytes = GS_UNKNOWN,
+                             .other_bytes = GS_UNKNOWN,
+                             .utilisation = -1,
+                             .reserved_bytes = GS_UNKNOWN};
+    return d;
+}
+
+const char *top_api(const struct top_model *m, const struct top_source *s, uint32_t api)
+{
+    uint32_t at = gs_ids_get(&s->db.apis, api);
+    return at != GS_NONE && m->run->api_names[at] ? m->run->api_names[at] : "";
+}
+
+/* ---------------------------------------------------------------- the model */
+
+struct top_model *top_model_new(gs_symbol_fn symbol, void *symbol_data)
+{
+    struct top_model *m = gs_realloc(NULL, 1, sizeof *m);
+    *m = (struct top_model){.run = gs_realloc(NULL, 1, sizeof *m->run),
+                            .began_ns = clock_ns(CLOCK_MONOTONIC)};
+    *m->run = (struct gs_run){.options = {.symbol = symbol, .symbol_data = symbol_data}};
+    return m;
+}
+
+void top_model_free(struct top_model *m)
+{
+    if (!m) {
+        return;
+    }
+    for (size_t i = 0; i < m->sources_n; i++) {
+        struct top_source *s = &m->sources[i];
+        gs_database_close(&s->db);
+        gs_names_seen_free(&s->names);
+        free(s->devices);
+        free(s->alive);
+    }
+    gs_run_close(m->run);
+    gs_map_free(&m->place_map);
+    gs_map_free(&m->copy_map);
+    gs_map_free(&m->sync_map);
+    free(m->sources);
+    free(m->series);
+    free(m->places);
+    free(m->copies);
+    free(m->syncs);
+    free(m);
+}
+
+void top_model_add(struct top_model *m, const char *path)
+{
+    struct top_source *s = GS_PUSH(m->sources, m->sources_n, m->sources_cap);
+    *s = (struct top_source){
+        .db = {.path = strdup(path)},
+        .names = {.module = INT64_MIN, .frame = INT64_MIN, .stack = INT64_MIN},
+        .state = TOP_WAITING,
+        .rank = GS_UNKNOWN,
+        .start_real_ns = GS_UNKNOWN,
+        .start_mono_ns = GS_UNKNOWN,
+        .last_allocation = INT64_MIN,
+        .last_copy = INT64_MIN,
+        .last_sync = INT64_MIN,
+        .last_sample = INT64_MIN,
+        .last_reserved = INT64_MIN,
+    };
+}
+
+bool top_peek(const char *path, char *run_id, size_t size, bool *recording)
+{
+    struct gs_database db = {.path = strdup(path)};
+    struct top_spool spool;
+    char error[512];
+    bool found = false;
+    if (gs_database_look(&db, error, sizeof error)) {
+        sqlite3_stmt *st = gs_prepare(&db, "SELECT run_id FROM process LIMIT 1");
+        if (st && sqlite3_step(st) == SQLITE_ROW) {
+            const char *text = (const char *)sqlite3_column_text(st, 0);
+            snprintf(run_id, size, "%s", text ? text : "");
+            found = true;
+        }
+        sqlite3_finalize(st);
+    }
+    gs_database_close(&db);
+    top_spool_look(path, NULL, 0, &spool);
+    *recording = spool.owned;
+    return found;
+}
+
+/* ---------------------------------------------------------------- one look at one of them */
+
+/* Whether the name still stands for the file that was read. */
+static bool still_there(struct top_source *s)
+{
+    struct stat st;
+    if (stat(s->db.path, &st) != 0) {
+        return false;
+    }
+    if (!s->loaded) {
+        s->file_device = st.st_dev;
+        s->file_inode = st.st_ino;
+    }
+    return st.st_dev == s->file_device && st.st_ino == s->file_inode;
+}
+
+struct progress {
+    struct gs_progress *at;
+    uint32_t threads;
+};
+
+static void read_progress(struct top_source *s, struct progress *p)
+{
+    sqlite3_stmt *st = gs_prepare(&s->db, "SELECT thread, seq, offset FROM recovery_thread");
+    while (st && sqlite3_step(st) == SQLITE_ROW) {
+        int64_t thread = sqlite3_column_int64(st, 0);
+        if (thread <= 0 || thread >= GS_SPOOL_THREADS) {
+            continue;
+        }
+        while (p->threads <= (uint64_t)thread) {
+            uint32_t n = p->threads ? 2 * p->threads : 64;
+            p->at = gs_realloc(p->at, n, sizeof *p->at);
+            memset(p->at + p->threads, 0, (n - p->threads) * sizeof *p->at);
+            p->threads = n;
+        }
+        p->at[thread] = (struct gs_progress){.seq = (uint64_t)sqlite3_column_int64(st, 1),
+                                             .offset = (uint32_t)sqlite3_column_int64(st, 2)};
+    }
+    sqlite3_finalize(st);
+}
+
+/* What is waiting in the spool is not seen here; how old what is seen can be at most. */
+static void set_clock(struct top_source *s, const struct top_spool *spool)
+{
+    s->waiting_bytes = spool->waiting_bytes;
+    s->start_mono_ns = spool->there ? spool->start_mono_ns : s->start_mono_ns;
+    s->age_ns = 0;
+    s->now_ns = s->end_ns;
+    if (s->state != TOP_RECORDING) {
+        return;
+    }
+    int64_t now = s->end_ns;
+    if (s->start_mono_ns != GS_UNKNOWN) {
+        now = clock_ns(CLOCK_MONOTONIC) - s->start_mono_ns;
+    } else if (s->start_real_ns != GS_UNKNOWN) {
+        now = clock_ns(CLOCK_REALTIME) - s->start_real_ns;
+    }
+    now = now > s->end_ns ? now : s->end_ns;
+    s->age_ns = s->waiting_bytes ? now - s->end_ns : 0;
+    s->now_ns = s->waiting_bytes ? s->end_ns : now;
+}
+
+static bool look_at_rows(struct top_model *m, uint32_t source, bool final, int64_t budget_ns,
+                         struct progress *progress)
+{
+    struct top_source *s = &m->sources[source];
+    char error[sizeof s->why] = "";
+    bool open = gs_database_look(&s->db, error, sizeof error);
+    if (!open && final) { /* a folder where nothing may be written: as a report reads it */
+        char *path = s->db.path;
+        gs_database_look_away(&s->db);
+        open = gs_database_open(m->run, &s->db, path, error, sizeof error);
+        free(path);
+    }
+    bool ok = open && top_rows_read(m, source, final, budget_ns, error, sizeof error);
+    if (ok) {
+        read_progress(s, progress);
+    }
+    gs_database_look_away(&s->db);
+    if (!ok) {
+        snprintf(s->why, sizeof s->why, "%s", error);
+    }
+    return ok;
+}
+
+static enum top_state state_of(const struct top_source *s, const struct top_spool *spool)
+{
+    return s->finished                   ? s->state
+           : spool->there && spool->owned ? TOP_RECORDING
+           : spool->there                 ? TOP_KILLED
+                                          : TOP_TORN;
+}
+
+static void look(struct top_model *m, uint32_t source, int64_t budget_ns)
+{
+    struct top_source *s = &m->sources[source];
+    struct progress progress = {0};
+    struct top_spool spool;
+    top_spool_look(s->db.path, NULL, 0, &spool);
+    if (!still_there(s)) {
+        if (s->loaded || !spool.owned) {
+            s->state = TOP_DELETED;
+        }
+        snprintf(s->why, sizeof s->why, "%s", s->loaded ? "" : "there is no such file");
+        return;
+    }
+    bool final = !spool.owned;
+    bool ok = look_at_rows(m, source, final, budget_ns, &progress);
+    if (!ok && !s->loaded) {
+        s->state = spool.owned ? TOP_WAITING : TOP_UNREADABLE;
+    } else if (!ok) { /* it may have ended meanwhile; what was read stays */
+        s->state = spool.owned ? s->state : TOP_UNREADABLE;
+    } else {
+        top_spool_look(s->db.path, progress.at, progress.threads, &spool);
+        bool died = !final && !spool.owned; /* while we looked: once more, to the end */
+        s->state = died ? TOP_RECORDING : state_of(s, &spool);
+        set_clock(s, &spool);
+    }
+    free(progress.at);
+}
+
+bool top_model_look(struct top_model *m, int64_t budget_ns)
+{
+    bool any = false;
+    for (size_t i = 0; i < m->sources_n; i++) {
+        if (m->sources[i].state == TOP_WAITING || m->sources[i].state == TOP_RECORDING) {
+            look(m, (uint32_t)i, budget_ns);
+        }
+        any = any || m->sources[i].state == TOP_WAITING || m->sources[i].state == TOP_RECORDING;
+    }
+    return any;
+}

@@ -1,0 +1,192 @@
+/* The model of a recording that goes on: what gpuspy top shows. One source a process.
+ *
+ * It reads as little as there is to read. Each look opens the database read-only for a moment (an open
+ * connection would keep the recorder from closing its log at the end), takes the rows that came since
+ * the last look, and finds out which of the allocations that were live have ended: the recorder
+ * leaves, in the transaction of the rows, what is live by device and layer (recovery_value *_live), and
+ * what was not found free yet can only make our sum too large. So the search, youngest first, ends
+ * where the sums agree, and that is a proof that nothing was missed; where it would take too long it
+ * goes on at the next look, and `unfound_bytes` says how much is still shown that was freed.
+ *
+ * Memory: what is live, and the distinct stacks. Nothing is written anywhere. */
+#ifndef GPUSPY_TOP_MODEL_H
+#define GPUSPY_TOP_MODEL_H
+
+#include <sys/types.h>
+#include "analyzer/run.h"
+#include "analyzer/run_internal.h"
+#include "schema/spool.h"
+
+enum top_layer { TOP_DEVICE, TOP_TENSOR, TOP_PINNED, TOP_HOST, TOP_SHARED, TOP_LAYERS };
+extern const char *const top_layer_words[TOP_LAYERS];
+
+/* Sums over the last minute, in slots of five seconds. */
+enum { TOP_SLOT_S = 5, TOP_SLOTS = 13, TOP_RATE_S = 10, TOP_WINDOW_S = 60 };
+struct top_ring {
+    int64_t newest; /* number of the slot */
+    int64_t amount[TOP_SLOTS];
+    uint32_t count[TOP_SLOTS];
+};
+struct top_sum {
+    double seconds; /* that the sum is of */
+    int64_t amount;
+    uint64_t count;
+};
+void top_ring_add(struct top_ring *ring, int64_t time_ns, int64_t amount, uint32_t count);
+/* Of the last `seconds` before now_ns, and the slot that they began in. */
+struct top_sum top_ring_sum(const struct top_ring *ring, int64_t now_ns, int seconds);
+
+/* What a device, or the host, holds by one layer. */
+struct top_series {
+    uint32_t source;
+    int device; /* -1 for pinned and host */
+    enum top_layer layer;
+    int64_t bytes;
+    uint64_t count;
+    int64_t known;        /* what the recorder says is live, GS_UNKNOWN */
+    int64_t peak;         /* GS_UNKNOWN */
+    int64_t sampled_ns;   /* of a device: when it said how full it is; GS_UNKNOWN */
+    int64_t after_sample; /* change of bytes since */
+    struct top_ring ring; /* change of bytes, allocations */
+};
+
+/* What one stack holds of a series. */
+struct top_place {
+    uint32_t series, stack; /* stack: of the run, GS_NONE */
+    int64_t bytes, before;  /* before: when the watching began */
+    uint64_t count;
+    int64_t last_ns;        /* its last allocation; GS_UNKNOWN: none within the window */
+    struct top_ring ring;
+};
+
+/* The copies or waits of one stack. */
+struct top_calls {
+    uint32_t source, stack;
+    int device;
+    uint32_t kind;        /* sync: enum gs_sync_kind; copy: direction | host memory << 3 | async << 5 */
+    uint32_t api;
+    uint64_t count;
+    int64_t bytes, blocked_ns, last_ns;
+    struct top_ring ring; /* bytes of copies; blocked ns of waits */
+};
+
+struct top_wait { /* one of the last */
+    uint32_t source, stack, kind, api;
+    int64_t start_ns, blocked_ns;
+};
+
+struct top_failure {
+    uint32_t stack;
+    int device;
+    uint8_t layer;
+    int64_t requested_bytes, free_bytes, time_ns;
+    bool fatal;
+};
+
+struct top_device {
+    int device;
+    const char *name;
+    int64_t total_bytes, free_bytes; /* GS_UNKNOWN */
+    int64_t sampled_ns;              /* when free_bytes was so, GS_UNKNOWN */
+    int64_t own_bytes, other_bytes;  /* of NVML; GS_UNKNOWN */
+    uint32_t other_pid;
+    const char *other_name;
+    int utilisation;         /* percent, -1 */
+    int64_t reserved_bytes;  /* PyTorch's, GS_UNKNOWN */
+};
+
+enum top_state {
+    TOP_WAITING,   /* nothing of it could be read yet */
+    TOP_RECORDING,
+    TOP_ENDED,     /* in order */
+    TOP_DIED,      /* its rows are complete up to the last call */
+    TOP_KILLED,    /* … are not: the rest is in its spool */
+    TOP_TORN,      /* … and the spool is gone */
+    TOP_DELETED,   /* the database */
+    TOP_UNREADABLE
+};
+
+enum { TOP_WAITS_MAX = 32, TOP_FAILURES_MAX = 4 };
+
+struct top_alive { /* a row of allocation_row that has not ended as far as we know */
+    int64_t id, bytes;
+    uint32_t place; /* GS_NONE: it has */
+};
+
+struct top_source {
+    struct gs_database db;
+    struct gs_names_seen names;
+    dev_t file_device;
+    ino_t file_inode;
+    enum top_state state;
+    char why[512]; /* UNREADABLE, WAITING */
+    uint32_t pid;
+    int64_t rank, start_real_ns, start_mono_ns; /* GS_UNKNOWN */
+    const char *command, *cwd, *host, *run_id;
+    uint64_t lost_events, events;
+    int64_t end_ns;        /* of what is shown: the last event that was read, or the end */
+    int64_t now_ns;        /* the moment that it is shown for */
+    int64_t age_ns;        /* of the data: at most so old; 0 nothing waits in the spool */
+    int64_t waiting_bytes; /* in the spool, not in the database yet */
+    struct top_device *devices;
+    size_t devices_n, devices_cap;
+    struct top_failure failures[TOP_FAILURES_MAX]; /* newest first */
+    size_t failures_n;
+    uint64_t failures_total;
+    struct top_wait waits[TOP_WAITS_MAX]; /* the last ones, a ring: next is the oldest */
+    size_t waits_next;
+    struct top_alive *alive; /* by id */
+    size_t alive_n, alive_cap, cursor;
+    int64_t unfound_bytes;
+    bool loaded, finished;
+    int64_t reloaded_ns; /* CLOCK_MONOTONIC */
+    int64_t last_allocation, last_copy, last_sync, last_sample, last_reserved;
+};
+
+struct top_model {
+    struct gs_run *run; /* names alone */
+    struct top_source *sources;
+    size_t sources_n, sources_cap;
+    struct top_series *series;
+    size_t series_n, series_cap;
+    struct top_place *places;
+    size_t places_n, places_cap;
+    struct gs_map place_map;
+    struct top_calls *copies, *syncs;
+    size_t copies_n, copies_cap, syncs_n, syncs_cap;
+    struct gs_map copy_map, sync_map;
+    int64_t began_ns; /* CLOCK_MONOTONIC: the watching */
+};
+
+struct top_model *top_model_new(gs_symbol_fn symbol, void *symbol_data);
+void top_model_free(struct top_model *m);
+/* A database, being recorded or not: it is read at the next look. */
+void top_model_add(struct top_model *m, const char *path);
+/* Which run a database belongs to, and whether it goes on. False: it cannot be read (yet). */
+bool top_peek(const char *path, char *run_id, size_t size, bool *recording);
+/* Reads what is new of all of them. `budget_ns`: how long the search for frees may take, 0 as long as
+ * it does. True while one of them still records. */
+bool top_model_look(struct top_model *m, int64_t budget_ns);
+const char *top_api(const struct top_model *m, const struct top_source *s, uint32_t api); /* "" unknown */
+struct top_series *top_series_find(const struct top_model *m, uint32_t source, int device,
+                                   enum top_layer layer); /* NULL: none */
+
+/* What the files of the model share: model.c, rows.c. */
+uint32_t top_series_at(struct top_model *m, uint32_t source, int device, enum top_layer layer);
+struct top_device *top_device_at(struct top_source *s, int device);
+bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t budget_ns, char *error,
+                   size_t error_size);
+void top_rows_forget(struct top_model *m, uint32_t source);
+
+/* spool_look.c: the spool beside a database, read without touching it. */
+struct top_spool {
+    bool there, owned;     /* owned: its process lives and records into it */
+    bool foreign;          /* another gpuspy's: it tells us nothing */
+    uint32_t pid;
+    int64_t start_mono_ns;
+    int64_t waiting_bytes; /* beyond `progress` */
+};
+void top_spool_look(const char *database, const struct gs_progress *progress, uint32_t threads,
+                    struct top_spool *out);
+
+#endif

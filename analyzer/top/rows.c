@@ -1,0 +1,676 @@
+/* The rows of a recording that came since the last look, and which of those before have ended. */
+#include "analyzer/top/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { BLOCK = 256, DENSE = 6 };
+
+struct reading {
+    struct top_model *m;
+    struct top_source *s;
+    uint32_t source;
+    bool whole; /* the first look: of what ended only the last minute counts */
+    char *error;
+    size_t error_size;
+};
+
+static int64_t now_mono(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+static int64_t bounded(int64_t n)
+{
+    return n < 0 ? 0 : n > GS_BYTES_MAX ? GS_BYTES_MAX : n;
+}
+
+static int64_t known(sqlite3_stmt *st, int column)
+{
+    int64_t n = gs_column_int(st, column);
+    return n < 0 ? GS_UNKNOWN : n;
+}
+
+static int device_of(int64_t n)
+{
+    return n >= 0 && n < GS_DEVICE_SLOTS - 1 ? (int)n : -1;
+}
+
+static uint32_t stack_at(const struct reading *r, sqlite3_stmt *st, int column)
+{
+    return gs_ids_get(&r->s->db.stacks, gs_column_int(st, column));
+}
+
+/* ---------------------------------------------------------------- lifetimes */
+
+/* As the store counts: pinned is whatever lies on the host, shared memory is its owner's. */
+static enum top_layer layer_of(unsigned layer, unsigned space, int device)
+{
+    if (space == GS_SPACE_SHARED) {
+        return TOP_SHARED;
+    }
+    if (layer == GS_LAYER_DEVICE) {
+        bool host = space == GS_SPACE_PINNED || space == GS_SPACE_HOST ||
+                    (space == GS_SPACE_VMM && device < 0);
+        return host ? TOP_PINNED : TOP_DEVICE;
+    }
+    return layer == GS_LAYER_TENSOR ? TOP_TENSOR : TOP_HOST;
+}
+
+static uint32_t place_at(struct top_model *m, uint32_t series, uint32_t stack)
+{
+    uint32_t *at = gs_map_at(&m->place_map, (uint64_t)series << 32 | stack);
+    if (*at == GS_MAP_NEW) {
+        *at = (uint32_t)m->places_n;
+        *GS_PUSH(m->places, m->places_n, m->places_cap) =
+            (struct top_place){.series = series, .stack = stack, .last_ns = GS_UNKNOWN};
+    }
+    return *at;
+}
+
+static void change(struct top_series *s, int64_t bytes, int64_t time_ns, uint32_t count)
+{
+    s->bytes = gs_add(s->bytes, bytes);
+    top_ring_add(&s->ring, time_ns, bytes, count);
+    if (time_ns > s->sampled_ns) {
+        s->after_sample = gs_add(s->after_sample, bytes);
+    }
+}
+
+static void begin(struct top_model *m, uint32_t place, int64_t bytes, int64_t time_ns)
+{
+    struct top_place *p = &m->places[place];
+    struct top_series *s = &m->series[p->series];
+    p->bytes = gs_add(p->bytes, bytes);
+    p->count++;
+    p->last_ns = time_ns > p->last_ns ? time_ns : p->last_ns;
+    s->count++;
+    top_ring_add(&p->ring, time_ns, bytes, 1);
+    change(s, bytes, time_ns, 1);
+}
+
+static void end(struct top_model *m, uint32_t place, int64_t bytes, int64_t time_ns)
+{
+    struct top_place *p = &m->places[place];
+    struct top_series *s = &m->series[p->series];
+    p->bytes -= bytes;
+    p->count--;
+    s->count--;
+    top_ring_add(&p->ring, time_ns, -bytes, 0);
+    change(s, -bytes, time_ns, 0);
+}
+
+static bool on_allocation(struct reading *r, sqlite3_stmt *st)
+{
+    const int64_t id = sqlite3_column_int64(st, 0), kind = sqlite3_column_int64(st, 1);
+    const int64_t bytes = bounded(sqlite3_column_int64(st, 2));
+    const int64_t time = bounded(sqlite3_column_int64(st, 3));
+    int device = device_of((kind >> 5 & 127) - 1);
+    enum top_layer layer = layer_of(kind & 3, kind >> 2 & 7, device);
+    if (layer == TOP_PINNED || layer == TOP_HOST) {
+        device = -1;
+    }
+    uint32_t place =
+        place_at(r->m, top_series_at(r->m, r->source, device, layer), stack_at(r, st, 5));
+    struct top_source *s = r->s;
+    s->last_allocation = id > s->last_allocation ? id : s->last_allocation;
+    begin(r->m, place, bytes, time);
+    if (sqlite3_column_type(st, 4) == SQLITE_NULL) {
+        *GS_PUSH(s->alive, s->alive_n, s->alive_cap) = (struct top_alive){id, bytes, place};
+    } else {
+        end(r->m, place, bytes, gs_add(time, bounded(sqlite3_column_int64(st, 4))));
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------- copies and waits */
+
+static struct top_calls *calls_at(struct top_calls **list, size_t *n, size_t *cap, struct gs_map *map,
+                                  const struct top_calls *like)
+{
+    uint64_t key = gs_hash64((uint64_t)like->source << 32 | like->stack) +
+                   ((uint64_t)like->kind << 32 | like->api << 8 | (uint8_t)like->device);
+    uint32_t *at = gs_map_at(map, key);
+    if (*at == GS_MAP_NEW) {
+        *at = (uint32_t)*n;
+        *GS_PUSH(*list, *n, *cap) = *like;
+    }
+    return &(*list)[*at];
+}
+
+static bool on_copy(struct reading *r, sqlite3_stmt *st)
+{
+    const int64_t id = sqlite3_column_int64(st, 0), kind = sqlite3_column_int64(st, 1);
+    const int64_t bytes = bounded(sqlite3_column_int64(st, 2));
+    const int64_t start = bounded(sqlite3_column_int64(st, 3));
+    const int64_t blocked = bounded(sqlite3_column_int64(st, 4));
+    const struct top_calls like = {.source = r->source,
+                                   .stack = stack_at(r, st, 5),
+                                   .device = device_of((kind >> 6 & 127) - 1),
+                                   .kind = kind & 63};
+    struct top_model *m = r->m;
+    struct top_calls *c = calls_at(&m->copies, &m->copies_n, &m->copies_cap, &m->copy_map, &like);
+    c->count++;
+    c->bytes = gs_add(c->bytes, bytes);
+    c->blocked_ns = gs_add(c->blocked_ns, blocked);
+    c->last_ns = start > c->last_ns ? start : c->last_ns;
+    top_ring_add(&c->ring, start, bytes, 1);
+    r->s->last_copy = id > r->s->last_copy ? id : r->s->last_copy;
+    return true;
+}
+
+static bool on_sync(struct reading *r, sqlite3_stmt *st)
+{
+    const int64_t id = sqlite3_column_int64(st, 0);
+    const int64_t start = bounded(sqlite3_column_int64(st, 4));
+    const int64_t blocked = bounded(sqlite3_column_int64(st, 5));
+    const struct top_calls like = {.source = r->source,
+                                   .stack = stack_at(r, st, 6),
+                                   .device = device_of(sqlite3_column_int64(st, 1)),
+                                   .kind = (uint32_t)sqlite3_column_int64(st, 2) & 7,
+                                   .api = (uint32_t)sqlite3_column_int64(st, 3) & 0xffff};
+    struct top_model *m = r->m;
+    struct top_calls *c = calls_at(&m->syncs, &m->syncs_n, &m->syncs_cap, &m->sync_map, &like);
+    c->count++;
+    c->blocked_ns = gs_add(c->blocked_ns, blocked);
+    c->last_ns = start > c->last_ns ? start : c->last_ns;
+    top_ring_add(&c->ring, start, blocked, 1);
+    r->s->waits[r->s->waits_next++ % TOP_WAITS_MAX] =
+        (struct top_wait){r->source, like.stack, like.kind, like.api, start, blocked};
+    r->s->last_sync = id > r->s->last_sync ? id : r->s->last_sync;
+    return true;
+}
+
+/* ---------------------------------------------------------------- the small tables */
+
+static bool on_process(struct reading *r, sqlite3_stmt *st)
+{
+    struct top_source *s = r->s;
+    struct gs_run *run = r->m->run;
+    s->pid = (uint32_t)sqlite3_column_int64(st, 0);
+    s->rank = known(st, 1);
+    if (!s->command) { /* the same at each look */
+        s->command = gs_column_text(run, st, 2);
+        s->cwd = gs_column_text(run, st, 3);
+        s->host = gs_column_text(run, st, 4);
+        s->run_id = gs_column_text(run, st, 5);
+    }
+    s->start_real_ns = gs_column_int(st, 6);
+    if (sqlite3_column_type(st, 7) != SQLITE_NULL) {
+        s->end_ns = bounded(sqlite3_column_int64(st, 7));
+    }
+    s->finished = sqlite3_column_type(st, 8) != SQLITE_NULL;
+    s->state = !s->finished ? s->state : sqlite3_column_int64(st, 8) ? TOP_ENDED : TOP_DIED;
+    s->lost_events = (uint64_t)bounded(sqlite3_column_int64(st, 9));
+    return false;
+}
+
+/* From here on changes are those since: the events before it were read with it or before. */
+static void sampled(struct reading *r, struct top_device *d, int64_t time_ns)
+{
+    const uint32_t at = top_series_at(r->m, r->source, d->device, TOP_DEVICE);
+    struct top_series *s = &r->m->series[at];
+    d->sampled_ns = s->sampled_ns = time_ns;
+    s->after_sample = 0;
+}
+
+static bool on_device(struct reading *r, sqlite3_stmt *st)
+{
+    int device = device_of(sqlite3_column_int64(st, 0));
+    if (device < 0) {
+        return true;
+    }
+    struct top_device *d = top_device_at(r->s, device);
+    d->name = d->name ? d->name : gs_column_text(r->m->run, st, 1);
+    d->total_bytes = d->total_bytes == GS_UNKNOWN ? known(st, 2) : d->total_bytes;
+    if (d->sampled_ns == GS_UNKNOWN && known(st, 3) != GS_UNKNOWN) {
+        d->free_bytes = known(st, 3);
+        sampled(r, d, bounded(sqlite3_column_int64(st, 4)));
+    }
+    return true;
+}
+
+static bool on_sample(struct reading *r, sqlite3_stmt *st)
+{
+    int device = device_of(sqlite3_column_int64(st, 1));
+    int64_t id = sqlite3_column_int64(st, 0), time = bounded(sqlite3_column_int64(st, 2));
+    r->s->last_sample = id > r->s->last_sample ? id : r->s->last_sample;
+    if (device < 0 || known(st, 3) == GS_UNKNOWN) {
+        return true;
+    }
+    struct top_device *d = top_device_at(r->s, device);
+    if (d->sampled_ns == GS_UNKNOWN || time >= d->sampled_ns) {
+        sampled(r, d, time);
+        /* NVML's total is a little more than CUDA's: what is used is what counts */
+        int64_t total = known(st, 4), used = total == GS_UNKNOWN ? GS_UNKNOWN : total - known(st, 3);
+        d->total_bytes = d->total_bytes == GS_UNKNOWN ? total : d->total_bytes;
+        d->free_bytes = used == GS_UNKNOWN ? known(st, 3)
+                        : used > d->total_bytes ? 0
+                                                : d->total_bytes - used;
+    }
+    if (sqlite3_column_int64(st, 5) == GS_SAMPLE_NVML) {
+        int64_t busy = gs_column_int(st, 6);
+        d->utilisation = busy >= 0 && busy <= 100 ? (int)busy : -1;
+        d->own_bytes = known(st, 7);
+        d->other_bytes = known(st, 8);
+        d->other_pid = (uint32_t)bounded(sqlite3_column_int64(st, 9));
+        d->other_name = gs_column_text(r->m->run, st, 10);
+    }
+    return true;
+}
+
+static bool on_reserved(struct reading *r, sqlite3_stmt *st)
+{
+    int device = device_of(sqlite3_column_int64(st, 1));
+    int64_t id = sqlite3_column_int64(st, 0);
+    r->s->last_reserved = id > r->s->last_reserved ? id : r->s->last_reserved;
+    if (device >= 0) {
+        top_device_at(r->s, device)->reserved_bytes = known(st, 2);
+    }
+    return true;
+}
+
+static bool on_failure(struct reading *r, sqlite3_stmt *st)
+{
+    struct top_source *s = r->s;
+    if (s->failures_n == 0) {
+        s->failures_total = (uint64_t)bounded(sqlite3_column_int64(st, 0));
+    }
+    s->failures[s->failures_n++] =
+        (struct top_failure){.stack = stack_at(r, st, 7),
+                             .device = device_of(gs_column_int(st, 1)),
+                             .layer = (uint8_t)sqlite3_column_int64(st, 2),
+                             .requested_bytes = bounded(sqlite3_column_int64(st, 3)),
+                             .free_bytes = known(st, 4),
+                             .time_ns = bounded(sqlite3_column_int64(st, 5)),
+                             .fatal = sqlite3_column_int64(st, 6) != 0};
+    return s->failures_n < TOP_FAILURES_MAX;
+}
+
+static bool on_count(struct reading *r, sqlite3_stmt *st)
+{
+    r->s->events = (uint64_t)bounded(sqlite3_column_int64(st, 0));
+    return false;
+}
+
+static bool on_api(struct reading *r, sqlite3_stmt *st)
+{
+    struct gs_run *run = r->m->run;
+    struct gs_ids *apis = &r->s->db.apis;
+    int64_t id = sqlite3_column_int64(st, 0);
+    if (gs_ids_get(apis, id) == GS_NONE) {
+        gs_ids_set(apis, id, (uint32_t)run->api_names_n);
+        *GS_PUSH(run->api_names, run->api_names_n, run->api_names_cap) = gs_column_text(run, st, 1);
+    }
+    return true;
+}
+
+/* What the recorder says of itself, as of its last commit. */
+static bool on_value(struct reading *r, sqlite3_stmt *st)
+{
+    static const struct {
+        const char *name;
+        enum top_layer layer;
+        bool peak;
+    } totals[] = {
+        {"device_live", TOP_DEVICE, false}, {"tensor_live", TOP_TENSOR, false},
+        {"pinned_live", TOP_PINNED, false}, {"host_live", TOP_HOST, false},
+        {"device_peak", TOP_DEVICE, true},  {"tensor_peak", TOP_TENSOR, true},
+        {"pinned_peak", TOP_PINNED, true},  {"host_peak", TOP_HOST, true},
+    };
+    const char *name = (const char *)sqlite3_column_text(st, 0);
+    int device = device_of(sqlite3_column_int64(st, 1));
+    int64_t value = bounded(sqlite3_column_int64(st, 2));
+    if (name && strcmp(name, "last_ns") == 0) {
+        r->s->end_ns = value > r->s->end_ns ? value : r->s->end_ns;
+    }
+    for (size_t i = 0; name && i < sizeof totals / sizeof *totals; i++) {
+        if (strcmp(name, totals[i].name) == 0) {
+            bool host = totals[i].layer == TOP_PINNED || totals[i].layer == TOP_HOST;
+            uint32_t at = top_series_at(r->m, r->source, host ? -1 : device, totals[i].layer);
+            struct top_series *s = &r->m->series[at];
+            *(totals[i].peak ? &s->peak : &s->known) = value;
+        }
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------- reading them */
+
+#define NOTHING INT64_MIN
+/* Calls `each` row until it has enough. False: the table cannot be read. */
+static bool each_row(struct reading *r, const char *sql, int64_t last, int64_t from_ns,
+                     bool (*each)(struct reading *, sqlite3_stmt *))
+{
+    sqlite3_stmt *st = gs_prepare(&r->s->db, sql);
+    int rc = SQLITE_DONE;
+    if (!st) { /* an older recording has not all tables; that those there must be are, was checked */
+        return true;
+    }
+    if (sqlite3_bind_parameter_count(st) > 0) {
+        sqlite3_bind_int64(st, 1, last);
+    }
+    if (sqlite3_bind_parameter_count(st) > 1) {
+        sqlite3_bind_int64(st, 2, from_ns);
+    }
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW && each(r, st)) {
+    }
+    sqlite3_finalize(st);
+    return rc == SQLITE_DONE || rc == SQLITE_ROW ||
+           gs_database_bad(&r->s->db, r->error, r->error_size);
+}
+
+static bool read_small(struct reading *r)
+{
+    struct top_source *s = r->s;
+    s->failures_n = 0;
+    return each_row(r,
+                    "SELECT pid, rank, command, cwd, host, run_id, start_real_ns, end_ns, complete, "
+                    "lost_events FROM process LIMIT 1",
+                    NOTHING, 0, on_process) &&
+           each_row(r, "SELECT value FROM meta WHERE key = 'events'", NOTHING, 0, on_count) &&
+           each_row(r, "SELECT id, name FROM api", NOTHING, 0, on_api) &&
+           each_row(r, "SELECT device, name, total_bytes, free_bytes, seen_ns FROM device", NOTHING,
+                    0, on_device) &&
+           each_row(r,
+                    "SELECT id, device, time_ns, free_bytes, total_bytes, source, utilisation, "
+                    "own_bytes, other_bytes, other_pid, other_name FROM sample WHERE id > ?",
+                    s->last_sample, 0, on_sample) &&
+           each_row(r, "SELECT id, device, bytes FROM reserved WHERE id > ?", s->last_reserved, 0,
+                    on_reserved) &&
+           each_row(r,
+                    "SELECT id, device, layer, requested_bytes, free_bytes, time_ns, fatal, stack_id "
+                    "FROM oom ORDER BY id DESC LIMIT 4",
+                    NOTHING, 0, on_failure) &&
+           each_row(r, "SELECT name, number, value FROM recovery_value", NOTHING, 0, on_value);
+}
+
+static bool read_events(struct reading *r)
+{
+    struct top_source *s = r->s;
+    char sql[256];
+    const int64_t from = s->end_ns - (TOP_WINDOW_S + 2 * TOP_SLOT_S) * 1000000000ll;
+    snprintf(sql, sizeof sql,
+             "SELECT id, kind, bytes, alloc_ns, life_ns, alloc_stack_id FROM %s WHERE id > ?1%s",
+             s->db.allocations,
+             r->whole ? " AND (life_ns IS NULL OR alloc_ns + life_ns >= ?2) ORDER BY id"
+                      : " ORDER BY id");
+    if (!each_row(r, sql, s->last_allocation, from, on_allocation)) {
+        return false;
+    }
+    snprintf(sql, sizeof sql,
+             "SELECT id, kind, bytes, start_ns, blocked_ns, stack_id FROM %s WHERE id > ?",
+             s->db.copies);
+    return each_row(r, sql, s->last_copy, 0, on_copy) &&
+           each_row(r,
+                    "SELECT id, device, kind, api, start_ns, blocked_ns, stack_id FROM sync WHERE "
+                    "id > ? ORDER BY id",
+                    s->last_sync, 0, on_sync);
+}
+
+/* The rows after the last that the first look took may all have ended long ago. */
+static bool skip_to_end(struct reading *r)
+{
+    char sql[128];
+    sqlite3_stmt *st;
+    snprintf(sql, sizeof sql, "SELECT max(id) FROM %s", r->s->db.allocations);
+    st = gs_prepare(&r->s->db, sql);
+    if (st && sqlite3_step(st) == SQLITE_ROW && sqlite3_column_int64(st, 0) > r->s->last_allocation) {
+        r->s->last_allocation = sqlite3_column_int64(st, 0);
+    }
+    sqlite3_finalize(st);
+    return true;
+}
+
+/* The time of the last event, where the recorder says it nowhere: it has finished, or is an old one. */
+static bool on_last(struct reading *r, sqlite3_stmt *st)
+{
+    int64_t time = bounded(sqlite3_column_int64(st, 0));
+    r->s->end_ns = time > r->s->end_ns ? time : r->s->end_ns;
+    return false;
+}
+
+static bool find_last(struct reading *r)
+{
+    char sql[128];
+    snprintf(sql, sizeof sql, "SELECT alloc_ns FROM %s ORDER BY id DESC LIMIT 1",
+             r->s->db.allocations);
+    return r->s->end_ns > 0 || each_row(r, sql, NOTHING, 0, on_last);
+}
+
+/* ---------------------------------------------------------------- what has ended */
+
+static int64_t excess(const struct top_model *m, uint32_t source, bool *all_known)
+{
+    int64_t sum = 0;
+    *all_known = true;
+    for (size_t i = 0; i < m->series_n; i++) {
+        const struct top_series *s = &m->series[i];
+        if (s->source != source || s->layer == TOP_SHARED) {
+            continue;
+        }
+        *all_known = *all_known && (s->known != GS_UNKNOWN || s->bytes == 0);
+        int64_t more = s->known == GS_UNKNOWN ? 0 : s->bytes - s->known;
+        if (more < 0) { /* a free was taken back: what was read is not so any more */
+            return -1;
+        }
+        sum = gs_add(sum, more);
+    }
+    return sum;
+}
+
+struct search {
+    struct reading *r;
+    sqlite3_stmt *range, *one;
+    bool any;
+};
+
+static void found(struct search *f, struct top_alive *a, int64_t time_ns)
+{
+    end(f->r->m, a->place, a->bytes, bounded(time_ns));
+    a->place = GS_NONE;
+    f->any = true;
+}
+
+static void search_range(struct search *f, struct top_alive *a, size_t n)
+{
+    size_t i = 0;
+    sqlite3_bind_int64(f->range, 1, a[0].id);
+    sqlite3_bind_int64(f->range, 2, a[n - 1].id);
+    while (sqlite3_step(f->range) == SQLITE_ROW) {
+        int64_t id = sqlite3_column_int64(f->range, 0);
+        while (i < n && a[i].id < id) {
+            i++;
+        }
+        if (i < n && a[i].id == id && a[i].place != GS_NONE) {
+            found(f, &a[i], sqlite3_column_int64(f->range, 1));
+        }
+    }
+    sqlite3_reset(f->range);
+}
+
+static void search_each(struct search *f, struct top_alive *a, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (a[i].place == GS_NONE) {
+            continue;
+        }
+        sqlite3_bind_int64(f->one, 1, a[i].id);
+        if (sqlite3_step(f->one) == SQLITE_ROW) {
+            found(f, &a[i], sqlite3_column_int64(f->one, 0));
+        }
+        sqlite3_reset(f->one);
+    }
+}
+
+static void search_block(struct search *f, struct top_alive *a, size_t n)
+{
+    bool dense = (uint64_t)a[n - 1].id - (uint64_t)a[0].id < (uint64_t)n * DENSE;
+    (dense ? search_range : search_each)(f, a, n);
+}
+
+/* Youngest first for half of the time, then from where the last look stopped. */
+static void search(struct search *f, int64_t budget_ns)
+{
+    struct top_source *s = f->r->s;
+    const int64_t began = now_mono();
+    size_t at = s->alive_n, left = s->alive_n;
+    bool young = true, all_known;
+    while (left > 0) {
+        int64_t spent = now_mono() - began;
+        if (excess(f->r->m, f->r->source, &all_known) <= 0 && all_known) {
+            break;
+        }
+        if (budget_ns && young && spent > budget_ns / 2) {
+            young = false;
+            at = s->cursor < at ? s->cursor : at;
+        } else if (budget_ns && spent > budget_ns) {
+            break;
+        }
+        size_t n = at < BLOCK ? at : BLOCK;
+        if (n == 0) {
+            if (young) {
+                break;
+            }
+            at = s->alive_n;
+            continue;
+        }
+        at -= n;
+        left -= n < left ? n : left;
+        search_block(f, &s->alive[at], n);
+    }
+    if (!young) {
+        s->cursor = at;
+    }
+}
+
+static void compact(struct top_source *s)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < s->alive_n; i++) {
+        if (s->alive[i].place != GS_NONE) {
+            s->alive[kept++] = s->alive[i];
+        }
+    }
+    s->alive_n = kept;
+}
+
+static void find_ended(struct reading *r, int64_t budget_ns)
+{
+    char sql[2][160];
+    snprintf(sql[0], sizeof sql[0],
+             "SELECT id, alloc_ns + life_ns FROM %s WHERE id BETWEEN ? AND ? AND life_ns IS NOT NULL",
+             r->s->db.allocations);
+    snprintf(sql[1], sizeof sql[1],
+             "SELECT alloc_ns + life_ns FROM %s WHERE id = ? AND life_ns IS NOT NULL",
+             r->s->db.allocations);
+    struct search f = {r, gs_prepare(&r->s->db, sql[0]), gs_prepare(&r->s->db, sql[1]), false};
+    if (f.range && f.one) {
+        search(&f, budget_ns);
+    }
+    sqlite3_finalize(f.range);
+    sqlite3_finalize(f.one);
+    if (f.any) {
+        compact(r->s);
+    }
+}
+
+/* ---------------------------------------------------------------- one look */
+
+void top_rows_forget(struct top_model *m, uint32_t source)
+{
+    struct top_source *s = &m->sources[source];
+    for (size_t i = 0; i < m->places_n; i++) {
+        struct top_place *p = &m->places[i];
+        if (m->series[p->series].source == source) {
+            p->bytes = 0;
+            p->count = 0;
+            p->ring = (struct top_ring){0};
+        }
+    }
+    for (size_t i = 0; i < m->series_n; i++) {
+        if (m->series[i].source == source) {
+            m->series[i].bytes = 0;
+            m->series[i].count = 0;
+            m->series[i].after_sample = 0;
+            m->series[i].ring = (struct top_ring){0};
+        }
+    }
+    s->alive_n = s->cursor = 0;
+    s->last_allocation = NOTHING;
+}
+
+static void forget_known(struct top_model *m, uint32_t source)
+{
+    for (size_t i = 0; i < m->series_n; i++) {
+        if (m->series[i].source == source) {
+            m->series[i].known = GS_UNKNOWN;
+        }
+    }
+}
+
+static void remember_before(struct top_model *m, uint32_t source)
+{
+    for (size_t i = 0; i < m->places_n; i++) {
+        if (m->series[m->places[i].series].source == source) {
+            m->places[i].before = m->places[i].bytes;
+        }
+    }
+}
+
+/* A recorder that says what is live says nothing of what it never had: zero. */
+static void fill_known(struct top_model *m, uint32_t source)
+{
+    bool said = false;
+    for (size_t i = 0; i < m->series_n; i++) {
+        said = said || (m->series[i].source == source && m->series[i].known != GS_UNKNOWN);
+    }
+    for (size_t i = 0; said && i < m->series_n; i++) {
+        struct top_series *s = &m->series[i];
+        if (s->source == source && s->known == GS_UNKNOWN && s->layer != TOP_SHARED) {
+            s->known = 0;
+        }
+    }
+}
+
+enum { RELOAD_NS = 1000000000 };
+
+bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t budget_ns, char *error,
+                   size_t error_size)
+{
+    struct top_source *s = &m->sources[source];
+    struct reading r = {m, s, source, !s->loaded, error, error_size};
+    bool all_known;
+    forget_known(m, source);
+    if (!gs_load_names(m->run, &s->db, &s->names, error, error_size) || !read_small(&r) ||
+        !find_last(&r) || !read_events(&r)) {
+        return false;
+    }
+    fill_known(m, source);
+    if (r.whole) {
+        skip_to_end(&r);
+    } else {
+        find_ended(&r, final ? 0 : budget_ns);
+    }
+    if (!s->finished && excess(m, source, &all_known) < 0 && !r.whole &&
+        now_mono() - s->reloaded_ns > RELOAD_NS) {
+        s->reloaded_ns = now_mono();
+        top_rows_forget(m, source);
+        r.whole = true;
+        if (!read_events(&r)) {
+            return false;
+        }
+        skip_to_end(&r);
+    }
+    if (!s->loaded) {
+        remember_before(m, source);
+    }
+    s->loaded = true;
+    int64_t more = excess(m, source, &all_known);
+    s->unfound_bytes = s->finished || more < 0 ? 0 : more;
+    return true;
+}

@@ -1,0 +1,184 @@
+/* A snapshot for scripts. Unknown is null; sizes are bytes, times seconds. Fields are only ever added. */
+#include "analyzer/top/view.h"
+
+#include "analyzer/json_parts.h"
+
+#define WORD(s, v, w) [v] = w,
+static const char *const directions[8] = {GS_DIRECTIONS(WORD)};
+static const char *const host_memories[8] = {GS_HOST_MEMORIES(WORD)};
+static const char *const sync_kinds[8] = {GS_SYNC_KINDS(WORD)};
+static const char *const failure_layers[4] = {GS_LAYERS(WORD)};
+
+static double seconds(int64_t ns)
+{
+    return ns == GS_UNKNOWN ? NAN : (double)ns / 1e9;
+}
+
+static json_t *series_json(const struct top_model *m, const struct top_series *s)
+{
+    const int64_t now = m->sources[s->source].now_ns;
+    struct top_sum minute = top_ring_sum(&s->ring, now, TOP_WINDOW_S);
+    struct top_sum lately = top_ring_sum(&s->ring, now, TOP_RATE_S);
+    json_t *o = json_object();
+    set(o, "device", s->device < 0 ? NULL : json_integer(s->device));
+    set_text(o, "layer", top_layer_words[s->layer]);
+    set_bytes(o, "bytes", s->known != GS_UNKNOWN ? s->known : s->bytes);
+    set_count(o, "count", s->count);
+    set_bytes(o, "peak_bytes", s->peak);
+    set_bytes(o, "change_bytes", minute.amount);
+    set_real(o, "change_over_s", minute.seconds);
+    set_real(o, "allocations_per_s", lately.seconds > 0 ? (double)lately.count / lately.seconds : NAN);
+    return o;
+}
+
+static json_t *device_json(const struct top_model *m, uint32_t source, const struct top_device *d)
+{
+    struct top_held h = top_held_of(m, source, d);
+    json_t *o = json_object();
+    set_count(o, "index", (uint64_t)d->device);
+    set_text(o, "name", d->name);
+    set_bytes(o, "total_bytes", h.total);
+    set_bytes(o, "used_bytes", h.used);
+    set_bytes(o, "allocated_bytes", h.device);
+    set_bytes(o, "tensor_bytes", h.tensors);
+    set_bytes(o, "reserved_bytes", d->reserved_bytes);
+    set_bytes(o, "cached_bytes", d->reserved_bytes == GS_UNKNOWN ? GS_UNKNOWN : h.cached);
+    set_bytes(o, "other_processes_bytes", h.told_apart ? h.others : GS_UNKNOWN);
+    set(o, "utilisation_percent", d->utilisation < 0 ? NULL : json_integer(d->utilisation));
+    return o;
+}
+
+static json_t *failure_json(struct top_tables *t, const struct top_failure *f)
+{
+    struct gs_site site = top_site(t, f->stack, false);
+    json_t *o = json_object();
+    set_real(o, "time_s", seconds(f->time_ns));
+    set(o, "device", f->device < 0 ? NULL : json_integer(f->device));
+    set_text(o, "layer", failure_layers[f->layer & 3]);
+    set_bytes(o, "requested_bytes", f->requested_bytes);
+    set_bytes(o, "free_bytes", f->free_bytes);
+    set_bool(o, "fatal", f->fatal);
+    set(o, "site", gs_json_site(&site));
+    return o;
+}
+
+static json_t *waits_json(struct top_tables *t, const struct top_source *s)
+{
+    json_t *list = json_array();
+    for (size_t k = 1; k <= TOP_WAITS_MAX && k <= s->waits_next; k++) {
+        const struct top_wait *w = &s->waits[(s->waits_next - k) % TOP_WAITS_MAX];
+        struct gs_site site = top_site(t, w->stack, false);
+        json_t *o = json_object();
+        set_real(o, "time_s", seconds(w->start_ns));
+        set_real(o, "blocked_s", seconds(w->blocked_ns));
+        set_text(o, "kind", sync_kinds[w->kind & 7]);
+        set_text(o, "api", top_api(t->model, s, w->api));
+        set(o, "site", gs_json_site(&site));
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
+static json_t *source_json(struct top_tables *t, uint32_t source)
+{
+    struct top_model *m = t->model;
+    struct top_source *s = &m->sources[source];
+    char said[2048];
+    double copies, copied, syncs, blocked;
+    json_t *o = json_object(), *devices = json_array(), *series = json_array(), *failures = json_array();
+    top_state_said(s, said, sizeof said);
+    top_rates(m, m->copies, m->copies_n, source, &copies, &copied);
+    top_rates(m, m->syncs, m->syncs_n, source, &syncs, &blocked);
+    set_text(o, "database", s->db.path);
+    set_text(o, "state", top_state_word(s->state));
+    set_text(o, "said", *said ? said : NULL);
+    set_count(o, "pid", s->pid);
+    set(o, "rank", s->rank == GS_UNKNOWN ? NULL : json_integer(s->rank));
+    set_text(o, "host", s->host);
+    set_text(o, "command", s->command);
+    set_real(o, "time_s", seconds(s->now_ns));
+    set_real(o, "age_s", s->loaded ? seconds(s->age_ns) : NAN);
+    set_bytes(o, "waiting_bytes", s->waiting_bytes);
+    set_bytes(o, "unfound_bytes", s->unfound_bytes);
+    set_count(o, "events", s->events);
+    set_count(o, "lost_events", s->lost_events);
+    set_count(o, "failures_total", s->failures_total);
+    set_real(o, "allocations_per_s", top_allocation_rate(m, source));
+    set_real(o, "copies_per_s", copies);
+    set_real(o, "copied_bytes_per_s", copied);
+    set_real(o, "syncs_per_s", syncs);
+    set_real(o, "blocked_share", blocked / 1e9);
+    for (size_t i = 0; i < s->devices_n; i++) {
+        json_array_append_new(devices, device_json(m, source, &s->devices[i]));
+    }
+    for (size_t i = 0; i < m->series_n; i++) {
+        if (m->series[i].source == source) {
+            json_array_append_new(series, series_json(m, &m->series[i]));
+        }
+    }
+    for (size_t i = 0; i < s->failures_n; i++) {
+        json_array_append_new(failures, failure_json(t, &s->failures[i]));
+    }
+    set(o, "devices", devices);
+    set(o, "live", series);
+    set(o, "failures", failures);
+    set(o, "last_waits", waits_json(t, s));
+    return o;
+}
+
+static json_t *row_json(const struct top_tables *t, enum top_table table, const struct top_row *r)
+{
+    json_t *o = json_object();
+    const bool syncs = table == TOP_SYNCS, copies = table == TOP_COPIES;
+    const double now = (double)t->total;
+    set(o, "site", gs_json_site(&r->site));
+    set_count(o, "count", r->count);
+    if (!syncs) {
+        set_bytes(o, "bytes", r->bytes);
+    }
+    set_real(o, "share", t->total > 0 ? (double)(syncs ? r->blocked_ns : r->bytes) / now : NAN);
+    set_real(o, syncs || copies ? "calls_per_s" : "allocations_per_s", r->rate);
+    set_real(o, "last_s", seconds(r->last_ns));
+    if (syncs || copies) {
+        set_real(o, "blocked_s", seconds(r->blocked_ns));
+        set_text(o, "api", syncs ? top_api(t->model, &t->model->sources[r->source], r->api) : NULL);
+    } else {
+        set_bytes(o, "change_bytes", r->growth);
+        set_bytes(o, "since_bytes", r->since);
+    }
+    if (syncs) {
+        set_text(o, "kind", sync_kinds[r->kind & 7]);
+        set_real(o, "blocked_share", r->busy);
+    } else if (copies) {
+        set_text(o, "direction", directions[r->kind & 7]);
+        set_text(o, "host_memory", host_memories[r->kind >> 3 & 3]);
+        set_bool(o, "async", r->kind >> 5 & 1);
+        set_real(o, "bytes_per_s", r->byte_rate);
+    }
+    return o;
+}
+
+void top_view_json(struct top_tables *t, const struct top_choice *choice, size_t top, FILE *out)
+{
+    static const char *const names[TOP_TABLES] = {"lines", "functions", "syncs", "copies"};
+    struct top_model *m = t->model;
+    json_t *o = json_object(), *processes = json_array();
+    for (size_t i = 0; i < m->sources_n; i++) {
+        json_array_append_new(processes, source_json(t, (uint32_t)i));
+    }
+    set_count(o, "schema", 1);
+    set(o, "processes", processes);
+    for (int table = 0; table < TOP_TABLES; table++) {
+        struct top_choice c = *choice;
+        json_t *rows = json_array();
+        c.table = (enum top_table)table;
+        top_tables_fill(t, &c);
+        for (size_t i = 0; i < t->n && i < top; i++) {
+            json_array_append_new(rows, row_json(t, c.table, &t->rows[i]));
+        }
+        set(o, names[table], rows);
+    }
+    json_dumpf(o, out, JSON_COMPACT);
+    fputc('\n', out);
+    json_decref(o);
+}
