@@ -22,17 +22,18 @@ static bool is_library(const char *path)
     return access(path, R_OK) == 0;
 }
 
-static bool preloadable(const char *path)
+static bool preloadable(const char *path, char *why, size_t size)
 {
     if (!strpbrk(path, " :"))
         return true;
-    complain("run: cannot preload '%s': LD_PRELOAD allows no blank and no colon in a path; install "
-             "gpuspy elsewhere or point GPUSPY_LIB to a copy",
+    snprintf(why, size,
+             "cannot preload '%s': LD_PRELOAD allows no blank and no colon in a path; install gpuspy "
+             "elsewhere or point GPUSPY_LIB to a copy",
              path);
     return false;
 }
 
-bool launch_find_library(struct launch *l)
+bool launch_library(char *library, char *why, size_t size)
 {
     static const char *const places[] = {"libgpuspy.so", "../lib/libgpuspy.so",
                                          "../lib64/libgpuspy.so", "../lib/gpuspy/libgpuspy.so"};
@@ -42,24 +43,34 @@ bool launch_find_library(struct launch *l)
     char *slash = n > 0 ? strrchr(exe, '/') : NULL;
 
     if (given && *given) {
-        if (realpath(given, l->library) && is_library(l->library))
-            return preloadable(l->library);
-        complain("run: GPUSPY_LIB: cannot read '%s': %s; unset it to use the library beside gpuspy",
-                 given, strerror(errno));
+        if (realpath(given, library) && is_library(library))
+            return preloadable(library, why, size);
+        snprintf(why, size,
+                 "GPUSPY_LIB: cannot read '%s': %s; unset it to use the library beside gpuspy", given,
+                 strerror(errno));
         return false;
     }
     if (slash)
         *slash = 0;
     for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
         snprintf(path, sizeof path, "%s/%s", exe, places[i]);
-        if (realpath(path, l->library) && is_library(l->library))
-            return preloadable(l->library);
+        if (realpath(path, library) && is_library(library))
+            return preloadable(library, why, size);
     }
-    l->library[0] = 0;
-    complain(
-        "run: cannot find libgpuspy.so beside '%s' or in its ../lib; set GPUSPY_LIB to its path",
-        exe);
+    library[0] = 0;
+    snprintf(why, size,
+             "cannot find libgpuspy.so beside '%s' or in its ../lib; set GPUSPY_LIB to its path", exe);
     return false;
+}
+
+bool launch_find_library(struct launch *l)
+{
+    char why[PATH_MAX + 256];
+    bool found = launch_library(l->library, why, sizeof why);
+
+    if (!found)
+        complain("run: %s", why);
+    return found;
 }
 
 void launch_set(struct launch *l, const char *name, const char *value)

@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 /* As env(1), nohup(1) and timeout(1) have them. */
 enum { LAUNCH_FAILED = 125, LAUNCH_NOT_EXECUTABLE = 126, LAUNCH_NOT_FOUND = 127 };
@@ -21,6 +22,8 @@ struct launch {
 /* Finds libgpuspy.so: $GPUSPY_LIB, beside the executable (a build folder), or in ../lib of it (an
  * installed prefix). False after a line on stderr. */
 bool launch_find_library(struct launch *l);
+/* The same into library[PATH_MAX], with the line in `why`. */
+bool launch_library(char *library, char *why, size_t size);
 /* A variable for the program; the strings are not copied. */
 void launch_set(struct launch *l, const char *name, const char *value);
 /* Runs the program and waits for its end, passing signals on. False where it could not be started:

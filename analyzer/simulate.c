@@ -35,8 +35,7 @@ static const struct gpu *find(const char *key)
     return NULL;
 }
 
-/* Beside the executable (a build folder), or in an installed prefix. */
-static bool find_libraries(char *folder, size_t size)
+bool simulate_folder(char *folder, size_t size, char *why, size_t why_size)
 {
     static const char *const places[] = {"sim", "../lib/gpuspy/sim", "../lib64/gpuspy/sim"};
     char exe[PATH_MAX] = "", path[PATH_MAX + 64], resolved[PATH_MAX];
@@ -52,8 +51,9 @@ static bool find_libraries(char *folder, size_t size)
         *strrchr(resolved, '/') = 0;
         return (size_t)snprintf(folder, size, "%s", resolved) < size;
     }
-    complain("run: cannot find the simulated CUDA beside '%s' or in its ../lib/gpuspy/sim; run `make "
-             "sim` or `make install`",
+    snprintf(why, why_size,
+             "cannot find the simulated CUDA beside '%s' or in its ../lib/gpuspy/sim; run `make sim` or "
+             "`make install`",
              exe);
     return false;
 }
@@ -62,11 +62,15 @@ bool simulate_set(struct launch *l, const char *key, int count)
 {
     static char redirect[PATH_MAX + 64], libraries[2 * PATH_MAX + 16], name[128], memory[32], sms[16],
         devices[16], hbm[32], pcie[32];
-    char folder[PATH_MAX];
+    char folder[PATH_MAX], why[PATH_MAX + 256];
     const struct gpu *gpu = find(key);
 
-    if (!gpu || !find_libraries(folder, sizeof folder))
+    if (!gpu)
         return false;
+    if (!simulate_folder(folder, sizeof folder, why, sizeof why)) {
+        complain("run: %s", why);
+        return false;
+    }
     /* The loader takes LD_AUDIT's colons and blanks for separators, like LD_PRELOAD's. */
     if (strpbrk(folder, " :")) {
         complain("run: cannot simulate from '%s': the loader allows no blank and no colon in that "

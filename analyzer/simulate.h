@@ -4,6 +4,7 @@
 #define GPUSPY_SIMULATE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include "analyzer/launch.h"
 
 /* "t4-16g|v100-16g|…": what can be simulated (estimate/gpus.def). */
@@ -12,6 +13,10 @@ extern const char simulate_words[];
 /* Gives the program `count` GPUs of that kind. False after a line on stderr: the simulated CUDA is not
  * installed. */
 bool simulate_set(struct launch *l, const char *gpu, int count);
+
+/* Where the simulated CUDA is: beside the executable (a build folder), or in an installed prefix. False with a
+ * line in `why`. */
+bool simulate_folder(char *folder, size_t size, char *why, size_t why_size);
 
 /* Whether a device of this name, as recorded, is a simulated one. */
 bool simulate_is(const char *device_name);

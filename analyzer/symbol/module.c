@@ -287,16 +287,19 @@ size_t module_find(struct module *m, uint64_t address, struct module_place *plac
         return 0;
     if (units_of(m))
         n = dwarf_units_at(m->units, address - m->bias, found, &folder);
+    size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
         found[i].whole = found[i].whole || n == 1;
-        places[i] = (struct module_place){.function = function_name(m, address, &found[i]),
-                                          .file = found[i].file ? join(folder, found[i].file) : NULL,
-                                          .line = found[i].file ? found[i].line : 0};
+        struct module_place p = {.function = function_name(m, address, &found[i]),
+                                 .file = found[i].file ? join(folder, found[i].file) : NULL,
+                                 .line = found[i].file ? found[i].line : 0};
+        if (p.function || p.file) /* what is damaged may say neither */
+            places[kept++] = p;
     }
-    if (n || !(symbol = symbol_at(m, address)))
-        return n;
+    if (kept || !(symbol = symbol_at(m, address)))
+        return kept;
     places[0] = (struct module_place){.function = symbol_demangle(symbol)};
-    return 1;
+    return places[0].function != NULL;
 }
 
 enum module_detail module_detail(struct module *m)

@@ -1,0 +1,77 @@
+/* gpuspy doctor: what a recording made here would see, and what is in its way. Each check adds findings;
+ * cmd_doctor.c prints them. Nothing here calls CUDA in this process: a driver that hangs must not hang
+ * us, nor may one that crashes. */
+#ifndef GPUSPY_DOCTOR_H
+#define GPUSPY_DOCTOR_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* In the order in which they are printed. */
+#define DOCTOR_SECTIONS(X)                                                                         \
+    X(RECORDER, "recorder") X(FOLDER, "folder") X(SETTINGS, "settings") X(DRIVER, "driver")        \
+        X(PYTHON, "python") X(FRAMEWORKS, "frameworks") X(OTHERS, "others") X(TEST, "test")
+#define DOCTOR_SECTION(symbol, word) DOCTOR_##symbol,
+enum doctor_section { DOCTOR_SECTIONS(DOCTOR_SECTION) DOCTOR_SECTIONS_N };
+#undef DOCTOR_SECTION
+
+enum doctor_state {
+    DOCTOR_OK,
+    DOCTOR_WARNING, /* something will not be seen, or not as one thinks */
+    DOCTOR_PROBLEM, /* it prevents recording */
+};
+
+struct finding {
+    enum doctor_section section;
+    enum doctor_state state;
+    const char *id; /* stable, for scripts */
+    char *text;     /* what was found */
+    char *fix;      /* what to do; NULL nothing */
+};
+
+enum { DOCTOR_DEVICES = 16, DOCTOR_NAME = 128 };
+
+struct doctor {
+    const char *operand; /* Python or program; NULL none */
+    bool deep;
+
+    struct finding *list;
+    size_t n, cap;
+
+    /* what checks find out for those after them */
+    char library[PATH_MAX]; /* libgpuspy.so; "" none */
+    char program[PATH_MAX]; /* what is to be recorded, when it is no Python; "" none */
+    char python[PATH_MAX];  /* "" none */
+    char folder[PATH_MAX];  /* of the database; "" it can't be written */
+    bool driver;            /* it works, and says so: */
+    int cuda;               /* 12040: what it can do at most */
+    int devices;            /* that programs see */
+    int hidden;             /* that they don't, by CUDA_VISIBLE_DEVICES */
+    bool hardware;          /* there is a GPU of NVIDIA's in this machine */
+};
+
+/* Adds a finding. `fix` NULL: nothing to do; it is copied. */
+void doctor_say(struct doctor *d, enum doctor_section section, enum doctor_state state, const char *id,
+                const char *fix, const char *format, ...) __attribute__((format(printf, 6, 7)));
+
+void doctor_recorder(struct doctor *d);
+void doctor_folder(struct doctor *d);
+void doctor_settings(struct doctor *d);
+void doctor_driver(struct doctor *d);
+void doctor_python(struct doctor *d);
+void doctor_others(struct doctor *d);
+void doctor_test(struct doctor *d);
+
+/* Can the recorder be loaded into this program? False after a finding. */
+bool doctor_preloadable(struct doctor *d, const char *path);
+
+/* Before the others: what the operand is. False after a line on stderr. */
+bool doctor_target(struct doctor *d);
+
+/* What the self-test runs in a child of its own, under the recorder: see doctor_test.c. */
+#define DOCTOR_CHILD "GPUSPY_DOCTOR_CHILD"
+int doctor_allocate(void);
+
+#endif
