@@ -126,6 +126,8 @@ var gpuspyPage = (function () {
     page.processOf = function (place) { return page.report.run.processes[place.process] || {}; };
     /* Is an entry of the report about that place? */
     page.isAt = function (entry, place) {
+        const {rank} = place;
+        if (rank !== null && rank !== undefined && entry.rank !== null && entry.rank !== undefined && entry.rank !== rank) return false;
         return entry.device === place.device && (entry.pid === undefined || entry.pid === page.processOf(place).pid);
     };
     page.oomAt = function (place) { return page.report.oom.find(o => page.isAt(o, place)) || null; };

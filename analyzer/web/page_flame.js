@@ -138,7 +138,7 @@
             g.append(text);
         }
         if (at.above) g.setAttribute("class", "dim");
-        if (query) g.setAttribute("class", at.node.hit ? "hit" : "dim");
+        if (query) g.setAttribute("class", node.hit ? "hit" : node.within ? "" : "dim");
         g.flameNode = node;
         return g;
     }
@@ -150,6 +150,7 @@
         while (todo.length) {
             const [node, within] = todo.pop();
             node.hit = Boolean(query) && Boolean(node.parent) && (node.name.toLowerCase().includes(query) || page.categoryName(node.category).includes(query) && !node.list.length);
+            node.within = within;
             if (node.hit && !within) bytes += node.value;
             for (const child of node.list) todo.push([child, within || node.hit]);
         }
@@ -181,6 +182,7 @@
         const svg = document.createElementNS(SVG, "svg");
         svg.setAttribute("height", (depths + 1) * ROW);
         svg.setAttribute("width", width);
+        svg.setAttribute("viewBox", `0 0 ${width} ${(depths + 1) * ROW}`); /* for paper, which is narrower */
         svg.setAttribute("role", "tree");
         svg.setAttribute("tabindex", "0");
         svg.setAttribute("aria-label", "Flame graph: " + flame.title + ". Arrow keys go from call to call, Enter zooms.");

@@ -33,9 +33,15 @@
         if (devices.some(d => d.simulated)) {
             list.push("A simulated GPU: no kernel ran. Memory is what the program asked for; times on it mean nothing.");
         }
+        const wrong = page.report.checks.find(check => check.mismatches > 0);
+        if (wrong) {
+            list.push("gpuspy’s total and PyTorch’s own differ at " + page.count(wrong.mismatches) + " of " + page.count(wrong.events) + " events, at the last by " +
+                page.bytes(Math.abs(wrong.last_difference_bytes)) + ": take figures of tensors with care.");
+        }
+        const calm = page.report.preallocations.concat(page.report.rank_findings).map(f => [page.sentence(f.text), f.advice ? [": ", page.sentence(f.advice)] : null]);
         const node = page.byId("warnings");
-        page.fill(node, list.map(text => make("li", null, text)));
-        node.hidden = !list.length;
+        page.fill(node, list.map(text => make("li", null, text)), calm.map(text => make("li", {class: "calm"}, text)));
+        node.hidden = !list.length && !calm.length;
     }
 
     function heaviest() {

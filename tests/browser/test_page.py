@@ -267,6 +267,13 @@ def test_the_waterfall_is_the_reports(leak, page):
     assert p.state("moment") == pytest.approx(moment)
 
 
+def test_where_the_devices_memory_was(kept, page):
+    p, memory = page(kept.page), kept.report_["memory"][0]
+    parts = p.js("return gpuspyPage.deviceParts(gpuspyPage.report.memory[0]).map(x => x[1])")
+    shown = [int(n) for n in p.js("return Array.from(document.querySelectorAll('#device [data-bytes]'), n => n.dataset.bytes)")]
+    assert shown == parts and sum(parts) == memory["total_bytes"] and memory["live_bytes"] in parts
+
+
 # ---------------------------------------------------------------- tables
 
 def test_every_list_is_a_table(leak, page):
