@@ -17,7 +17,7 @@ NAMES = {
 
 
 def texts(p):
-    return p.js("return document.body.innerText + Array.from(document.querySelectorAll('[title],[aria-label]'), n => n.title + n.getAttribute('aria-label')).join(' ')")
+    return p.js("return document.body.innerText + Array.from(document.querySelectorAll('[title],[aria-label]'), n => (n.getAttribute('title') || '') + (n.getAttribute('aria-label') || '')).join(' ')")
 
 
 @pytest.mark.parametrize("kind", NAMES)
@@ -58,3 +58,40 @@ def test_the_page_asks_for_nothing_and_runs_nothing_else(leak, page):
     p.js("const s = document.createElement('script'); s.textContent = 'window.broken = 1'; document.body.append(s)")
     assert p.js("return window.broken") is None
     assert any("Content Security Policy" in said for said in p.complaints())
+
+
+DAMAGE = {
+    "negative times": ["update allocation_row set alloc_ns = -alloc_ns", "update sync set start_ns = -start_ns, blocked_ns = -5"],
+    "no time passes": ["update allocation_row set alloc_ns = 7, life_ns = 0", "update process set end_ns = 7"],
+    "the end of time": ["update allocation_row set alloc_ns = 9223372036854775807 - id", "update oom set time_ns = 9223372036854775807"],
+    "huge sizes": ["update allocation_row set bytes = 4611686018427387904 where id % 3 = 0"],
+    "sizes below zero": ["update allocation_row set bytes = -bytes where id % 2 = 0"],
+    "one address": ["update allocation_row set address = 4096"],
+    "a circle of calls": ["update stack set parent_id = (select max(id) from stack)"],
+    "no frames": ["delete from frame"],
+    "no stacks": ["delete from stack"],
+    "words for numbers": ["update frame set line = 'x', function = 5", "update device set total_bytes = 'many'"],
+    "no device": ["delete from device"],
+    "nothing at all": ["delete from allocation_row", "delete from oom", "delete from sync", "delete from copy_row"],
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damaged_recordings_are_drawn(leak, page, kind):
+    run = leak.changed("damaged-" + kind.replace(" ", "-"), *((statement,) for statement in DAMAGE[kind]))
+    out = run.folder / "run.html"
+    done = run.gpuspy("report", "--html", out, run.database)
+    assert done.returncode in (0, 3), done.stderr  # refused with a line, or drawn
+    if done.returncode:
+        assert len(done.stderr.strip().splitlines()) == 1 and not out.exists()
+        return
+    p = page(out)
+    p.keys("p", "t", "o", "+", "-", Keys.ARROW_LEFT)
+    for selector in ("#plot .over", "#map canvas"):
+        if p.find(selector).is_displayed():
+            p.hover(selector, 0.4)
+    if p.find("#plot .over").is_displayed():
+        p.point("#plot .over", 0.5)
+        p.point("#plot .over", 0.8, shift=True)
+    assert "NaN" not in texts(p) and "undefined" not in texts(p) and "Infinity" not in texts(p)
+    assert p.text("#verdict h1")
