@@ -13,6 +13,7 @@
 #include "analyzer/report.h"
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/term.h"
+#include "analyzer/units.h"
 #include "analyzer/view_html.h"
 #include "analyzer/view_text.h"
 
@@ -106,8 +107,9 @@ static bool is_input(const struct gs_report *report, const char *path)
 static int html(const struct settings *s, struct gs_page *page, const struct gs_report *report,
                 const char *database)
 {
-    char error[1024] = "";
+    char error[1024] = "", size[UNITS_TEXT] = "";
     struct output out;
+    struct stat st;
 
     if (is_input(report, s->html) || !output_open(&out, "report", s->html))
         return EXIT_INPUT;
@@ -118,8 +120,9 @@ static int html(const struct settings *s, struct gs_page *page, const struct gs_
     }
     if (!output_keep(&out, "report"))
         return EXIT_INPUT;
-    if (!out.standard)
-        complain("report: wrote %s; open it in a browser (one file, nothing else is needed)", s->html);
+    if (!out.standard && stat(s->html, &st) == 0)
+        complain("report: wrote %s, %s: open it in a browser; it needs no network and nothing beside it",
+                 s->html, format_bytes(size, (uint64_t)st.st_size));
     return EXIT_YES;
 }
 

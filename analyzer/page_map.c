@@ -493,26 +493,40 @@ void gs_page_maps_free(struct gs_page_maps *m)
 
 /* --- writing ------------------------------------------------------------------------------------ */
 
-static void put_segment(const struct segment *s, const struct map *map, struct gs_page_stacks *stacks,
-                        struct gs_page_writer *w)
+static uint32_t pool_of(const struct segment *s, struct gs_page_stacks *stacks)
 {
-    static const char *const owners[] = {NULL, "torch", "direct"};
     const char *pool = s->owner != TORCH           ? NULL
+                       : s->mapped                 ? "expandable"
                        : s->bytes <= SMALL_SEGMENT ? "small"
                                                    : "large";
-    gs_put_open(w, NULL, '{');
-    gs_put_key(w, "address");
-    fprintf(w->out, "%llu", (unsigned long long)s->address);
-    gs_put_int(w, "bytes", s->bytes);
-    gs_put_text(w, "owner", owners[s->owner]);
-    gs_put_text(w, "pool", s->mapped && pool ? "expandable" : pool);
-    gs_put_bool(w, "private", s->private);
-    gs_put_bool(w, "expandable", s->mapped);
-    gs_put_int(w, "stream", s->n && s->stream_known && s->stream <= INT64_MAX ? (int64_t)s->stream : INT64_MIN);
-    gs_put_int(w, "stack", gs_page_stack(stacks, s->stack));
-    gs_put_int(w, "blocks", s->owner == DIRECT && !s->n ? 1 : (int64_t)s->n);
+    return gs_page_string(stacks, pool);
+}
+
+/* flags: the owner, twice; private; expandable; the stream is known. */
+static void put_segments(const struct map *map, struct gs_page_stacks *stacks, struct gs_page_writer *w)
+{
+    struct gs_column address = {0}, bytes = {0}, flags = {0}, pool = {0}, stream = {0}, stack = {0},
+                     blocks = {0};
+    for (size_t i = 0; i < map->segments_n; i++) {
+        const struct segment *s = &map->segments[i];
+        bool streamed = s->n && s->stream_known;
+        gs_column_step(&address, (int64_t)s->address);
+        gs_column_add(&bytes, s->bytes);
+        gs_column_add(&flags, (int64_t)s->owner | s->private << 2 | s->mapped << 3 | streamed << 4);
+        gs_column_add(&pool, pool_of(s, stacks));
+        gs_column_add(&stream, streamed ? (int64_t)s->stream : 0);
+        gs_column_add(&stack, gs_page_stack(stacks, s->stack));
+        gs_column_add(&blocks, s->owner == DIRECT && !s->n ? 1 : (int64_t)s->n);
+    }
+    gs_put_open(w, "segments", '{');
+    gs_put_column(w, "address", &address);
+    gs_put_column(w, "bytes", &bytes);
+    gs_put_column(w, "flags", &flags);
+    gs_put_column(w, "pool", &pool);
+    gs_put_column(w, "stream", &stream);
+    gs_put_column(w, "stack", &stack);
+    gs_put_column(w, "blocks", &blocks);
     gs_put_close(w, '}');
-    (void)map;
 }
 
 static void put_note(const struct map *map, struct gs_page_writer *w)
@@ -609,11 +623,7 @@ void gs_page_maps_put(struct gs_page_maps *m, struct gs_page_stacks *stacks, str
         gs_put_bool(w, "tensors", map->tensors);
         put_note(map, w);
         gs_put_int(w, "unit", unit);
-        gs_put_open(w, "segments", '[');
-        for (size_t k = 0; k < map->segments_n; k++) {
-            put_segment(&map->segments[k], map, stacks, w);
-        }
-        gs_put_close(w, ']');
+        put_segments(map, stacks, w);
         put_blocks(map, unit, stacks, w);
         gs_put_close(w, '}');
     }

@@ -6,7 +6,7 @@
 
 enum {
     NATIVE_STACKS = 60000, /* nodes of the tree; beyond it native frames are left out … */
-    STACKS = 200000,       /* … and beyond it all but the innermost one */
+    STACKS = 120000,       /* … and beyond it all but the innermost one */
 };
 
 void gs_page_stacks_start(struct gs_page_stacks *s, struct gs_run *run)

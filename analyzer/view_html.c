@@ -8,6 +8,7 @@
 #include "analyzer/page_report.h"
 #include "analyzer/page_series.h"
 #include "analyzer/page_stacks.h"
+#include "analyzer/term.h"
 #include "analyzer/units.h"
 
 enum { FORMAT = 1 };
@@ -176,14 +177,11 @@ static bool put_data(struct gs_page *page, const struct gs_report *report, struc
 /* As HTML's text. */
 static void put_title(const char *text, FILE *out)
 {
+    char clean[256];
+    term_clean(clean, sizeof clean, text, true);
     fputs("gpuspy: ", out);
-    for (size_t i = 0; text[i] && i < 200; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c < 0x20 || c >= 0x7f || strchr("<>&\"'", c)) {
-            fputc('?', out);
-        } else {
-            fputc(c, out);
-        }
+    for (const char *p = clean; *p; p++) {
+        fputc(strchr("<>&\"'", *p) ? '?' : *p, out);
     }
 }
 

@@ -440,20 +440,24 @@ function gpuspyModel(data) {
     return list;
   })();
   m.maps = data.maps.map(function (d) {
-    const map = Object.assign({}, d), all = numbers(d.blocks);
+    const map = Object.assign({}, d, { segments: [] }), all = numbers(d.blocks), g = d.segments;
+    const address = sums(g.address, 1), bytes = numbers(g.bytes), flags = numbers(g.flags),
+      pool = numbers(g.pool), stream = numbers(g.stream), stack = numbers(g.stack), count = numbers(g.blocks);
     let at = 0;
-    map.segments = d.segments.map((g) => {
-      const segment = Object.assign({}, g, { blocks: [] });
+    for (let k = 0; k < address.length; k++) {
+      const segment = { address: address[k], bytes: bytes[k], owner: [null, "torch", "direct"][flags[k] & 3],
+        pool: text(pool[k]), private: (flags[k] & 4) > 0, expandable: (flags[k] & 8) > 0,
+        stream: flags[k] & 16 ? stream[k] : null, stack: stack[k], blocks: [] };
       let offset = 0;
-      for (let i = 0; i < g.blocks; i++, at += 5) {
+      for (let i = 0; i < count[k]; i++, at += 5) {
         offset += all[at] * d.unit; /* the hole before it */
-        const bytes = all[at + 1] * d.unit;
-        segment.blocks.push({ offset: offset, bytes: bytes, stack: all[at + 2],
+        const size = all[at + 1] * d.unit;
+        segment.blocks.push({ offset: offset, bytes: size, stack: all[at + 2],
           category: m.categories[all[at + 3] >> 1], pending: (all[at + 3] & 1) === 1, merged: all[at + 4] });
-        offset += bytes;
+        offset += size;
       }
-      return segment;
-    });
+      map.segments.push(segment);
+    }
     delete map.blocks;
     return map;
   });

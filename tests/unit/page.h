@@ -173,14 +173,15 @@ static inline const char *page_check_stacks(const json_t *data, size_t *stacks)
 
 static inline const char *page_check_map(const json_t *map, size_t stacks)
 {
-    struct page_numbers b = page_numbers(map, "blocks");
+    const json_t *segments = json_object_get(map, "segments");
+    struct page_numbers b = page_numbers(map, "blocks"), bytes = page_numbers(segments, "bytes"),
+                        blocks = page_numbers(segments, "blocks");
     double unit = page_int(map, "unit");
-    size_t at = 0, i;
-    const json_t *segment;
-    const char *bad = NULL;
-    json_array_foreach (json_object_get(map, "segments"), i, segment) {
-        double from = 0, size = page_int(segment, "bytes");
-        for (double n = page_int(segment, "blocks"); !bad && n > 0; n--, at += 5) {
+    size_t at = 0;
+    const char *bad = bytes.n != blocks.n ? "map: columns of different lengths" : NULL;
+    for (size_t i = 0; !bad && i < bytes.n; i++) {
+        double from = 0, size = bytes.list[i];
+        for (double n = blocks.list[i]; !bad && n > 0; n--, at += 5) {
             if (at + 5 > b.n) {
                 bad = "map: blocks are missing";
             } else if (b.list[at] < 0 || b.list[at + 1] <= 0) {
@@ -194,6 +195,8 @@ static inline const char *page_check_map(const json_t *map, size_t stacks)
         }
     }
     bad = bad ? bad : at != b.n ? "map: more blocks than segments say" : NULL;
+    free(bytes.list);
+    free(blocks.list);
     free(b.list);
     return bad;
 }
