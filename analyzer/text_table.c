@@ -93,11 +93,26 @@ static void print_last(const struct table *t, const struct table_row *row, int n
     }
 }
 
-static void print_cell(FILE *out, const char *text, int width, bool left, bool last)
+/* The cells before the last: beside one another, or on several lines where the terminal is too narrow
+ * for that. `ends`: nothing follows on the line. */
+static void print_cells(const struct table *t, const char *const *cell, const int *width,
+                        const struct term *term, int indent, bool ends, FILE *out)
 {
-    int pad = width - term_columns(text);
+    int n = columns_of(t), at = indent;
 
-    fprintf(out, "%*s%s%*s", left ? 0 : pad, "", text, last ? 0 : (left ? pad : 0) + GAP, "");
+    fprintf(out, "%*s", indent, "");
+    for (int c = 0; c < n - 1; c++) {
+        int pad = width[c] - term_columns(cell[c]);
+        bool last = ends && c == n - 2;
+        if (at > indent && at + width[c] > term->width) {
+            fprintf(out, "\n%*s", indent + GAP, "");
+            at = indent + GAP;
+        }
+        bool next_fits = c + 1 < n - 1 && at + width[c] + GAP + width[c + 1] <= term->width;
+        fprintf(out, "%*s%s%*s", t->left[c] ? 0 : pad, "", cell[c],
+                last || (c + 1 < n - 1 && !next_fits) ? 0 : (t->left[c] ? pad : 0) + GAP, "");
+        at += width[c] + GAP;
+    }
 }
 
 static void print_head(const struct table *t, const struct term *term, int indent, const int *width,
@@ -110,9 +125,8 @@ static void print_head(const struct table *t, const struct term *term, int inden
         any = any || *t->head[c];
     if (!any)
         return;
-    fprintf(out, "%*s%s", indent, "", term_style(term, TERM_DIM));
-    for (int c = 0; c < n - 1; c++)
-        print_cell(out, t->head[c], width[c], t->left[c], below && c == n - 2);
+    fputs(term_style(term, TERM_DIM), out);
+    print_cells(t, t->head, width, term, indent, below || !*t->head[n - 1], out);
     fprintf(out, "%s%s\n", below ? "" : t->head[n - 1], term_style(term, TERM_PLAIN));
 }
 
@@ -141,10 +155,12 @@ void table_print(struct table *t, const struct term *term, int indent, FILE *out
         print_head(t, term, indent, width, below, out);
     for (size_t i = 0; i < t->n; i++) {
         struct table_row *row = &t->rows[i];
-        fprintf(out, "%*s", indent, "");
-        for (int c = 0; c < n - 1; c++)
-            print_cell(out, cell_of(row, c), width[c], t->left[c], below && c == n - 2);
-        if (below)
+        const char *cells[TABLE_COLUMNS] = {NULL};
+        bool empty = !row->item && !*cell_of(row, n - 1);
+        for (int c = 0; c < n; c++)
+            cells[c] = cell_of(row, c);
+        print_cells(t, cells, width, term, indent, below || empty, out);
+        if (below && !empty)
             fprintf(out, "\n%*s", start, "");
         print_last(t, row, n, room, start, out);
         fprintf(out, "\n%s", row->below ? row->below : "");
