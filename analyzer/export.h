@@ -1,8 +1,10 @@
-/* What an export format is given: a run, what of it, and where to write. cmd_export.c fills it in. */
+/* What export formats are given: a run, what of it, and where to write. cmd_export.c fills it in. Some
+ * show one process at one moment (struct gs_export), others the whole run (struct gs_export_run). */
 #ifndef GPUSPY_EXPORT_H
 #define GPUSPY_EXPORT_H
 
 #include <stdio.h>
+#include "analyzer/profile.h"
 #include "analyzer/run.h"
 
 enum { GS_EXPORT_DEVICES = 128 };
@@ -32,11 +34,35 @@ struct gs_export {
     } progress;
 };
 
-/* False and a line in `error` where a database could not be read; write errors stay in e->out. */
+/* All processes, or the one that was asked for: the run has no others then. */
+struct gs_export_run {
+    struct gs_run *run; /* opened with options.memory_map and symbols */
+    const char *name;   /* of the recording: "run.db" */
+    enum gs_profile_what what; /* GS_PROFILES_N: what the format shows usually */
+    int64_t at_ns;             /* of GS_PROFILE_AT */
+    int device;                /* -1 all */
+    bool native;               /* frames: Python's and native ones; else Python's alone where it has any */
+    const char *tables;        /* "sites,waits"; NULL all */
+    FILE *out;                 /* where the format writes one file */
+    const char *folder;        /* where it writes several */
+    bool nothing;              /* by the format: there is nothing to write; `said` is why */
+    char said[1024];           /* by the format: what people should know of what it wrote, "" nothing */
+};
+
+/* False and a line in `error` where a database could not be read; write errors stay in out. */
 typedef bool gs_export_fn(struct gs_export *e, char *error, size_t error_size);
+typedef bool gs_export_run_fn(struct gs_export_run *e, char *error, size_t error_size);
 #define EXPORT(word, function, suffix, summary) gs_export_fn function;
+#define EXPORT_RUN(word, function, suffix, summary) gs_export_run_fn function;
+#define EXPORT_FOLDER EXPORT_RUN
 #include "analyzer/exports.def"
 #undef EXPORT
+#undef EXPORT_RUN
+#undef EXPORT_FOLDER
+
+/* A profile of what was asked for, see profile.h. */
+struct gs_profile *gs_export_profile(struct gs_export_run *e, enum gs_profile_what what,
+                                     bool categories, char *error, size_t error_size);
 
 /* To be called for each event: says on a terminal, now and then, how far it is. */
 void gs_export_step(struct gs_export *e);

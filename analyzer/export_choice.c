@@ -202,38 +202,41 @@ static int choose_moment(const struct export_wish *w, struct gs_export *e)
     return EXIT_YES;
 }
 
-static struct gs_run *open_run(const char *path, bool alone, struct symbolizer *symbols)
+static struct gs_run *open_run(const char *const *paths, size_t n, bool alone,
+                               struct symbolizer *symbols)
 {
     char error[1024] = "";
     struct gs_options o = {.alone = alone,
                            .memory_map = true,
                            SYMBOLIZER_OPTIONS(symbols)};
-    struct gs_run *run = gs_run_open(&path, 1, &o, error, sizeof error);
+    struct gs_run *run = gs_run_open(paths, n, &o, error, sizeof error);
 
     if (!run)
         complain("export: %s", error);
     return run;
 }
 
-/* The first look is at all processes that are named; then only the chosen one is open. */
 /* What is missing or damaged. */
-static void say_notes(const struct gs_export *e)
+static void say_notes(const struct gs_run *run)
 {
     size_t n;
-    const struct gs_process *p = &gs_run_processes(e->run, &n)[e->process];
-    const char *const *notes = gs_run_notes(e->run, &n);
+    const char *const *notes = gs_run_notes(run, &n);
 
     for (size_t i = 0; i < n; i++)
         complain("export: %s", notes[i]);
-    if (p->lost_events)
-        complain("export: %llu events were lost: what they allocated and freed is not there",
-                 (unsigned long long)p->lost_events);
+    const struct gs_process *p = gs_run_processes(run, &n);
+    for (size_t i = 0; i < n; i++)
+        if (p[i].lost_events)
+            complain("export: %llu events were lost: what they allocated and freed is not there",
+                     (unsigned long long)p[i].lost_events);
 }
+
+/* The first look is at all processes that are named; then only the chosen one is open. */
 
 int export_choose(const struct export_wish *w, const char *path, struct symbolizer *symbols,
                   struct gs_export *e)
 {
-    struct overview o = {.run = open_run(path, w->pid < 0 && w->rank < 0, symbols)};
+    struct overview o = {.run = open_run(&path, 1, w->pid < 0 && w->rank < 0, symbols)};
     char error[1024] = "";
     size_t n;
 
@@ -254,7 +257,7 @@ int export_choose(const struct export_wish *w, const char *path, struct symboliz
     if (process != GS_NONE && n > 1) {
         char *only = strdup(all[process].path);
         gs_run_close(o.run);
-        e->run = only ? open_run(only, true, symbols) : NULL;
+        e->run = only ? open_run((const char *const *)&only, 1, true, symbols) : NULL;
         free(only);
         process = 0;
     }
@@ -263,7 +266,69 @@ int export_choose(const struct export_wish *w, const char *path, struct symboliz
         return EXIT_NO;
     if (!e->run)
         return EXIT_INPUT;
-    say_notes(e);
+    say_notes(e->run);
     return choose_moment(w, e);
 }
 
+
+/* ---------------------------------------------------------------- the whole run */
+
+/* Only the process that was asked for. */
+static int keep_process(const struct export_wish *w, struct symbolizer *symbols, struct gs_export_run *e)
+{
+    size_t n, found = 0;
+    const struct gs_process *all = gs_run_processes(e->run, &n);
+    char list[1024], *only = NULL;
+
+    for (size_t i = 0; i < n; i++)
+        if ((w->pid < 0 || all[i].pid == (uint32_t)w->pid) && (w->rank < 0 || all[i].rank == w->rank)) {
+            found++;
+            free(only);
+            only = strdup(all[i].path);
+        }
+    list_processes(all, n, list, sizeof list);
+    if (found != 1)
+        complain(found ? "export: several processes are meant; those of this run are %s"
+                       : "export: there is no such process in this run; its processes are %s",
+                 list);
+    if (found == 1 && n > 1) {
+        gs_run_close(e->run);
+        e->run = only ? open_run((const char *const *)&only, 1, true, symbols) : NULL;
+    }
+    free(only);
+    return found != 1 ? EXIT_NO : e->run ? EXIT_YES : EXIT_INPUT;
+}
+
+int export_choose_run(const struct export_wish *w, char **paths, size_t n, struct symbolizer *symbols,
+                      struct gs_export_run *e)
+{
+    const char *what = w->what ? w->what : w->at;
+    int code = EXIT_YES;
+
+    e->device = w->device;
+    e->what = what ? gs_profile_of_word(what) : GS_PROFILES_N;
+    if (!w->what && w->at && e->what == GS_PROFILES_N) {
+        e->what = GS_PROFILE_AT;
+        export_seconds(w->at, &e->at_ns);
+    }
+    e->run = open_run((const char *const *)paths, n, false, symbols);
+    if (!e->run)
+        return EXIT_INPUT;
+    if (w->pid >= 0 || w->rank >= 0)
+        code = keep_process(w, symbols, e);
+    if (code == EXIT_YES)
+        say_notes(e->run);
+    return code;
+}
+
+struct gs_profile *gs_export_profile(struct gs_export_run *e, enum gs_profile_what what,
+                                     bool categories, char *error, size_t error_size)
+{
+    struct gs_profile_wish wish = {.what = what,
+                                   .at_ns = e->at_ns,
+                                   .process = -1,
+                                   .device = e->device,
+                                   .layer = GS_PROFILE_USUAL,
+                                   .categories = categories};
+    return gs_profile_build(e->run, &wish, error, error_size);
+}

@@ -1,4 +1,4 @@
-/* What of a recording is exported: a process of it, and a moment. */
+/* What of a recording is exported: a process of it, and a moment; or the whole run. */
 #ifndef GPUSPY_EXPORT_CHOICE_H
 #define GPUSPY_EXPORT_CHOICE_H
 
@@ -8,6 +8,7 @@
 struct export_wish {
     const char *at;        /* "peak", "oom", "end", seconds; NULL the default */
     int device, pid, rank; /* -1: any */
+    const char *what;      /* of the whole run: a word of GS_PROFILES, NULL what the format shows */
 };
 
 /* "12.5": seconds since the recording's start. */
@@ -16,5 +17,9 @@ bool export_seconds(const char *text, int64_t *ns);
  * exit code, after a line on stderr. The caller closes e->run where there is one. */
 int export_choose(const struct export_wish *w, const char *path, struct symbolizer *symbols,
                   struct gs_export *e);
+
+/* The same for a format of the whole run: fills in e->run, what, at_ns and device. */
+int export_choose_run(const struct export_wish *w, char **paths, size_t n, struct symbolizer *symbols,
+                      struct gs_export_run *e);
 
 #endif
