@@ -72,6 +72,8 @@ struct gs_cache_flush {
     double per_step;    /* NAN: no steps were found */
     bool matters;       /* again and again, and in vain */
     double first_s, last_s;
+    const int64_t *times_ns; /* of the first so many */
+    size_t times_n;
     struct gs_site site;
     const char *advice; /* NULL none */
 };

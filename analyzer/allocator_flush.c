@@ -385,6 +385,11 @@ void gs_flushes_build(struct gs_flushes *f)
         l->flush.blocked_s = gs_seconds(l->blocked_ns);
         l->flush.first_s = gs_seconds(l->first_ns);
         l->flush.last_s = gs_seconds(l->last_ns);
+        if (l->times_n) {
+            int64_t *times = gs_arena_alloc(f->b->arena, l->times_n * sizeof *times);
+            l->flush.times_ns = memcpy(times, l->times, l->times_n * sizeof *times);
+            l->flush.times_n = l->times_n;
+        }
         work[n++] = l->flush;
     }
     report->flushes = gs_list(f->b, work, n, sizeof *work, larger, &report->flushes_n,

@@ -54,6 +54,7 @@ bool gs_run_each_mark(struct gs_run *run, uint32_t process, gs_mark_fn each, voi
                                .name = run->strings_n - texts > TEXTS_MAX
                                            ? NULL
                                            : pattern_of(run, sqlite3_column_text(st, 1)),
+                               .full = (const char *)sqlite3_column_text(st, 1),
                                .domain = pattern_of(run, sqlite3_column_text(st, 2)),
                                .thread = (uint32_t)sqlite3_column_int64(st, 3),
                                .start_ns = now,

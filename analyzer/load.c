@@ -155,6 +155,14 @@ static bool add_sample(struct load *l, sqlite3_stmt *st)
 
 static bool add_thread(struct load *l, sqlite3_stmt *st)
 {
+    struct gs_run *run = l->run;
+    struct gs_thread t = {.process = process_of(l, st, 0),
+                          .number = number(st, 1),
+                          .tid = gs_column_int(st, 3),
+                          .name = gs_column_text(run, st, 2)};
+    if (t.process != GS_NONE && run->threads_n < SMALL_TABLE_MAX) {
+        *GS_PUSH(run->threads, run->threads_n, run->threads_cap) = t;
+    }
     gs_backward_thread(l->run, process_of(l, st, 0), gs_column_int(st, 1),
                        (const char *)sqlite3_column_text(st, 2));
     return true;
@@ -358,7 +366,7 @@ static const struct {
      "SELECT key = 'events', value FROM meta WHERE key IN ('damaged_records', 'events')"},
     {add_setting, false, false, "meta",
      "SELECT substr(key, 5), value FROM meta WHERE key = 'env' OR substr(key, 1, 4) = 'env.'"},
-    {add_thread, false, false, "thread", "SELECT process_id, id, name FROM thread ORDER BY id DESC"},
+    {add_thread, false, false, "thread", "SELECT process_id, id, name, tid FROM thread ORDER BY id DESC"},
     {add_device, false, false, "device",
      "SELECT process_id, device, name, total_bytes, free_bytes, seen_ns FROM device ORDER BY "
      "device, id"},

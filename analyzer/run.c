@@ -247,6 +247,7 @@ void gs_run_forget(struct gs_run *run, size_t databases, size_t processes)
     FORGET(samples)
     FORGET(device_samples)
     FORGET(marks)
+    FORGET(threads)
     FORGET(reserved)
     FORGET(mappings)
     FORGET(graphs)
@@ -282,6 +283,7 @@ void gs_run_close(struct gs_run *run)
     free(run->samples);
     free(run->device_samples);
     free(run->marks);
+    free(run->threads);
     free(run->reserved);
     free(run->mappings);
     free(run->graphs);
@@ -315,6 +317,7 @@ LIST(gs_run_graph_memory, gs_graph_memory, graphs)
 LIST(gs_run_pool_memory, gs_pool_memory, pools)
 LIST(gs_run_counted, gs_counted, counted)
 LIST(gs_run_tensor_checks, gs_tensor_check, checks)
+LIST(gs_run_threads, gs_thread, threads)
 LIST(gs_run_mappers, gs_mapper, mappers)
 LIST(gs_run_contexts, gs_context, contexts)
 LIST(gs_run_settings, gs_setting, settings)

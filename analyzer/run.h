@@ -232,6 +232,12 @@ struct gs_pool_memory {
     uint64_t pool;
     int64_t time_ns, reserved_bytes;
 };
+/* A thread that was seen to call. */
+struct gs_thread {
+    uint32_t process, number; /* number: the recorder's, as calls and marks name it */
+    int64_t tid;              /* the kernel's, GS_UNKNOWN */
+    const char *name;         /* NULL unknown */
+};
 /* Calls that are only counted: launches, queries. */
 struct gs_counted {
     uint32_t process, api;
@@ -286,6 +292,7 @@ const struct gs_graph_memory *gs_run_graph_memory(const struct gs_run *run, size
 /* What it was at a time; 0 where nothing had been said by then. */
 int64_t gs_graph_memory_at(const struct gs_run *run, uint32_t process, int device, int64_t time_ns);
 const struct gs_pool_memory *gs_run_pool_memory(const struct gs_run *run, size_t *n);
+const struct gs_thread *gs_run_threads(const struct gs_run *run, size_t *n); /* by process */
 const struct gs_counted *gs_run_counted(const struct gs_run *run, size_t *n);
 const struct gs_tensor_check *gs_run_tensor_checks(const struct gs_run *run, size_t *n);
 const struct gs_context *gs_run_contexts(const struct gs_run *run, size_t *n); /* by process, then time */
@@ -397,6 +404,7 @@ bool gs_run_live_at(struct gs_run *run, uint32_t process, const int64_t *moments
 struct gs_mark {
     uint8_t kind;              /* enum gs_mark_kind */
     const char *name, *domain; /* NULL none; the name's digits are a single #: "iteration #" */
+    const char *full;          /* the whole name, during the call; maybe not valid UTF-8 */
     uint32_t thread;
     int64_t start_ns, end_ns; /* GS_NEVER: of a range without an end; of a moment its time */
 };

@@ -68,6 +68,8 @@ struct gs_run {
     size_t counted_n, counted_cap;
     struct gs_tensor_check *checks;
     size_t checks_n, checks_cap;
+    struct gs_thread *threads;
+    size_t threads_n, threads_cap;
     struct gs_mapper *mappers;
     size_t mappers_n, mappers_cap;
     struct gs_context *contexts;
