@@ -338,7 +338,12 @@ static bool sensible(const struct settings *s, const struct format *f, int opera
     else if ((s->wish.what && (f->write || f->folder)) || (s->tables && !f->folder))
         complain("export: %s says nothing to %s; see gpuspy export --help", s->tables ? "--tables" : first,
                  f->word);
-    else if (s->output && strcmp(s->output, "-") == 0 && isatty(STDOUT_FILENO) &&
+    else if (s->tables && gs_export_table_unknown(s->tables)) {
+        const char *bad = gs_export_table_unknown(s->tables);
+        char list[256];
+        options_list(gs_export_tables(), list, sizeof list);
+        complain("export: there is no table '%.*s'; there are %s", (int)strcspn(bad, ","), bad, list);
+    } else if (s->output && strcmp(s->output, "-") == 0 && isatty(STDOUT_FILENO) &&
              (f->write || f->binary))
         complain("export: this is no text for a terminal; give a file with -o, or send it to a pipe");
     else

@@ -64,6 +64,11 @@ typedef bool gs_export_run_fn(struct gs_export_run *e, char *error, size_t error
 struct gs_profile *gs_export_profile(struct gs_export_run *e, enum gs_profile_what what,
                                      bool categories, char *error, size_t error_size);
 
+/* "sites|waits|…": the tables of csv and ndjson. */
+const char *gs_export_tables(void);
+/* The first of "sites,waits" that is no table; NULL: all are. */
+const char *gs_export_table_unknown(const char *words);
+
 /* To be called for each event: says on a terminal, now and then, how far it is. */
 void gs_export_step(struct gs_export *e);
 
