@@ -89,7 +89,7 @@ static const struct example examples[] = {
     {"gpuspy export run.db", "write run.pickle, to be dropped on pytorch.org/memory_viz"},
     {"gpuspy export --at 12.5 --rank 3 -o r3.pickle runs/", "one process of many, after 12.5 s"},
     {"gpuspy export -f chrome-trace runs/", "all ranks over time, for ui.perfetto.dev"},
-    {"gpuspy export -f folded -o - run.db | flamegraph.pl --countname=bytes > peak.svg",
+    {"gpuspy export -f folded -o - run.db | flamegraph.pl > peak.svg",
      "a flame graph of the peak"},
     {"gpuspy export -f speedscope --native run.db", "flame graphs with C++ frames, for speedscope.app"},
     {"gpuspy export -f pprof --what waits run.db", "where the host waited, for go tool pprof"},
