@@ -77,9 +77,44 @@ json_t *gs_json_ranks(const struct gs_report *r)
         set_bytes(o, "tensor_peak_bytes", k->tensor_peak_bytes);
         set_bytes(o, "device_peak_bytes", k->device_peak_bytes);
         set_real(o, "blocked_s", k->blocked_s);
+        set_text(o, "host", r->processes[k->process].host);
+        set_real(o, "start_s", k->start_s);
+        set_real(o, "duration_s", (double)r->processes[k->process].end_ns / 1e9);
+        set_real(o, "peak_s", k->peak_s);
+        set_count(o, "waits", k->waits);
+        set_real(o, "waited_s", k->waited_s);
+        set_real(o, "collective_waited_s", k->collective_s);
+        set_count(o, "copies", k->copies);
+        set_bytes(o, "copied_bytes", k->copied_bytes);
+        set_count(o, "allocations", k->allocations);
+        set_bool(o, "started_again", k->again);
+        set_bool(o, "child", k->child);
         json_array_append_new(list, o);
     }
     return list;
+}
+
+/* How far apart they are: {"waited_s": {"min", "median", "max", "min_rank", "max_rank"}, …} */
+json_t *gs_json_rank_spread(const struct gs_report *r)
+{
+#define KEY(s, k, w) [GS_RANK_##s] = k,
+    static const char *const keys[] = {GS_RANK_FIGURES(KEY)};
+#undef KEY
+    json_t *all = json_object();
+    for (size_t i = 0; i < GS_RANK_FIGURES_N; i++) {
+        const struct gs_rank_spread *s = &r->rank_spread[i];
+        if (!r->ranks_n || !isfinite(s->most)) {
+            continue;
+        }
+        json_t *o = json_object();
+        set_real(o, "min", s->least);
+        set_real(o, "median", s->median);
+        set_real(o, "max", s->most);
+        set_bytes(o, "min_rank", r->ranks[s->least_at].rank);
+        set_bytes(o, "max_rank", r->ranks[s->most_at].rank);
+        set(all, keys[i], o);
+    }
+    return all;
 }
 
 json_t *gs_json_rank_findings(const struct gs_report *r)

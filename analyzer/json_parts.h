@@ -61,5 +61,6 @@ void gs_json_set_owners(json_t *o, const struct gs_by_owner *list, size_t n); /*
 json_t *gs_json_preallocations(const struct gs_report *r);
 json_t *gs_json_ranks(const struct gs_report *r);
 json_t *gs_json_rank_findings(const struct gs_report *r);
+json_t *gs_json_rank_spread(const struct gs_report *r);
 
 #endif

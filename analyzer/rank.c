@@ -1,5 +1,5 @@
 /* See rank.h. */
-#include "analyzer/rank.h"
+#include "analyzer/rank_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +8,12 @@
 static const double more_share = 0.1;          /* what a rank may hold more than the others */
 static const int64_t more_bytes = 64 << 20;    /* and what is worth a word */
 enum { NAMED = 6, RANKS = 4096, ROWS = 4096, SITES = 256 }; /* more only in a file that somebody made up */
+
+struct gs_rank_calls {
+    double blocked_s, waited_s, collective_s;
+    uint64_t waits, copies;
+    int64_t copied_bytes;
+};
 
 struct first { /* the first allocation of a process on a device */
     uint32_t process, stack;
@@ -19,8 +25,10 @@ struct gs_ranks {
     struct first *firsts;
     size_t firsts_n, firsts_cap;
     struct gs_map peaks; /* process, device, layer → peak */
-    double *blocked;
-    size_t blocked_cap;
+    struct gs_rank_calls *calls; /* by process */
+    size_t calls_cap;
+    uint8_t *collective; /* by stack: 1 no, 2 below torch.distributed */
+    size_t collective_cap;
     struct gs_rank_finding *found;
     size_t found_n, found_cap;
 };
@@ -45,12 +53,33 @@ struct gs_ranks *gs_ranks_start(struct gs_builder *b, struct gs_observer *observ
     return r;
 }
 
+static bool below_collective(struct gs_ranks *r, uint32_t stack)
+{
+    if (stack == GS_NONE) {
+        return false;
+    }
+    uint8_t *known = GS_REACH(r->collective, stack, r->collective_cap);
+    if (!*known) {
+        *known = 1 + gs_stack_in(r->b->run, stack, "/torch/distributed/", NULL);
+    }
+    return *known == 2;
+}
+
 void gs_ranks_call(struct gs_ranks *r, const struct gs_copy *copy, const struct gs_sync *sync)
 {
     uint32_t process = copy ? copy->process : sync->process;
     int64_t blocked = copy ? copy->blocked_ns : sync->blocked_ns;
-    double *sum = GS_REACH(r->blocked, process, r->blocked_cap);
-    *sum += blocked > 0 ? (double)blocked / 1e9 : 0;
+    double seconds = blocked > 0 ? (double)blocked / 1e9 : 0;
+    struct gs_rank_calls *c = GS_REACH(r->calls, process, r->calls_cap);
+    c->blocked_s += seconds;
+    if (copy) {
+        c->copies++;
+        c->copied_bytes = gs_add(c->copied_bytes, copy->bytes > 0 ? copy->bytes : 0);
+    } else {
+        c->waits++;
+        c->waited_s += seconds;
+        c->collective_s += below_collective(r, sync->stack) ? seconds : 0;
+    }
 }
 
 /* --- who is where --------------------------------------------------------------------------------
@@ -118,6 +147,16 @@ static int by_rank(const void *a, const void *b)
     return x->process < y->process ? -1 : x->process > y->process;
 }
 
+static int64_t earliest_start(const struct gs_process *all, size_t n)
+{
+    int64_t earliest = GS_UNKNOWN;
+    for (size_t i = 0; i < n; i++) {
+        int64_t start = all[i].start_real_ns;
+        earliest = start != GS_UNKNOWN && (earliest == GS_UNKNOWN || start < earliest) ? start : earliest;
+    }
+    return earliest;
+}
+
 static void list_ranks(struct gs_ranks *r)
 {
     struct gs_report *report = r->b->report;
@@ -126,20 +165,31 @@ static void list_ranks(struct gs_ranks *r)
     n = n < RANKS ? n : RANKS;
     struct gs_rank *list = gs_arena_alloc(r->b->arena, n * sizeof *list);
     int *homes = homes_of(r, n);
+    int64_t earliest = earliest_start(all, n);
     for (uint32_t i = 0; i < n; i++) {
         int home = homes[i];
         if (home < 0) {
             continue;
         }
-        const struct gs_peak *t = peak_of(r, i, home, GS_SERIES_TENSOR);
+        const struct gs_peak *t = peak_of(r, i, home, GS_SERIES_TENSOR), *d = peak_of(r, i, home, GS_SERIES_DEVICE);
+        const struct gs_rank_calls *c = GS_REACH(r->calls, i, r->calls_cap);
+        double start = gs_seconds(all[i].start_real_ns) - gs_seconds(earliest);
         list[kept++] = (struct gs_rank){
             .process = i,
             .rank = all[i].rank,
             .device = home,
             .gpu = gs_gpu_word(r->b, i, home),
             .tensor_peak_bytes = t ? t->bytes : GS_UNKNOWN,
-            .device_peak_bytes = peak_of(r, i, home, GS_SERIES_DEVICE)->bytes,
-            .blocked_s = i < r->blocked_cap ? r->blocked[i] : 0};
+            .device_peak_bytes = d->bytes,
+            .blocked_s = c->blocked_s,
+            .start_s = start,
+            .peak_s = start + (t ? t : d)->time_s,
+            .waits = c->waits,
+            .copies = c->copies,
+            .allocations = (t ? t : d)->allocations,
+            .waited_s = c->waited_s,
+            .collective_s = c->collective_s,
+            .copied_bytes = c->copied_bytes};
     }
     free(homes);
     if (kept < 2) {
@@ -150,7 +200,7 @@ static void list_ranks(struct gs_ranks *r)
     report->ranks_n = kept;
 }
 
-static const char *label(const struct gs_builder *b, const struct gs_rank *rank)
+const char *gs_rank_label(const struct gs_builder *b, const struct gs_rank *rank)
 {
     size_t n;
     const struct gs_process *p = &gs_run_processes(b->run, &n)[rank->process];
@@ -159,7 +209,7 @@ static const char *label(const struct gs_builder *b, const struct gs_rank *rank)
 }
 
 /* "ranks 1, 2, 3 and 4 more" of the marked ones. */
-static const char *labels(const struct gs_builder *b, const struct gs_rank *list, const bool *marked, size_t n)
+const char *gs_rank_labels(const struct gs_builder *b, const struct gs_rank *list, const bool *marked, size_t n)
 {
     size_t all = 0, said = 0;
     const char *text = "", *last = NULL;
@@ -173,7 +223,7 @@ static const char *labels(const struct gs_builder *b, const struct gs_rank *list
         if (last) {
             text = gs_arena_printf(b->arena, "%s%s%s", text, *text ? ", " : "", last);
         }
-        last = label(b, &list[i]);
+        last = gs_rank_label(b, &list[i]);
         said++;
     }
     if (all > said) {
@@ -188,7 +238,7 @@ static bool same_host(const struct gs_process *x, const struct gs_process *y)
 }
 
 /* Both lived at one time: one after another they are no ranks of one job. */
-static bool overlap(const struct gs_process *x, const struct gs_process *y)
+bool gs_rank_overlap(const struct gs_process *x, const struct gs_process *y)
 {
     if (x->start_real_ns == GS_UNKNOWN || y->start_real_ns == GS_UNKNOWN) {
         return true;
@@ -201,7 +251,7 @@ static bool beside(const struct gs_ranks *r, const struct gs_rank *x, const stru
 {
     size_t n;
     const struct gs_process *p = gs_run_processes(r->b->run, &n);
-    return x != y && same_host(&p[x->process], &p[y->process]) && overlap(&p[x->process], &p[y->process]);
+    return x != y && same_host(&p[x->process], &p[y->process]) && gs_rank_overlap(&p[x->process], &p[y->process]);
 }
 
 /* Whose GPU that is, other than its own. */
@@ -220,7 +270,7 @@ static const struct gs_rank *at_home(const struct gs_ranks *r, const struct gs_r
 /* --- what stands out -----------------------------------------------------------------------------
  */
 
-static struct gs_rank_finding *find(struct gs_ranks *r, enum gs_rank_kind kind, const struct gs_rank *rank,
+struct gs_rank_finding *gs_ranks_find(struct gs_ranks *r, enum gs_rank_kind kind, const struct gs_rank *rank,
                                     int device, int64_t bytes, uint32_t stack)
 {
     struct gs_rank_finding *f = GS_PUSH(r->found, r->found_n, r->found_cap);
@@ -358,11 +408,11 @@ static void say_strays(struct gs_ranks *r, struct stray *list, size_t n)
         const char *where = list[i].stack != GS_NONE
                                 ? gs_arena_printf(r->b->arena, ", first at %s", gs_site_path(r->b, &r->b->sites[site]))
                                 : "";
-        struct gs_rank_finding *f = find(r, GS_RANK_STRAY, list[i].rank, list[i].device, bytes, list[i].stack);
+        struct gs_rank_finding *f = gs_ranks_find(r, GS_RANK_STRAY, list[i].rank, list[i].device, bytes, list[i].stack);
         f->ranks = ranks;
         f->text = gs_arena_printf(r->b->arena, "%s also %s on GPU %s, where %s works%s",
-                                  labels(r->b, report->ranks, marked, report->ranks_n),
-                                  holds(r->b, bytes, contexts, ranks), list[i].gpu, label(r->b, list[i].host), where);
+                                  gs_rank_labels(r->b, report->ranks, marked, report->ranks_n),
+                                  holds(r->b, bytes, contexts, ranks), list[i].gpu, gs_rank_label(r->b, list[i].host), where);
         f->advice = loads(r->b->run, list[i].stack)
                         ? "torch.load(…, map_location=\"cpu\"): a checkpoint goes to the GPU from which it was saved"
                         : "call torch.cuda.set_device(local_rank) before anything else touches CUDA: \"cuda\" is "
@@ -387,7 +437,7 @@ static void say_shared(struct gs_ranks *r)
         marked[i] = true;
         for (size_t j = i + 1; j < n && !told[i]; j++) {
             const struct gs_rank *other = &report->ranks[j];
-            if (other->rank >= 0 && first->rank >= 0 && beside(r, first, other) &&
+            if (other->rank >= 0 && first->rank >= 0 && !first->child && !other->child && beside(r, first, other) &&
                 strcmp(first->gpu, other->gpu) == 0) {
                 marked[j] = told[j] = true;
                 bytes = gs_add(bytes, other->device_peak_bytes);
@@ -398,10 +448,10 @@ static void say_shared(struct gs_ranks *r)
             continue;
         }
         struct gs_rank_finding *f =
-            find(r, GS_RANK_SHARED, first, first->device, bytes, first_stack(r, first->process, first->device));
+            gs_ranks_find(r, GS_RANK_SHARED, first, first->device, bytes, first_stack(r, first->process, first->device));
         f->ranks = ranks;
         f->text = gs_arena_printf(r->b->arena, "%s %s on GPU %s: their peaks sum to %s",
-                                  labels(r->b, report->ranks, marked, n),
+                                  gs_rank_labels(r->b, report->ranks, marked, n),
                                   ranks == 2 ? "both work" : "all work", first->gpu,
                                   gs_bytes_text(r->b, (double)bytes));
         f->advice = "if this host has a GPU for each, call torch.cuda.set_device(local_rank) before anything else "
@@ -444,27 +494,29 @@ static int by_weight(const void *a, const void *b)
 static void say_imbalance(struct gs_ranks *r)
 {
     const struct gs_report *report = r->b->report;
-    size_t n = report->ranks_n;
+    size_t n = 0;
     const struct gs_rank *most = NULL, *middle = NULL;
+    const struct gs_rank **list = gs_rank_last(report, &n);
     bool tensors = true;
     for (size_t i = 0; i < n; i++) {
-        tensors = tensors && report->ranks[i].tensor_peak_bytes != GS_UNKNOWN;
-        if (report->ranks[i].rank < 0) {
-            return; /* no ranks of one job, as far as is known */
-        }
+        tensors = tensors && list[i]->tensor_peak_bytes != GS_UNKNOWN;
+    }
+    if (n < 2) { /* no ranks of one job, as far as is known */
+        free(list);
+        return;
     }
     int64_t *sorted = gs_realloc(NULL, n, sizeof *sorted);
     for (size_t i = 0; i < n; i++) {
-        const struct gs_rank *rank = &report->ranks[i];
-        sorted[i] = weight(rank, tensors);
-        most = !most || sorted[i] > weight(most, tensors) ? rank : most;
+        sorted[i] = weight(list[i], tensors);
+        most = !most || sorted[i] > weight(most, tensors) ? list[i] : most;
     }
     qsort(sorted, n, sizeof *sorted, by_weight);
     int64_t usual = sorted[(n - 1) / 2]; /* of two, the lesser */
     for (size_t i = 0; i < n && !middle; i++) {
-        middle = weight(&report->ranks[i], tensors) == usual ? &report->ranks[i] : NULL;
+        middle = weight(list[i], tensors) == usual ? list[i] : NULL;
     }
     free(sorted);
+    free(list);
     int64_t more = weight(most, tensors) - usual, beyond = 0;
     if (more < more_bytes || (double)more < more_share * (double)usual) {
         return;
@@ -472,13 +524,13 @@ static void say_imbalance(struct gs_ranks *r)
     enum gs_series_layer layer = tensors ? GS_SERIES_TENSOR : GS_SERIES_DEVICE;
     const struct gs_by_site *at = excess(peak_of(r, most->process, most->device, layer),
                                          peak_of(r, middle->process, middle->device, layer), &beyond);
-    struct gs_rank_finding *f = find(r, GS_RANK_IMBALANCE, most, most->device, more, GS_NONE);
+    struct gs_rank_finding *f = gs_ranks_find(r, GS_RANK_IMBALANCE, most, most->device, more, GS_NONE);
     f->ranks = 1;
     f->site = at ? at->site : f->site;
     f->text = gs_arena_printf(
-        r->b->arena, "%s holds %s (%.0f %%) more %sthan %s%s%s%s", label(r->b, most), gs_bytes_text(r->b, (double)more),
+        r->b->arena, "%s holds %s (%.0f %%) more %sthan %s%s%s%s", gs_rank_label(r->b, most), gs_bytes_text(r->b, (double)more),
         100 * (double)more / (double)(usual > 0 ? usual : 1), tensors ? "in tensors " : "",
-        n > 2 ? "the rank in the middle" : label(r->b, middle), at ? ", foremost " : "",
+        n > 2 ? "the rank in the middle" : gs_rank_label(r->b, middle), at ? ", foremost " : "",
         at ? gs_bytes_text(r->b, (double)beyond) : "",
         at ? gs_arena_printf(r->b->arena, " at %s", gs_site_path(r->b, &at->site)) : "");
 }
@@ -488,6 +540,7 @@ void gs_ranks_finish(struct gs_ranks *r)
     struct gs_report *report = r->b->report;
     list_ranks(r);
     if (report->ranks_n) {
+        gs_rank_skew(r, r->b);
         struct stray *strays = gs_realloc(NULL, RANKS, sizeof *strays);
         say_strays(r, strays, list_strays(r, strays));
         free(strays);
@@ -501,7 +554,8 @@ void gs_ranks_finish(struct gs_ranks *r)
     }
     gs_map_free(&r->peaks);
     free(r->firsts);
-    free(r->blocked);
+    free(r->calls);
+    free(r->collective);
     free(r->found);
     free(r);
 }

@@ -167,11 +167,35 @@ struct gs_rank {
     const char *gpu; /* the host's: the word of CUDA_VISIBLE_DEVICES, else that number */
     int64_t tensor_peak_bytes, device_peak_bytes; /* there; tensors GS_UNKNOWN */
     double blocked_s; /* in waits and blocking copies, of all its threads */
+    double start_s;   /* after the first of them, by their hosts' clocks; NAN unknown */
+    double peak_s;    /* of its tensors, else of what CUDA gave: on the same clock as start_s */
+    uint64_t waits, copies, allocations; /* allocations: of tensors there, else of CUDA's */
+    double waited_s;       /* in waits alone */
+    double collective_s;   /* of them: below torch.distributed */
+    int64_t copied_bytes;
+    bool again;    /* it is not the last process that had this rank: it was started again */
+    bool child;    /* of another process of this rank */
 };
+
+/* A figure of the ranks, each by its last process. */
+#define GS_RANK_FIGURES(X)                                                                   \
+    X(TENSOR_PEAK, "tensor_peak_bytes", "tensors") X(DEVICE_PEAK, "device_peak_bytes", "taken from CUDA") \
+    X(WAITED, "waited_s", "waited") X(WAITS, "waits", "waits") X(COPIED, "copied_bytes", "copied")        \
+    X(COPIES, "copies", "copies") X(ALLOCATIONS, "allocations", "allocations") X(STARTED, "start_s", "started after")
+#define GS_ENUM_RANK_FIGURE(s, k, w) GS_RANK_##s,
+enum gs_rank_figure { GS_RANK_FIGURES(GS_ENUM_RANK_FIGURE) GS_RANK_FIGURES_N };
+struct gs_rank_spread { /* NAN: it is not known of all of them */
+    double least, median, most;
+    size_t least_at, most_at; /* index into ranks */
+};
+
 #define GS_RANK_KINDS(X)                                                            \
     X(STRAY, "stray")   /* it has memory or a context on a GPU that is another's */ \
     X(SHARED, "shared") /* several work on one GPU */                               \
-    X(IMBALANCE, "imbalance")
+    X(IMBALANCE, "imbalance")                                                       \
+    X(STRAGGLER, "straggler") /* the others seem to wait for it */                  \
+    X(AGAIN, "started_again")                                                       \
+    X(MISSING, "missing") /* of the job's ranks: no recording is here */
 #define GS_ENUM_RANK(s, w) GS_RANK_##s,
 enum gs_rank_kind { GS_RANK_KINDS(GS_ENUM_RANK) };
 struct gs_rank_finding {
@@ -497,6 +521,8 @@ struct gs_report {
     size_t memory_n;
     struct gs_rank *ranks;
     size_t ranks_n; /* in order of rank; none where fewer than two processes held device memory */
+    struct gs_rank_spread rank_spread[GS_RANK_FIGURES_N]; /* where there are ranks */
+    size_t rank_hosts;
     struct gs_rank_finding *rank_findings;
     size_t rank_findings_n;
     struct gs_preallocation *preallocations;

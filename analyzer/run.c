@@ -143,39 +143,55 @@ static void open_siblings(struct gs_run *run, const char *path)
     paths_free(&found);
 }
 
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool any_name(const char *name, const char *stem)
+{
+    (void)stem;
+    return name[0] != '.';
+}
+
+/* The databases of a folder, or where it has none, of the folders in it: runs/<host>/run.db. */
+static bool list_runs(const char *folder, struct paths *found)
+{
+    struct paths inner = {0};
+    if (!list_folder(folder, any_database, NULL, found)) {
+        return false;
+    }
+    if (found->n == 0) {
+        list_folder(folder, any_name, NULL, &inner);
+    }
+    for (size_t i = 0; i < inner.n; i++) {
+        if (is_folder(inner.list[i])) {
+            list_folder(inner.list[i], any_database, NULL, found);
+        }
+    }
+    paths_free(&inner);
+    return true;
+}
+
 static bool open_folder(struct gs_run *run, const char *folder, char *error, size_t error_size)
 {
     struct paths found = {0};
-    if (!list_folder(folder, any_database, NULL, &found)) {
+    size_t from = run->processes_n;
+    if (!list_runs(folder, &found)) {
         return gs_fail(error, error_size, "cannot read '%s': %s; name a database in it", folder,
                        strerror(errno));
     }
     bool ok =
         found.n > 0 || gs_fail(error, error_size,
-                               "cannot read '%s': no database (*.db) in this folder; name the one "
-                               "that gpuspy wrote",
+                               "cannot read '%s': no database (*.db) in this folder or the folders in it; "
+                               "name the one that gpuspy wrote",
                                folder);
     for (size_t i = 0; ok && i < found.n; i++) {
         ok = open_one(run, found.list[i], error, error_size);
-        if (!ok)
-            break; /* without a process there is none to compare */
-        const struct gs_process *first = &run->processes[0],
-                                *last = &run->processes[run->processes_n - 1];
-        if (strcmp(first->run_id, last->run_id) != 0) {
-            ok = gs_fail(
-                error, error_size,
-                "cannot read '%s': it holds several runs ('%s' and '%s' among them); name one",
-                folder, first->path, last->path);
-        }
     }
     paths_free(&found);
-    return ok;
-}
-
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    return ok && gs_run_one_job(run, from, folder, error, error_size);
 }
 
 static bool open_path(struct gs_run *run, const char *path, bool alone, char *error,
@@ -224,7 +240,7 @@ struct gs_run *gs_run_open(const char *const *paths, size_t n, const struct gs_o
         return NULL;
     }
     for (size_t i = 1; i < run->processes_n; i++) {
-        if (strcmp(run->processes[i].run_id, run->processes[0].run_id) != 0) {
+        if (n > 1 && strcmp(run->processes[i].run_id, run->processes[0].run_id) != 0) {
             gs_run_note(run, "these are processes of different runs");
             break;
         }

@@ -174,6 +174,10 @@ void gs_load_inlined(struct gs_run *run, struct gs_database *db, const struct gs
 bool gs_symbolized(struct gs_database *db); /* it was there */
 void gs_stacks_free(struct gs_run *run);
 
+/* run_job.c: whether the processes from `from` on, all of one folder, are one job: of one run, or the ranks of
+ * one world that ran at one time. Else false, and a line that names the runs. */
+bool gs_run_one_job(struct gs_run *run, size_t from, const char *folder, char *error, size_t error_size);
+
 /* run.c */
 void gs_run_forget(struct gs_run *run, size_t databases, size_t processes);
 

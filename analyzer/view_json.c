@@ -552,6 +552,7 @@ json_t *gs_view_json_build(const struct gs_report *r)
     set(o, "preallocations", gs_json_preallocations(r));
     set(o, "ranks", gs_json_ranks(r));
     set(o, "rank_findings", gs_json_rank_findings(r));
+    set(o, "rank_spread", gs_json_rank_spread(r));
     set(o, "timeline", LIST(r->timelines, r->timelines_n, timeline_json));
     set(o, "oom", LIST(r->ooms, r->ooms_n, oom_json));
     set(o, "leaks", LIST(r->leaks, r->leaks_n, leak_json));

@@ -17,7 +17,7 @@ void view_text_verdict(const struct view_text *v);   /* out of memory, or not */
 const struct gs_oom_verdict *view_oom_at_peak(const struct view_text *v, const struct gs_peak *p);
 /* What held the device then; nothing where it is not known. */
 void view_text_waterfall(const struct view_text *v, const struct gs_oom_verdict *o);
-void view_text_ranks(const struct view_text *v);     /* several processes side by side (view_text_owner.c) */
+void view_text_ranks(const struct view_text *v);     /* several processes side by side (view_text_rank.c) */
 void view_text_memory(const struct view_text *v);    /* peaks by device */
 /* Lines of a device: pending frees, streams, private pools; where there are any. */
 void view_text_allocator(const struct view_text *v, uint32_t process, int device);

@@ -11,15 +11,20 @@ MIB, GIB, SECOND = 1 << 20, 1 << 30, 10**9
 
 
 class Rows:
-    def __init__(self, path, run="r", pid=100, seconds=10.0, rank=None, complete=1, command="python train.py"):
+    def __init__(self, path, run="r", pid=100, seconds=10.0, rank=None, complete=1, command="python train.py",
+                 host="host", start=0.0, ppid=None, env=None):
         self.db = sqlite3.connect(path)
         self.db.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;"
                               + (ROOT / "schema" / "gpuspy.sql").read_text())
         version = re.search(r"GS_SCHEMA_VERSION (\d+)", (ROOT / "schema" / "store.h").read_text())[1]
         self.db.executescript(f"PRAGMA application_id=0x67707379; PRAGMA user_version={version}")
-        self.db.execute("INSERT INTO process(id,run_id,pid,rank,host,command,cwd,start_real_ns,end_ns,complete) "
-                        "VALUES(1,?,?,?,'host',?,'/home/me',1700000000000000000,?,?)",
-                        (run, pid, rank, command, int(seconds * SECOND), complete))
+        self.db.execute("INSERT INTO process(id,run_id,pid,ppid,rank,host,command,cwd,start_real_ns,end_ns,complete) "
+                        "VALUES(1,?,?,?,?,?,?,'/home/me',?,?,?)",
+                        (run, pid, ppid, rank, host, command, 1700000000000000000 + int(start * SECOND),
+                         int(seconds * SECOND), complete))
+        if env is not None:
+            self.db.executemany("INSERT INTO meta VALUES(?,?)",
+                                [("env", "")] + [("env." + name, str(value)) for name, value in env.items()])
         self.db.execute("INSERT INTO api VALUES(1,'cudaMalloc'),(2,'cudaFree'),(3,'cudaMemcpyAsync'),"
                         "(4,'cudaStreamSynchronize')")
         self.events = 0

@@ -1,0 +1,186 @@
+"""Recordings of a job of many processes, on several hosts: what is in the folder, how far apart its ranks are."""
+import json
+import time
+
+import pytest
+from rows import MIB, TENSOR, Rows
+
+
+def rank_file(path, rank, world=None, mib=1000, waits=(10, 1.0), collective=True, sync_file="train.py:30 step", **more):
+    """One rank: so many MiB of tensors, `waits` (number, seconds in all) below torch.distributed or not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    env = {"CUDA_VISIBLE_DEVICES": (rank or 0) % 8} | ({"WORLD_SIZE": world} if world else {})
+    with Rows(path, rank=rank, pid=1000 + (rank or 0), env=env, **more) as rows:
+        rows.device()
+        main = rows.stack("/home/me/train.py:9 <module>", "/home/me/train.py:12 build")
+        rows.block(0.1, (mib + 24) * MIB, stack=main)
+        rows.reserved(0.1, (mib + 24) * MIB)
+        rows.block(0.2, mib * MIB, stack=main, layer=TENSOR, address=1 << 40)
+        lines = ["/home/me/train.py:9 <module>", "/home/me/" + sync_file]
+        if collective:
+            lines.append("/v/lib/python3.11/site-packages/torch/distributed/c10d.py:100 all_reduce")
+        wait = rows.stack(*lines)
+        for i in range(waits[0]):
+            rows.sync(1 + i * 0.8 * 9 / waits[0], waits[1] / waits[0], wait)
+    return path
+
+
+def report(recording, *paths):
+    done = recording.gpuspy("report", "--json", *paths)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def findings(answer, kind):
+    return [f for f in answer["rank_findings"] if f["kind"] == kind]
+
+
+def test_a_folder_for_each_host(recording):
+    for rank in range(4):
+        rank_file(recording.folder / "runs" / f"node{rank // 2}" / f"run.{rank}.db", rank, 4, host=f"node{rank // 2}",
+                  start=rank * 0.5)
+    answer = report(recording, "runs")
+    assert [r["rank"] for r in answer["ranks"]] == [0, 1, 2, 3]
+    assert [r["host"] for r in answer["ranks"]] == ["node0", "node0", "node1", "node1"]
+    assert [r["start_s"] for r in answer["ranks"]] == pytest.approx([0, 0.5, 1, 1.5])
+    assert [r["peak_s"] for r in answer["ranks"]] == pytest.approx([0.2, 0.7, 1.2, 1.7])
+    assert answer["rank_findings"] == []
+    text = recording.gpuspy("report", "--only", "ranks", "runs").stdout
+    assert "4 on 2 hosts" in text and "node1" in text
+
+
+def test_hosts_with_run_ids_of_their_own(recording):
+    """torchrun on two hosts, where nobody set GPUSPY_RUN_ID: the world is whole, and it ran at one time."""
+    for rank in range(4):
+        rank_file(recording.folder / "runs" / f"n{rank // 2}.{rank}.db", rank, 4, run=f"id{rank // 2}")
+    answer = report(recording, "runs")
+    assert len(answer["ranks"]) == 4 and answer["rank_findings"] == []
+    done = recording.gpuspy("report", "runs")
+    assert "taken for one job" in done.stdout and "GPUSPY_RUN_ID" in done.stdout.replace("\n", " ")
+
+
+@pytest.mark.parametrize("why", ["one after another", "the same rank", "other worlds", "no world"])
+def test_runs_that_are_not_one_job(recording, why):
+    for i in range(2):
+        rank_file(recording.folder / "runs" / f"{i}.db", 0 if why == "the same rank" else i,
+                  None if why == "no world" else 2 + i if why == "other worlds" else 2, run=f"id{i}",
+                  start=100 * i if why == "one after another" else 0)
+    done = recording.gpuspy("report", "runs")
+    assert done.returncode == 3 and len(done.stderr.splitlines()) == 1
+    assert "several runs ('runs/0.db' with 1 process of 2023-11-14 22:13:20 UTC, 'runs/1.db'" in done.stderr
+    assert recording.gpuspy("report", "runs/0.db").returncode == 0
+
+
+def test_an_empty_folder(recording):
+    (recording.folder / "runs" / "node0").mkdir(parents=True)
+    done = recording.gpuspy("report", "runs")
+    assert done.returncode == 3 and "no database" in done.stderr
+
+
+def test_missing_ranks(recording):
+    for rank in 0, 1, 2, 4, 6, 7:
+        rank_file(recording.folder / "runs" / f"run.{rank}.db", rank, 8)
+    (missing,) = findings(report(recording, "runs"), "missing")
+    assert missing["ranks"] == 2 and missing["text"].startswith("of 8 ranks (WORLD_SIZE) 6 are here; missing: 3, 5")
+
+
+def test_a_gap_tells_of_missing_ranks_too(recording):
+    for rank in 0, 2:
+        rank_file(recording.folder / "runs" / f"run.{rank}.db", rank)
+    (missing,) = findings(report(recording, "runs"), "missing")
+    assert missing["text"].startswith("of 3 ranks at least 2 are here; missing: 1")
+
+
+def test_started_again(recording):
+    """As torchrun does with --max-restarts: all ranks anew, in new processes; the last ones count."""
+    for attempt in range(2):
+        for rank in range(2):
+            rank_file(recording.folder / "runs" / f"run.{attempt}{rank}.db", rank, 2, start=100 * attempt,
+                      mib=5000 if attempt == 0 and rank == 0 else 1000, complete=attempt)
+    answer = report(recording, "runs")
+    (again,) = findings(answer, "started_again")
+    assert again["ranks"] == 2 and "rank 0 and rank 1 were started more than once" in again["text"]
+    assert [(r["rank"], r["started_again"]) for r in answer["ranks"]] == [(0, True), (0, False), (1, True), (1, False)]
+    assert not findings(answer, "imbalance") and answer["rank_spread"]["tensor_peak_bytes"]["max"] == 1000 * MIB
+
+
+def test_a_child_of_a_rank_is_no_rank(recording):
+    for rank in range(2):
+        rank_file(recording.folder / "runs" / f"run.{rank}.db", rank, 2)
+    rank_file(recording.folder / "runs" / "run.9.db", 1, 2, mib=4000, ppid=1001)
+    with Rows(recording.folder / "runs" / "run.10.db", rank=1, pid=77, ppid=1001, env={"WORLD_SIZE": 2}) as rows:
+        rows.device()
+        rows.block(1, 9000 * MIB)
+    answer = report(recording, "runs")
+    assert sum(r["child"] for r in answer["ranks"]) >= 1 and not findings(answer, "started_again")
+
+
+# --- who waits for whom
+
+def test_a_straggler(recording):
+    for rank in range(8):
+        rank_file(recording.folder / "runs" / f"run.{rank}.db", rank, 8, waits=(20, 0.2 if rank == 5 else 3 + rank * 0.1))
+    answer = report(recording, "runs")
+    (late,) = findings(answer, "straggler")
+    assert late["rank"] == 5 and "inferred" in late["text"] and "torch.distributed" in late["text"]
+    assert "2.0 % of the time, the others 30 % to 37 %" in late["text"]
+    assert answer["rank_spread"]["waited_s"]["min_rank"] == 5
+    assert answer["ranks"][3]["collective_waited_s"] == pytest.approx(3.3)
+
+
+def test_a_host_that_is_late(recording):
+    for rank in range(8):
+        rank_file(recording.folder / "runs" / f"run.{rank}.db", rank, 8, host=f"node{rank // 4}",
+                  waits=(20, 0.3 if rank >= 4 else 3))
+    (late,) = findings(report(recording, "runs"), "straggler")
+    assert late["ranks"] == 4 and "the ranks of host node1" in late["text"] and "clocks" in late["advice"]
+
+
+@pytest.mark.parametrize("why", ["alike", "fewer waits", "short", "not at one time", "simulated"])
+def test_no_straggler(recording, why):
+    for rank in range(4):
+        odd = rank == 2
+        waits = {"alike": (20, 3), "fewer waits": (2 if odd else 20, 0.1 if odd else 3), "short": (20, 0.1 if odd else 0.4),
+                 }.get(why, (20, 0.2 if odd else 3))
+        path = rank_file(recording.folder / "runs" / f"run.{rank}.db", rank, 4, waits=waits,
+                         start=100 * rank if why == "not at one time" else 0)
+        if why == "simulated":
+            import sqlite3
+            with sqlite3.connect(path) as db:
+                db.execute("UPDATE device SET name='Simulated GPU'")
+    assert not findings(report(recording, "runs"), "straggler")
+
+
+# --- many
+
+def test_64_ranks_are_readable_and_fast(recording):
+    for rank in range(64):
+        rank_file(recording.folder / "runs" / f"node{rank // 8}" / f"run.{rank}.db", rank, 64, host=f"node{rank // 8}",
+                  mib=4000 if rank == 17 else 2000 + rank, waits=(20, 0.1 if rank == 40 else 3))
+    start = time.monotonic()
+    done = recording.gpuspy("report", "runs")
+    assert time.monotonic() - start < 20
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.split("Ranks", 1)[1].split("\n\n")
+    assert "64 on 8 hosts" in done.stdout
+    spread, far = lines[0], lines[1]
+    assert "rank 17" in spread and "rank 40" in spread and "3.91 GiB" in spread
+    assert far.splitlines()[0].strip() == "Farthest from the median:"
+    assert {"rank 17", "rank 40"} == {" ".join(line.split()[:2]) for line in far.splitlines()[2:4]}
+    answer = report(recording, "runs")
+    (imbalance,), (late,) = findings(answer, "imbalance"), findings(answer, "straggler")
+    assert imbalance["rank"] == 17 and late["rank"] == 40
+    assert len(answer["ranks"]) == 64 and answer["rank_spread"]["tensor_peak_bytes"]["median"] == 2032.5 * MIB
+
+
+def test_two_folders_of_ranks_compared(recording):
+    for name, more in ("a", 0), ("b", 500):
+        for rank in range(64):
+            rank_file(recording.folder / name / f"node{rank // 8}" / f"run.{rank}.db", rank, 64, host=f"node{rank // 8}",
+                      mib=1000 + (more if rank == 9 else 0), run=name)
+    done = recording.gpuspy("diff", "--json", "a", "b")
+    answer = json.loads(done.stdout)
+    assert answer["total"]["change"] == 500 * MIB and answer["paired_by"] == "rank"
+    assert answer["rows"][0]["changed_in"] == 1 and len(answer["by_process"]) == 64
+    text = recording.gpuspy("diff", "a", "b").stdout
+    assert "rank 9, GPU 0" in text and len(text.splitlines()) < 60 and "(in 1 of 64)" in text
