@@ -9,6 +9,7 @@
 #include "analyzer/units.h"
 #include "analyzer/view_text_parts.h"
 
+#define PLACES_MANY 16 /* of more, only the highest peaks are listed */
 #define PLACES_MAX \
     4 /* devices shown in full; of more, each is a line and the fullest shown in full */
 
@@ -359,7 +360,8 @@ static bool leads(const struct gs_report *r, const struct gs_peak *p)
     return p->layer != GS_SERIES_TENSOR || !peak_of(r, p->process, p->device, GS_SERIES_DEVICE);
 }
 
-static void overview(const struct view_text *v, const struct gs_peak *const *lead, size_t n)
+/* The first `shown` of them. */
+static void overview(const struct view_text *v, const struct gs_peak *const *lead, size_t n, size_t shown)
 {
     struct table t = {.head = {"", "peak", "at", "tensors"}, .left = {true}};
     bool any = false;
@@ -368,7 +370,7 @@ static void overview(const struct view_text *v, const struct gs_peak *const *lea
         any = any || (lead[i]->layer == GS_SERIES_DEVICE &&
                       peak_of(v->report, lead[i]->process, lead[i]->device, GS_SERIES_TENSOR));
     t.head[3] = any ? t.head[3] : NULL;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < shown; i++) {
         const struct gs_peak *p = lead[i], *in_tensors;
         char place[96], bytes[UNITS_TEXT], tensors[UNITS_TEXT] = "", at[UNITS_TEXT];
         in_tensors = peak_of(v->report, p->process, p->device, GS_SERIES_TENSOR);
@@ -378,8 +380,9 @@ static void overview(const struct view_text *v, const struct gs_peak *const *lea
                                view_bytes(bytes, p->bytes), format_seconds(at, p->time_s), tensors};
         table_add(&t, cells, NULL);
     }
-    view_title(v, TERM_BOLD, "Peaks");
+    view_title(v, TERM_BOLD, shown < n ? "Peaks, the highest first" : "Peaks");
     table_print(&t, &v->term, INDENT, v->out);
+    view_more(v, n, shown);
 }
 
 /* By rank, if the processes have them: files are found in the order of their names. */
@@ -418,7 +421,9 @@ void view_text_memory(const struct view_text *v)
     if (lead)
         sort_by_rank(r, lead, n);
     if (n > PLACES_MAX) {
-        overview(v, lead, n);
+        if (n > PLACES_MANY)
+            qsort(lead, n, sizeof *lead, by_bytes);
+        overview(v, lead, n, n > PLACES_MANY && v->top < n ? v->top : n);
         qsort(lead, n, sizeof *lead, by_bytes);
         shown = 1;
     }
