@@ -177,8 +177,7 @@ static int compare(const struct settings *s, const struct gs_diff_wish *wish, ch
                                   .memory_map = true,
                                   .by_device = s->device >= 0,
                                   .device = s->device,
-                                  .symbol = symbols ? symbolizer_name : NULL,
-                                  .symbol_data = symbols};
+                                  SYMBOLIZER_OPTIONS(symbols)};
     int code = EXIT_INPUT;
     if (open_side(&side[0], paths[0], &options_) && open_side(&side[1], paths[1], &options_)) {
         char error[1024] = "";

@@ -2,6 +2,7 @@
 
 #include <limits.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -132,38 +133,88 @@ char *text_path(char *out, size_t size, const char *path, const char *cwd, int c
  */
 static size_t literal(const char *p)
 {
-    static const char anonymous[] = "(anonymous namespace)", call[] = "operator()",
-                      op[] = "operator";
+    static const char *const names[] = {
+        "(anonymous namespace)", "operator()", "operator<=>", "operator<<=", "operator>>=", "operator->*",
+        "operator<<", "operator>>", "operator<=", "operator>=", "operator->", "operator<", "operator>",
+        "operator[]", "operator"};
 
-    if (strncmp(p, anonymous, sizeof anonymous - 1) == 0)
-        return sizeof anonymous - 1;
-    if (strncmp(p, call, sizeof call - 1) == 0)
-        return sizeof call - 1;
-    if (strncmp(p, op, sizeof op - 1) == 0)
-        return sizeof op - 1 + strspn(p + sizeof op - 1, "<>=-");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strncmp(p, names[i], strlen(names[i])) == 0)
+            return strlen(names[i]);
     return 0;
 }
 
-/* "a::b<int>::c(float) const [clone .isra.0]" → "a::b::c". */
-static void strip(char *text)
+/* Behind the bracket that closes the one at p; where none does, the end. */
+static const char *behind(const char *p)
 {
-    char *to = text;
+    static const char open[] = "([{", close[] = ")]}";
     int depth = 0;
 
-    for (const char *p = text; *p; p++) {
+    do {
+        depth += strchr(open, *p) != NULL;
+        depth -= strchr(close, *p) != NULL;
+        p++;
+    } while (*p && depth > 0);
+    return p;
+}
+
+/* What stands behind a function's parameters where it is the scope of something else, as in
+ * "f(int) const::{lambda()#1}::operator()() const"; NULL: they are the end of the name. */
+static const char *goes_on(const char *p)
+{
+    static const char qualifier[] = " const";
+
+    p = behind(p);
+    if (strncmp(p, qualifier, sizeof qualifier - 1) == 0)
+        p += sizeof qualifier - 1;
+    p += strspn(p, " &");
+    return p[0] == ':' && p[1] == ':' ? p : NULL;
+}
+
+/* "{lambda(int)#1}" → "{lambda#1}". Returns where to go on. */
+static const char *braces(const char *p, char **to)
+{
+    const char *end = behind(p);
+
+    while (p < end) {
+        if (*p == '(')
+            p = behind(p) < end ? behind(p) : end;
+        else
+            *(*to)++ = *p++;
+    }
+    return end;
+}
+
+/* "a::b<int>::c(float) const [clone .isra.0]" → "a::b::c". Rust's "<a::B<T> as C>::d" keeps what is not in
+ * it. */
+static void strip(char *text)
+{
+    const int rust = text[0] == '<';
+    const char *p = text + rust, *next;
+    char *to = text + rust;
+    int depth = 0;
+
+    while (*p) {
         size_t keep = depth ? 0 : literal(p);
         if (keep) {
             memmove(to, p, keep);
             to += keep;
-            p += keep - 1;
-        } else if (*p == '<') {
-            depth++;
-        } else if (*p == '>' && depth) {
-            depth--;
-        } else if (!depth && (*p == '(' || *p == '[') && to > text) {
-            break;
-        } else if (!depth) {
-            *to++ = *p;
+            p += keep;
+        } else if (!depth && *p == '{') {
+            p = braces(p, &to);
+        } else if (!depth && (*p == '(' || (*p == '[' && !rust)) && to > text) {
+            if (!(next = goes_on(p)))
+                break;
+            p = next;
+        } else {
+            bool generic = *p == '<';
+            if (generic && !depth && to > text + 2 && to[-1] == ':') /* Rust's "f::<int>" */
+                to -= 2;
+            if (depth == 0 && !generic)
+                *to++ = *p;
+            depth += generic;
+            depth -= *p == '>' && depth && p[-1] != '-';
+            p++;
         }
     }
     while (to > text && to[-1] == ' ')
@@ -171,14 +222,35 @@ static void strip(char *text)
     *to = 0;
 }
 
-/* Templates are demangled with their return type in front: "void f" → "f". */
+/* "decltype (a(b)) c::d" → "c::d". */
+static char *without_decltype(char *text)
+{
+    static const char word[] = "decltype";
+    char *p = text + sizeof word - 1;
+
+    if (strncmp(text, word, sizeof word - 1) != 0)
+        return text;
+    p += strspn(p, " ");
+    if (*p != '(')
+        return text;
+    p += behind(p) - p;
+    p += strspn(p, " &*");
+    return *p ? p : text;
+}
+
+/* Templates are demangled with their return type in front: "void f" → "f". Blanks of "operator new" and
+ * "(anonymous namespace)" are in names. */
 static char *without_return_type(char *text)
 {
-    char *space = strrchr(text, ' ');
+    char *operator_ = strstr(text, "operator"), *name = text;
 
-    if (!space || strstr(text, "operator") || strstr(text, "(anonymous"))
-        return text;
-    return space + 1;
+    for (char *p = text; *p && p != operator_; p++) {
+        if (*p == '(')
+            return name;
+        if (*p == ' ')
+            name = p + 1;
+    }
+    return name;
 }
 
 char *text_function(char *out, size_t size, const char *function, int columns, bool utf8)
@@ -187,9 +259,11 @@ char *text_function(char *out, size_t size, const char *function, int columns, b
 
     term_clean(clean, sizeof clean, function, utf8);
     /* Python's own names ("<module>", "f.<locals>.<lambda>") are no templates. */
-    if (clean[0] != '<' && !strstr(clean, ".<")) {
-        strip(clean);
-        name = without_return_type(clean);
+    bool rust = clean[0] == '<' && strstr(clean, ">::");
+    if (rust || (clean[0] != '<' && !strstr(clean, ".<"))) {
+        name = without_decltype(clean);
+        strip(name);
+        name = rust ? name : without_return_type(name);
     }
     return text_elide(out, size, name, columns, utf8);
 }
