@@ -191,6 +191,8 @@ struct gs_progress { /* how far one thread's records are in the database */
     uint64_t time_ns; /* the merge reached this time: records behind it never sort before it */
 };
 
+#define GS_SLACK_NS 1000000 /* records younger than this wait for the next poll, see spool_read.c */
+
 struct gs_reader;
 /* `start[thread]` for the first `threads` thread numbers (index = number): where to continue.
  * The reader validates every length and number it finds: a damaged record ends that chunk, and is

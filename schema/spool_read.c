@@ -35,7 +35,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define GS_SLACK_NS 1000000
 #define NO_CHUNK UINT16_MAX
 #define MERGE_END (UINT64_MAX - 1) /* no record sorts behind it */
 

@@ -1,0 +1,320 @@
+"""Reads recordings while they are made: a program of its own, for a process that closes a file of a database
+that it also writes drops SQLite's locks. Needs nothing but the standard library.
+
+It reads requests from stdin and answers on stdout, a JSON object a line each:
+  {"folder", "pid", "start": name or null, "end": name, "file"}  → what was done between the two marks
+  {"folder", "all": prefix}                              → the same of each test that left its marks
+  {"folder", "remove": pid}                              → removes the folder when that process has ended
+What is live is kept from one request to the next, so that each row is read once."""
+import heapq
+import json
+import os
+import shutil
+import sqlite3
+import sys
+import time
+
+LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3", "<frozen ", "<string>")
+LINES = 10
+NEAR_NS = 100_000_000  # rows of several threads are about in order of time
+
+
+def is_library(file):
+    return any(part in file for part in LIBRARIES)
+
+
+class Database:
+    def __init__(self, path):
+        self.path = path
+        self.db = sqlite3.connect(f"file:{path.replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?mode=ro",
+                                  uri=True, timeout=10)
+        self.pid, self.rank = self.db.execute("SELECT pid, rank FROM process").fetchone()
+        self.shared = {row[0] for row in self.db.execute("SELECT id FROM space WHERE word = 'shared'")}
+        self.layers = dict(self.db.execute("SELECT word, id FROM layer"))
+        self.kinds = dict(self.db.execute("SELECT word, id FROM sync_kind"))
+        self.directions = dict(self.db.execute("SELECT word, id FROM direction"))
+        self.host = dict(self.db.execute("SELECT word, id FROM host_memory"))
+        self.rows, self.last = {}, 0  # id → row of what may still be asked for
+        self.tensors = set()          # devices with tensors
+        self.sites, self.python_lines = {}, {}
+        self.file = None  # of the test that is asked about
+
+    # ---- allocations
+
+    def refresh(self, since, until, final):
+        """Reads new rows, as far as they are needed; forgets what was freed before `since`. `final`: rows that were
+        read do not change any more."""
+        still = [] if final else [i for i, row in self.rows.items() if row[4] is None]
+        for at in range(0, len(still), 500):
+            some = still[at:at + 500]
+            query = f"SELECT id, life_ns FROM allocation_row WHERE life_ns IS NOT NULL AND id IN ({','.join('?' * len(some))})"
+            for i, life in self.db.execute(query, some):
+                self.rows[i][4] = self.rows[i][3] + life
+        for row in self.db.execute("SELECT id, kind, bytes, alloc_ns, life_ns, alloc_stack_id FROM allocation_row "
+                                   "WHERE id > ? ORDER BY id", (self.last,)):
+            i, kind, size, start, life, stack = row
+            self.last = i
+            enough = start > until + NEAR_NS
+            layer, device = kind & 3, ((kind >> 5) & 127) - 1
+            if device >= 0 and (kind >> 2) & 7 not in self.shared and layer in (self.layers["device"], self.layers["tensor"]):
+                if layer == self.layers["tensor"]:
+                    self.tensors.add(device)
+                self.rows[i] = [layer, device, size, start, None if life is None else start + life, stack]
+            if enough:
+                break
+        self.rows = {i: row for i, row in self.rows.items() if row[4] is None or row[4] >= since}
+
+    def counts(self, row):
+        return row[0] == (self.layers["tensor"] if row[1] in self.tensors else self.layers["device"])
+
+    def memory(self, start, end, final):
+        """Of what was allocated in the window: its most, by GPU, and what is left at the end."""
+        self.refresh(start, end, final)
+        events, all_live = [], {}
+        for i, row in self.rows.items():
+            _, device, size, alloc, free, _ = row
+            if not self.counts(row) or alloc > end:
+                continue
+            own = alloc >= start
+            if not own and (free is None or free >= start):
+                all_live[device] = all_live.get(device, 0) + size
+            if own:
+                events.append((alloc, 1, i, device, size, True))
+            if free is not None and start <= free <= end:
+                events.append((free, 0, i, device, -size, own))
+        return self.sweep(sorted(events), all_live, end)
+
+    def sweep(self, events, total, end):
+        live, most, at = {}, {}, {}
+        whole = dict(total)
+        for when, _, _, device, size, own in events:
+            total[device] = total.get(device, 0) + size
+            whole[device] = max(whole.get(device, 0), total[device])
+            if own:
+                live[device] = live.get(device, 0) + size
+                if live[device] > most.get(device, 0):
+                    most[device], at[device] = live[device], when
+        device = max(most, key=lambda d: (most[d], -d)) if most else None
+        return {"device": device, "peak": most.get(device, 0), "peak_at": at.get(device),
+                "all": max(whole.values(), default=0), "now": sum(total.values()),
+                "left": sum(n for n in live.values() if n > 0)}
+
+    def lines(self, start, moment, device=None, left=False):
+        """Who holds what at a moment, of what was allocated since `start`, heaviest first."""
+        found = {}
+        for row in self.rows.values():
+            _, gpu, size, alloc, free, stack = row
+            if not self.counts(row) or not start <= alloc <= moment or (device is not None and gpu != device):
+                continue
+            if free is None or free > moment:
+                entry = found.setdefault(self.site(stack), [0, 0])
+                entry[0] += size
+                entry[1] += 1
+        return self.heaviest(found)
+
+    def heaviest(self, found):
+        return [{"place": place, "amount": n, "count": count}
+                for place, (n, count) in sorted(found.items(), key=lambda item: (-item[1][0], item[0]))[:LINES]]
+
+    # ---- places
+
+    def ask_for(self, file):
+        if file != self.file:
+            self.file, self.sites = file, {}
+
+    def site(self, stack):
+        """"file.py:12 in step" of the innermost line that is no library's, with the test's own line if it is another."""
+        if stack not in self.sites:
+            self.sites[stack] = self.find_site(stack)
+        return self.sites[stack]
+
+    def frames(self, stack):
+        """Innermost first: Python's (file, line, function), else a text."""
+        for _ in range(4096):
+            row = stack is not None and self.db.execute(
+                "SELECT s.parent_id, f.kind, f.function, f.file, f.line, m.path, f.offset FROM stack s "
+                "JOIN frame f ON f.id = s.frame_id LEFT JOIN module m ON m.id = f.module_id WHERE s.id = ?",
+                (stack,)).fetchone()
+            if not row:
+                return
+            stack, kind, function, file, line, module, offset = row
+            if kind == 0 and file:
+                yield file, line, function
+            elif module:
+                yield f"{os.path.basename(module)}+{offset or 0:#x}"
+
+    def find_site(self, stack):
+        first = native = own = test = None
+        for frame in self.frames(stack):
+            if isinstance(frame, str):
+                native = native or frame
+                continue
+            place = f"{frame[0]}:{frame[1]} in {frame[2] or '?'}"
+            first = first or place
+            own = own or (None if is_library(frame[0]) else place)
+            test = place if frame[0] == self.file else test  # the outermost: the test's function, not its helper
+        place = own or first or native or "(no stack recorded)"
+        return f"{place} < {test}" if test and test != place else place
+
+    def python_line(self, stack):
+        if stack not in self.python_lines:
+            self.python_lines[stack] = next((f[:2] for f in self.frames(stack) if not isinstance(f, str)), None)
+        return self.python_lines[stack]
+
+    # ---- waits
+
+    def waits(self, start, end):
+        """As `gpuspy report` counts them: a copy back and the wait for it are one."""
+        found, opened = {}, {}
+
+        def count(stack):
+            entry = found.setdefault(self.site(stack), [0, 0])
+            entry[0] += 1
+            entry[1] += 1
+
+        def settle(thread):
+            copy = opened.pop(thread, None)
+            if copy and self.holds(copy):
+                count(copy["stack"])
+
+        for call in self.calls(start, end):
+            thread = call["thread"]
+            if call["sync"]:
+                copy = opened.get(thread)
+                if copy and self.one_operation(copy, call):
+                    del opened[thread]
+                settle(thread)
+                count(call["stack"])
+                continue
+            settle(thread)
+            if call["async"]:
+                opened[thread] = call
+            elif self.holds(call):
+                count(call["stack"])
+        for thread in list(opened):
+            settle(thread)
+        return sum(n for n, _ in found.values()), self.heaviest(found)
+
+    def one_operation(self, copy, sync):
+        line = self.python_line(copy["stack"])
+        return (sync["kind"] == self.kinds["stream"] and sync["handle"] == copy["stream"]
+                and line == self.python_line(sync["stack"])
+                and (copy["direction"] == self.directions["d2h"] or line is not None))
+
+    def holds(self, copy):
+        into, out = copy["direction"] == self.directions["h2d"], copy["direction"] == self.directions["d2h"]
+        staged = into and copy["bytes"] <= 64 << 10
+        return (into or out) and not staged and (not copy["async"] or copy["host"] == self.host["pageable"])
+
+    def calls(self, start, end):
+        syncs = self.db.execute("SELECT start_ns, thread_id, kind, handle, stack_id FROM sync "
+                                "WHERE start_ns BETWEEN ? AND ? ORDER BY start_ns", (start, end))
+        copies = self.db.execute("SELECT start_ns, thread_id, direction, host_memory, async, bytes, stream, stack_id "
+                                 "FROM copy WHERE start_ns BETWEEN ? AND ? ORDER BY start_ns", (start, end))
+        return heapq.merge(
+            ({"at": r[0], "sync": False, "thread": r[1], "direction": r[2], "host": r[3], "async": r[4], "bytes": r[5],
+              "stream": r[6], "stack": r[7]} for r in copies),
+            ({"at": r[0], "sync": True, "thread": r[1], "kind": r[2], "handle": r[3], "stack": r[4]} for r in syncs),
+            key=lambda call: call["at"])
+
+    # ---- marks
+
+    def when(self, name):
+        row = self.db.execute("SELECT m.start_ns FROM mark m JOIN mark_name n ON n.id = m.name WHERE n.name = ? "
+                              "ORDER BY m.id DESC LIMIT 1", (name,)).fetchone()
+        return row[0] if row else None
+
+    def window(self, start, end):
+        """A test in which the recording began has no mark where it started."""
+        to = self.when(end)
+        since = self.when(start) if start else 0
+        return (since or 0), to
+
+    def measure(self, since, to, lines):
+        said = self.memory(since, to, not lines)
+        said["waits"], wait_lines = self.waits(since, to)
+        if lines:
+            said["peak_lines"] = self.lines(since, said["peak_at"], said["device"]) if said["peak_at"] is not None else []
+            said["left_lines"] = self.lines(since, to)
+            said["wait_lines"] = wait_lines
+        return said
+
+    def tests(self, prefix):
+        """Marks of tests: "PREFIXstart N NAME", "PREFIXend N NAME", in order of time."""
+        begun, before = {}, 0
+        rows = self.db.execute("SELECT n.name, m.start_ns FROM mark m JOIN mark_name n ON n.id = m.name "
+                               "WHERE substr(n.name, 1, ?) = ? ORDER BY m.start_ns, m.id", (len(prefix), prefix)).fetchall()
+        for name, at in rows:
+            word, _, rest = name[len(prefix):].partition(" ")
+            if word == "start":
+                begun[rest] = at
+            elif word == "end":
+                yield rest.partition(" ")[2], begun.pop(rest, before), at
+                before = at
+
+
+class Reader:
+    def __init__(self):
+        self.open = {}  # path → Database
+        self.removed = None
+
+    def look(self, folder):
+        for name in sorted(os.listdir(folder)):
+            path = os.path.join(folder, name)
+            if not name.endswith(".db") or path in self.open:
+                continue
+            try:
+                self.open[path] = Database(path)
+            except (sqlite3.Error, TypeError):  # just begun
+                continue
+        return [db for path, db in self.open.items() if os.path.dirname(path) == folder]
+
+    def one(self, request):
+        mine = [db for db in self.look(request["folder"]) if db.pid == request["pid"]]
+        if not mine:
+            return {"found": False}
+        db = mine[-1]
+        db.ask_for(request.get("file"))
+        since, to = db.window(request.get("start"), request["end"])
+        if to is None:
+            return {"found": True, "late": True}
+        return {"found": True, **db.measure(since, to, True)}
+
+    def all(self, request):
+        tests, self.open = [], {}  # from the beginning
+        for db in self.look(request["folder"]):
+            for name, since, to in db.tests(request["all"]):
+                said = db.measure(since, to, False)
+                if said["peak"] or said["waits"]:
+                    tests.append({"name": name, "pid": db.pid, **said})
+        return {"tests": tests}
+
+    def answer(self, request):
+        if "remove" in request:
+            self.open, self.removed = {}, request["folder"]
+            return {}
+        try:
+            return self.all(request) if "all" in request else self.one(request)
+        except (sqlite3.Error, OSError) as error:
+            return {"error": f"the recording could not be read: {error}"}
+
+
+def wait_and_remove(folder, pid):
+    """The process that asked is this one's parent, until it is no more."""
+    while os.getppid() == pid:
+        time.sleep(0.02)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def main():
+    reader = Reader()
+    for line in sys.stdin:
+        request = json.loads(line)
+        print(json.dumps(reader.answer(request)), flush=True)
+        if reader.removed:
+            wait_and_remove(reader.removed, request["remove"])
+            return
+
+
+if __name__ == "__main__":
+    main()

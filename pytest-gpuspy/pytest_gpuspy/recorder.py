@@ -1,0 +1,125 @@
+"""The recorder in this process: where its library is, starting Python under it, saying to it which test runs."""
+import ctypes
+import os
+import shutil
+import sys
+from pathlib import Path
+
+LIBRARY = "libgpuspy.so"
+FOLDER = "PYTEST_GPUSPY_FOLDER"  # where the recordings of this session are; set by the process that began it
+OWN = "PYTEST_GPUSPY_OWN"        # its pid: it removes the folder, and prints the table
+
+
+class NotFound(Exception):
+    """One sentence: what was looked for, what to do."""
+
+
+def beside(program):
+    here = Path(program).resolve().parent
+    return [here / LIBRARY, here.parent / "lib" / LIBRARY, here.parent / "lib" / "gpuspy" / LIBRARY]
+
+
+def candidates(start):
+    program = shutil.which("gpuspy")
+    if program:
+        yield from beside(program)
+    for base in (Path(__file__).resolve().parent, Path(start).resolve()):
+        for folder in (base, *base.parents):
+            yield folder / "build" / LIBRARY
+
+
+def find_library(start="."):
+    named = os.environ.get("GPUSPY_LIB")
+    if named:
+        path = Path(named)
+        path = path / LIBRARY if path.is_dir() else path
+        if not path.is_file():
+            raise NotFound(f"GPUSPY_LIB names '{named}', where there is no {LIBRARY}; name the file that make built")
+        return path.resolve()
+    for path in candidates(start):
+        if path.is_file():
+            return path
+    raise NotFound(f"{LIBRARY} was not found, neither beside a 'gpuspy' on PATH nor in a build/ folder above; build "
+                   "gpuspy with make, or name the library in GPUSPY_LIB")
+
+
+def command_line():
+    """What this process was started with, as the kernel has it: the interpreter's own options too."""
+    words = Path("/proc/self/cmdline").read_bytes().split(b"\0")[:-1]
+    return [os.fsdecode(word) for word in words]
+
+
+def start_again(library, folder, native):
+    """Runs this very command once more, with the recorder loaded. Does not return."""
+    env = dict(os.environ)
+    before = [path for path in env.get("LD_PRELOAD", "").replace(" ", ":").split(":") if path]
+    env["LD_PRELOAD"] = ":".join([*before, str(library)])
+    env["GPUSPY_DB"] = os.path.join(folder, "run.db")
+    env["GPUSPY_QUIET"] = "1"
+    if not native:
+        env.setdefault("GPUSPY_STACKS", "python")
+    env[FOLDER] = str(folder)
+    env[OWN] = str(os.getpid())  # exec keeps it
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(sys.executable, [sys.executable, *command_line()[1:]], env)
+
+
+# ---------------------------------------------------------------- NVTX
+
+TABLE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_uint))
+
+
+class Callbacks(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("get_table", TABLE)]
+
+
+LOOK_UP = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)
+MARK, RANGE_START, RANGE_END = 2, 5, 7  # of NVTX's core functions: MarkA, RangeStartA, RangeEnd
+ROOM = 17
+
+
+class Recorder:
+    """Speaks NVTX to the recorder as any program does, without NVTX."""
+
+    def __init__(self):
+        self.library = ctypes.CDLL(None)
+        self.flush_function = self.library.gpuspy_flush
+        self.pointers = {module: (ctypes.c_void_p * ROOM)() for module in (1, 5)}
+        self.tables = {module: (ctypes.c_void_p * ROOM)(*(ctypes.addressof(slots) + i * ctypes.sizeof(ctypes.c_void_p)
+                                                          for i in range(ROOM)))
+                       for module, slots in self.pointers.items()}
+        self.callbacks = Callbacks(ctypes.sizeof(Callbacks), TABLE(self.get_table))
+        self.look_up = LOOK_UP(lambda table: ctypes.addressof(self.callbacks) if table == 1 else None)
+        begin = self.library.InitializeInjectionNvtx2
+        begin.argtypes, begin.restype = [LOOK_UP], ctypes.c_int
+        core = self.pointers[1]
+        if not begin(self.look_up) or not all(core[i] for i in (MARK, RANGE_START, RANGE_END)):
+            raise NotFound("the recorder takes no marks; is GPUSPY_DISABLE set?")
+        self.mark_function = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(core[MARK])
+        self.start_function = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_char_p)(core[RANGE_START])
+        self.end_function = ctypes.CFUNCTYPE(None, ctypes.c_uint64)(core[RANGE_END])
+
+    def get_table(self, module, table, size):
+        if module not in self.tables:
+            return 0
+        table[0] = ctypes.addressof(self.tables[module])
+        size[0] = ROOM
+        return 1
+
+    def mark(self, name):
+        self.mark_function(name.encode("utf-8", "replace"))
+
+    def start(self, name):
+        return self.start_function(name.encode("utf-8", "replace"))
+
+    def end(self, number):
+        self.end_function(number)
+
+    def flush(self):
+        """What was done up to now is in the database. False: no CUDA call was made in this process."""
+        return bool(self.flush_function())
+
+
+def is_loaded():
+    return hasattr(ctypes.CDLL(None), "gpuspy_flush")

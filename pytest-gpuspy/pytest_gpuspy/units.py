@@ -1,0 +1,27 @@
+"""Sizes as people write them."""
+import re
+
+FACTORS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "kib": 1 << 10, "mib": 1 << 20,
+           "gib": 1 << 30, "tib": 1 << 40, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+
+
+def parse_bytes(text):
+    """"1 GiB", "512MiB", "0", 4096 → bytes. "1G" is 1 GiB. ValueError with what is wrong."""
+    if isinstance(text, int) and not isinstance(text, bool):
+        if text < 0:
+            raise ValueError(f"{text} is negative")
+        return text
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text) if isinstance(text, str) else None
+    if not match or match[2].lower() not in FACTORS:
+        raise ValueError(f"{text!r} is no size; write one such as '1 GiB'")
+    return int(float(match[1]) * FACTORS[match[2].lower()])
+
+
+def format_bytes(n):
+    if n < 1024:
+        return f"{n} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        n /= 1024
+        if n < 1024:
+            return f"{n:.2f} {unit}"
+    return f"{n / 1024:.2f} TiB"
