@@ -156,15 +156,19 @@ static enum branch_kind kind_of(const struct gs_frame *f)
     return gs_site_library_file(f->file) ? BRANCH_LIBRARY : BRANCH_OWN;
 }
 
-/* The innermost of the user's own calls, else the innermost of all. */
+/* The innermost of the user's own calls, else of a model's or a trainer's package, else of all. */
 static const struct gs_call_node *telling(const struct gs_call_node *first,
                                           const struct gs_call_node *end)
 {
+    const struct gs_call_node *package = NULL;
+
     for (const struct gs_call_node *n = end;; n = n->parent) {
         if (kind_of(n->frame) == BRANCH_OWN)
             return n;
+        if (!package && n->frame && n->frame->kind == GS_FRAME_PYTHON && gs_site_third_party(n->frame->file))
+            package = n;
         if (n == first || !n->parent || n->depth <= first->depth)
-            return end;
+            return package ? package : end;
     }
 }
 
@@ -206,20 +210,21 @@ static char *frame_label(const struct view_text *v, const struct gs_frame *f,
 }
 
 /* Is it to be named where a chain is? */
-static bool named(const struct gs_call_node *n, const struct gs_call_node *end)
+static bool named(const struct gs_call_node *n, const struct gs_call_node *tells,
+                  const struct gs_call_node *end)
 {
     enum branch_kind kind = kind_of(n->frame);
 
-    return n == end || kind == BRANCH_OWN || kind == BRANCH_OTHER;
+    return n == end || n == tells || kind == BRANCH_OWN || kind == BRANCH_OTHER;
 }
 
-static const struct gs_call_node *named_before(const struct gs_call_node *n,
-                                               const struct gs_call_node *first,
-                                               const struct gs_call_node *end)
+static const struct gs_call_node *named_before(const struct gs_call_node *n, const struct branch *b)
 {
-    while (n != first && n->parent && n->depth > first->depth) {
+    const struct gs_call_node *tells = telling(b->first, b->end);
+
+    while (n != b->first && n->parent && n->depth > b->first->depth) {
         n = n->parent;
-        if (named(n, end) && n->frame)
+        if (named(n, tells, b->end) && n->frame)
             return n;
     }
     return NULL;
@@ -234,7 +239,7 @@ static bool chain_label(const struct view_text *v, const struct branch *b, bool 
 
     out[0] = 0;
     for (const struct gs_call_node *n = b->end, *before; n; n = before) {
-        before = named_before(n, b->first, b->end);
+        before = named_before(n, b);
         frame_label(v, n->frame, NULL, file, part, sizeof part);
         text_put(joined, sizeof joined, "%s%s%s", part, *out ? arrow : "", out);
         int room = columns - (before ? term_columns(more) : 0);
@@ -261,13 +266,35 @@ static bool whole_label(const struct view_text *v, const struct branch *b, bool 
 
     out[0] = 0;
     for (const struct gs_call_node *n = b->end, *before; n; n = before) {
-        before = named_before(n, b->first, b->end);
+        before = named_before(n, b);
         frame_label(v, n->frame, before ? before->frame : NULL, file, part, sizeof part);
         text_put(joined, sizeof joined, "%s%s%s", part, *out ? arrow : "", out);
         text_put(out, size, "%s", joined);
         if (term_columns(out) > columns)
             return false;
     }
+    return true;
+}
+
+/* The telling call, and of its end as much as there is room for. False: they are the same. */
+static bool own_label(const struct view_text *v, const struct branch *b, char *out, size_t size,
+                      int columns)
+{
+    enum { END_LEAST = 12 };
+    const struct gs_call_node *own = telling(b->first, b->end);
+    const char *arrow = v->term.utf8 ? " → " : " -> ";
+    char label[1024], end[1024], cut[1024] = "";
+
+    if (own == b->end)
+        return false;
+    frame_label(v, own->frame, NULL, true, label, sizeof label);
+    frame_label(v, b->end->frame, NULL, true, end, sizeof end);
+    int room = columns - term_columns(label) - term_columns(arrow);
+    if (room >= END_LEAST)
+        text_elide(cut, sizeof cut, end, room, v->term.utf8);
+    else
+        text_elide(label, sizeof label, strcpy(end, label), columns, v->term.utf8);
+    text_put(out, size, "%s%s%s", label, *cut ? arrow : "", cut);
     return true;
 }
 
@@ -278,6 +305,7 @@ char *branch_label(const struct view_text *v, const struct branch *b, char *out,
 
     if (whole_label(v, b, false, label, sizeof label, columns) ||
         whole_label(v, b, true, label, sizeof label, columns) ||
+        own_label(v, b, label, sizeof label, columns) ||
         chain_label(v, b, true, label, sizeof label, columns)) {
         text_put(out, size, "%s", label);
         return out;

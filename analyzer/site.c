@@ -21,7 +21,7 @@ static const char *const plumbing[] = {
 
 /* A model's, a trainer's or a metric's package: a line in it tells more than the user's line that
  * started it all. */
-static bool third_party(const char *file)
+bool gs_site_third_party(const char *file)
 {
     const char *package = file ? strstr(file, "-packages/") : NULL;
     if (!package) {
@@ -157,7 +157,7 @@ static void look(struct gs_run *run, uint32_t stack, const struct gs_map *helper
                 f->python_caller = stack;
             }
             if (gs_site_library_file(frame->file) || is_generated(frame)) { /* on to who uses it */
-                f->inner = f->inner == GS_NONE && third_party(frame->file) ? stack : f->inner;
+                f->inner = f->inner == GS_NONE && gs_site_third_party(frame->file) ? stack : f->inner;
             } else if (is_helper(frame, helpers)) {
                 f->helper = f->helper == GS_NONE ? stack : f->helper;
             } else {

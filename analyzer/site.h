@@ -19,6 +19,8 @@ void gs_site_add_helper(struct gs_map *helpers, const char *function, const char
 bool gs_site_is_helper(const struct gs_map *helpers, const char *function, const char *file);
 /* Is this Python file a library's? */
 bool gs_site_library_file(const char *file);
+/* Is it installed, and not PyTorch or the like: a model's, a trainer's, a metric's? */
+bool gs_site_third_party(const char *file);
 /* 0 the user's own, 1 a system or framework library, 2 CUDA or gpuspy itself. */
 int gs_site_module_rank(const char *module);
 /* Equal for sites that are the same place and have the same caller, or the same helper. */
