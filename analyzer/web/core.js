@@ -43,7 +43,8 @@ var gpuspyPage = (function () {
         return patch;
     }
 
-    function writeHash() {
+    /* The address of what is shown. */
+    page.link = function () {
         const out = [];
         for (const [letter, name, how, start] of kept) {
             const value = page.state[name];
@@ -51,7 +52,11 @@ var gpuspyPage = (function () {
                 out.push(letter + "=" + encodeURIComponent(how.write(value)).replace(/%7E/g, "~"));
             }
         }
-        const hash = out.length ? "#" + out.join("&") : "";
+        return out.length ? "#" + out.join("&") : "";
+    };
+
+    function writeHash() {
+        const hash = page.link();
         if (hash === written || (!hash && !location.hash.includes("="))) return;
         written = hash;
         /* A page opened from a file may not be allowed to; the page works without. */
@@ -201,10 +206,12 @@ var gpuspyPage = (function () {
         matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page.theme(page.state.theme));
         page.settle(readHash());
         addEventListener("hashchange", () => { if (location.hash.includes("=") && location.hash !== written) page.settle(readHash()); });
-        let width = innerWidth;
-        addEventListener("resize", () => {
-            if (innerWidth !== width) { width = innerWidth; page.changed("ink"); }
-        });
+        let width = 0;
+        new ResizeObserver(() => {
+            const now = document.getElementById("main").clientWidth;
+            if (now !== width && width) page.changed("ink");
+            width = now;
+        }).observe(document.getElementById("main"));
         /* Paper is white. */
         addEventListener("beforeprint", () => { document.documentElement.dataset.theme = "light"; readInk(); dirty.add("ink"); draw(); });
         addEventListener("afterprint", () => page.theme(page.state.theme));

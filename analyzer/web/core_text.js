@@ -46,6 +46,13 @@
         if (s < 1 && digits >= 4) return (s * 1e3).toFixed(Math.min(6, digits - 3)) + " ms";
         return s.toFixed(digits) + " s";
     };
+    /* On an axis whose ticks are so many seconds apart. */
+    page.tick = function (s, step) {
+        const digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
+        if (s < 60 || digits > 2) return digits > 3 && s < 1 ? (s * 1e3).toFixed(digits - 3) + " ms" : s.toFixed(digits) + " s";
+        const h = Math.floor(s / 3600), m = Math.floor(s / 60) % 60, rest = (s - 60 * Math.floor(s / 60)).toFixed(digits);
+        return (h ? h + ":" + String(m).padStart(2, "0") : m) + ":" + rest.padStart(digits ? digits + 3 : 2, "0") + (h ? " h" : " min");
+    };
     page.count = n => (n === null || n === undefined ? "?" : Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, ","));
     page.share = function (share) {
         if (share === null || share === undefined || !(share >= 0) || !isFinite(share)) return "";

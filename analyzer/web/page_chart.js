@@ -3,7 +3,6 @@
  * how little was live around it. */
 "use strict";
 (function (page) {
-    const WIDE = 2;   /* pixels: narrower is not told apart */
     const SITES = 11; /* call sites that are told apart in the stack; the rest is one */
     const SITE_COLOURS = page.siteColours = ["#4c78a8", "#f2a14a", "#59a08c", "#c9788f", "#8c79c4", "#b5a13b", "#6fb6d6", "#a3623f", "#8a9a5b", "#d28ac0", "#5f6f86"];
     const chart = page.chart = {
@@ -46,8 +45,17 @@
     const left = (series, i) => chart.x(series.start[i]);
     const right = (series, i) => (i + 1 < series.n ? chart.x(series.start[i + 1]) : chart.x(chart.full(series)[1]));
 
+    /* Pixels of a column. Where steps are narrower than a few pixels, a column holds two whole ones, so that each shows
+     * what a step needs and not what part of it fell there. */
+    function wide(series) {
+        const steps = page.lanes.of(series).steps, starts = steps && steps.starts;
+        const step = starts ? (chart.x(starts[starts.length - 1]) - chart.x(starts[0])) / (starts.length - 1) / (steps.stride || 1) : 0;
+        return step > 0 && step < 2.5 ? Math.max(2, Math.ceil(2 * step) + 1) : 2;
+    }
+
     /* Columns of the visible part: bucket and where it begins and ends. */
     function columns(series, totals) {
+        const width = wide(series);
         const [from, to] = chart.domain, n = series.n;
         const first = page.indexAt(series, from), last = Math.min(n - 1, page.indexAt(series, to));
         const out = {index: [], left: [], right: [], low: []};
@@ -57,19 +65,19 @@
             out.right.push(Math.min(chart.width, b));
             out.low.push(low);
         };
-        if (last - first < chart.width / WIDE) {
+        if (last - first < chart.width / width) {
             for (let i = first; i <= last; i++) add(i, left(series, i), right(series, i), series.low[i]);
             return out;
         }
         for (let i = first; i <= last;) {
-            const column = Math.floor(left(series, i) / WIDE);
+            const column = Math.floor(left(series, i) / width);
             let best = i, low = series.low[i];
-            for (i++; i <= last && Math.floor(left(series, i) / WIDE) === column; i++) {
+            for (i++; i <= last && Math.floor(left(series, i) / width) === column; i++) {
                 if (totals[i] > totals[best]) best = i;
                 if (series.low[i] < low) low = series.low[i];
             }
-            const end = (column + 1) * WIDE, next = i <= last ? Math.floor(left(series, i) / WIDE) * WIDE : chart.width;
-            add(best, column * WIDE, end, low);
+            const end = (column + 1) * width, next = i <= last ? Math.floor(left(series, i) / width) * width : chart.width;
+            add(best, column * width, end, low);
             if (next > end) add(i - 1, end, next, series.low[i - 1]);
         }
         return out;
@@ -259,7 +267,7 @@
         for (const t of ticks) {
             const x = chart.x(t);
             if (x < 18 || x > chart.width - 22) continue;
-            chart.label(c, page.moment(t, 20 * step), x, y + 15, page.ink.faint, "center");
+            chart.label(c, page.tick(t, step), x, y + 15, page.ink.faint, "center");
         }
     }
 

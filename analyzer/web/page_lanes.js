@@ -131,7 +131,7 @@
                 if (mark.start > chart.domain[1]) break;
                 const left = Math.max(0, chart.x(mark.start)), right = Math.min(chart.width, chart.x(mark.end));
                 if (right <= filled) continue; /* what is within a pixel that is drawn */
-                const width = Math.max(1, right - left - 1);
+                const width = Math.max(1, right - left - (right - left >= 4 ? 1 : 0));
                 c.fillStyle = page.ink.line;
                 c.fillRect(left, y, width, LANE - 2);
                 filled = Math.max(right, left + 1);

@@ -317,7 +317,7 @@ def test_tables_sort_and_filter(train, page):
     p.wait("return gpuspyPage.state.query !== ''")
     p.settle()
     assert 0 < len(p.rows("peak")) < before and all("train_torch.py:22" in " ".join(row) for row in p.rows("peak"))
-    assert "q=train_torch.py" in p.js("return new Promise(done => setTimeout(() => done(location.hash), 200))")
+    p.wait("return location.hash.includes('q=train_torch.py')")
 
 
 def test_a_place_can_be_copied(leak, page):
@@ -401,7 +401,8 @@ def test_a_link_leads_to_the_same_view(leak, page):
     p.keys("t")
     names = ("moment", "pin", "zoom", "by", "root", "table", "source")
     before = [p.state(name) for name in names]
-    link = p.js("return new Promise(done => setTimeout(() => done(location.hash), 200))")
+    link = p.js("return gpuspyPage.link()")
+    p.wait("return location.hash === gpuspyPage.link()")
     about = p.text("#live-about")
     p.open(link[1:])
     assert [p.state(name) for name in names] == [pytest.approx(b) if isinstance(b, float) else pytest.approx(b) if isinstance(b, list) else b for b in before]
