@@ -151,7 +151,7 @@ static void legend(const struct flame *f)
         return;
     fputc('\n', f->v->out);
     for (size_t i = 0; i < BRANCH_OTHER; i++)
-        fprintf(f->v->out, "%s  %s %s  ", background(t, (enum branch_kind)i, 0, colour),
+        fprintf(f->v->out, "%s%s %s %s", i ? "  " : "", background(t, (enum branch_kind)i, 0, colour),
                 term_style(t, TERM_PLAIN), palettes[i].what);
     fputc('\n', f->v->out);
 }

@@ -38,7 +38,7 @@ struct chart {
 
 size_t view_timeline_columns(const struct term *term)
 {
-    int columns = term->width - LABEL - 2;
+    int columns = term->width - LABEL - 1;
 
     return (size_t)(columns < 10 ? 10 : columns);
 }
