@@ -83,6 +83,46 @@ static bool absolute(const char *path, char *out, size_t size)
     return n > 0 && (size_t)n < size;
 }
 
+/* `db` as it is on this host: %h is its name. What the recorder's processes have of their own, %p, stays. */
+static void here(const char *db, char *out, size_t size)
+{
+    char host[256] = "";
+    size_t used = 0;
+
+    gethostname(host, sizeof host - 1);
+    for (const char *p = db; *p && used + 1 < size; p++) {
+        if (p[0] == '%' && p[1] == 'h') {
+            int n = snprintf(out + used, size - used, "%s", host);
+            used = n > 0 && used + (size_t)n < size ? used + (size_t)n : size - 1;
+            p++;
+        } else {
+            out[used++] = *p;
+        }
+    }
+    out[used] = 0;
+}
+
+/* A folder for each host, as in runs/%h/run.db, is made here: nobody could before. */
+static void make_folder(const char *db, const char *on_this_host)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(db, '/'), *real = strrchr(on_this_host, '/');
+    const char *name = slash;
+
+    while (name && name > db && name[-1] != '/')
+        name--;
+    if (!name || !real || !memmem(name, (size_t)(slash - name), "%h", 2))
+        return;
+    snprintf(folder, sizeof folder, "%.*s", (int)(real - on_this_host), on_this_host);
+    char *parent = strrchr(folder, '/');
+    if (parent && parent != folder) {
+        *parent = 0;
+        mkdir(folder, 0777);
+        *parent = '/';
+    }
+    mkdir(folder, 0777); /* it is there, or what comes next says why not */
+}
+
 /* Where recordings cannot be written, the job still runs, without the recorder: it is more
  * important than its recording. */
 static bool can_record(const char *db)
@@ -138,9 +178,9 @@ static void set_environment(const struct settings *s, struct launch *l, const ch
 }
 
 /* The summary is for the person at the terminal: the job's own status is kept for launch_end. */
-static int record(const struct settings *s, struct launch *l, const char *db)
+static int record(const struct settings *s, struct launch *l, const char *db, const char *on_this_host)
 {
-    struct recorded r = {.db = db,
+    struct recorded r = {.db = on_this_host,
                          .run_id = run_id(),
                          .started = time(NULL),
                          .program = l->argv[0],
@@ -162,7 +202,7 @@ int cmd_run(int argc, char **argv)
 {
     struct settings s = {0};
     struct launch launch = {.argv = argv};
-    char db[PATH_MAX];
+    char db[PATH_MAX], on_this_host[PATH_MAX];
     const char *output;
     int operands = options_parse(&command_run, argc, argv, &s), code;
 
@@ -188,7 +228,9 @@ int cmd_run(int argc, char **argv)
     }
     if (s.simulate && !simulate_set(&launch, s.simulate, s.gpus))
         return LAUNCH_FAILED;
-    if (can_record(db))
-        return record(&s, &launch, db);
+    here(db, on_this_host, sizeof on_this_host);
+    make_folder(db, on_this_host);
+    if (can_record(on_this_host))
+        return record(&s, &launch, db, on_this_host);
     return launch_wait(&launch, &code) ? launch_end(&launch) : code;
 }

@@ -155,15 +155,24 @@ static void read_command(char *out, size_t size)
     out[len] = 0;
 }
 
+/* A number of the environment; -1: none. */
+static long number_of(const char *name)
+{
+    const char *value = getenv(name);
+    char *end;
+    if (!value || !*value) return -1;
+    long number = strtol(value, &end, 10);
+    return !*end && number >= 0 && number < 1000000 ? number : -1;
+}
+
+/* Slurm numbers the one task of a batch script, too: only of several in a step the number is a rank. */
 static int read_rank(void)
 {
-    static const char *const names[] = {"RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK"};
+    static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "LOCAL_RANK"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *value = getenv(names[i]);
-        char *end;
-        if (!value || !*value) continue;
-        long rank = strtol(value, &end, 10);
-        if (!*end && rank >= 0 && rank < 1000000) return (int)rank;
+        long rank = number_of(names[i]);
+        if (strcmp(names[i], "SLURM_PROCID") == 0 && number_of("SLURM_STEP_NUM_TASKS") < 2) continue;
+        if (rank >= 0) return (int)rank;
     }
     return -1;
 }

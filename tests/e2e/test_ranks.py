@@ -1,8 +1,11 @@
 """Recordings of a job of many processes, on several hosts: what is in the folder, how far apart its ranks are."""
 import json
+import socket
+import sys
 import time
 
 import pytest
+from conftest import BUILD, ROOT
 from rows import MIB, TENSOR, Rows
 
 
@@ -149,6 +152,30 @@ def test_no_straggler(recording, why):
             with sqlite3.connect(path) as db:
                 db.execute("UPDATE device SET name='Simulated GPU'")
     assert not findings(report(recording, "runs"), "straggler")
+
+
+# --- what the recorder makes of the launchers' environment
+
+@pytest.mark.parametrize("env, rank", [
+    ({"RANK": 5, "LOCAL_RANK": 1}, 5), ({"OMPI_COMM_WORLD_RANK": 3, "OMPI_COMM_WORLD_SIZE": 4}, 3), ({"PMI_RANK": 2}, 2),
+    ({"SLURM_PROCID": 6, "SLURM_STEP_NUM_TASKS": 8}, 6), ({"SLURM_PROCID": 0, "SLURM_NTASKS": 8}, None),
+    ({"LOCAL_RANK": 1}, 1), ({"RANK": "x"}, None), ({}, None)])
+def test_ranks_of_launchers(recording, env, rank):
+    none = dict.fromkeys(["RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"], "")
+    recording.python("from minicuda import Runtime, Tensor\nTensor(Runtime(), 1 << 20)\n", **(none | env))
+    assert recording.sql("SELECT rank FROM process") == [(rank,)]
+    size = recording.sql("SELECT value FROM meta WHERE key='env.OMPI_COMM_WORLD_SIZE'")
+    assert size == ([("4",)] if "OMPI_COMM_WORLD_SIZE" in env else [])
+
+
+def test_a_folder_for_each_host_is_made(recording):
+    script = recording.folder / "s.py"
+    script.write_text("from minicuda import Runtime, Tensor\nTensor(Runtime(), 1 << 20)\n")
+    done = recording.run(BUILD / "gpuspy", "run", "--simulate", "t4-16g", "-o", "runs/%h/run.db", "--", sys.executable,
+                         script, LD_PRELOAD="", GPUSPY_DB="", PYTHONPATH=ROOT / "fixtures" / "python")
+    (database,) = (recording.folder / "runs").glob("*/*.db")
+    assert database.parent.name == socket.gethostname() and str(database.relative_to(recording.folder)) in done.stderr
+    assert report(recording, "runs")["peak"][0]["bytes"] == 1 << 20
 
 
 # --- many
