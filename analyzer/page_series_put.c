@@ -346,11 +346,11 @@ static void put_series(struct gs_page_serieses *p, struct level *l, const uint32
     gs_map_free(&t.number_of);
 }
 
-static struct line *sorted; /* qsort has no argument for it */
-static int line_order(const void *a, const void *b)
+/* By series, the heaviest first. */
+static int line_order(const void *a, const void *b, void *lines)
 {
     uint32_t m = *(const uint32_t *)a, n = *(const uint32_t *)b;
-    const struct line *x = &sorted[m], *y = &sorted[n];
+    const struct line *x = &((struct line *)lines)[m], *y = &((struct line *)lines)[n];
     return x->series != y->series ? (x->series < y->series ? -1 : 1)
            : x->most != y->most   ? (x->most > y->most ? -1 : 1)
                                   : (m > n) - (m < n);
@@ -366,9 +366,8 @@ void gs_page_serieses_put(struct gs_page_serieses *p, struct gs_page_stacks *sta
     for (size_t i = 0; i < p->lines_n; i++) {
         order[i] = (uint32_t)i;
     }
-    sorted = p->lines;
     if (p->lines_n > 1) {
-        qsort(order, p->lines_n, sizeof *order, line_order);
+        qsort_r(order, p->lines_n, sizeof *order, line_order, p->lines);
     }
     for (size_t i = 0; i < p->levels_n; i++) {
         buckets += p->levels[i].buckets_n;
