@@ -121,12 +121,13 @@
     }
 
     /* ------------------------------------------------------------ places */
-    function spark(series) {
+    /* Memories of a kind on one scale: that one rank holds more than the others is to be seen. */
+    function spark(series, most) {
         const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"), path = document.createElementNS("http://www.w3.org/2000/svg", "path");
         svg.setAttribute("viewBox", "0 0 100 26");
         svg.setAttribute("preserveAspectRatio", "none");
         svg.setAttribute("aria-hidden", "true");
-        const most = series.high[page.peakIndex(series)] || 1, from = series.time[0], span = series.time[series.n - 1] - from || 1, tops = new Array(101).fill(0);
+        const from = series.time[0], span = series.time[series.n - 1] - from || 1, tops = new Array(101).fill(0);
         for (let i = 0; i < series.n; i++) {
             const x = Math.round(((series.time[i] - from) / span) * 100);
             tops[x] = Math.max(tops[x], series.high[i]);
@@ -139,11 +140,14 @@
     function places() {
         const node = page.byId("places");
         node.hidden = page.places.length < 2;
+        const first = place => page.model.series[place.layers[page.layersOf(place)[0]]], most = {};
+        const kind = series => series.layer + (series.device < 0);
+        for (const series of page.places.map(first)) most[kind(series)] = Math.max(most[kind(series)] || 1, series.high[page.peakIndex(series)]);
         page.fill(node, page.places.map((place, i) => {
-            const layer = page.layersOf(place)[0], series = page.model.series[place.layers[layer]], oom = page.report.oom.find(o => o.fatal && page.isAt(o, place));
+            const layer = page.layersOf(place)[0], series = first(place), oom = page.report.oom.find(o => o.fatal && page.isAt(o, place));
             return make("button", {type: "button", "aria-pressed": String(i === page.state.place), "data-place": String(i), onclick: () => page.choosePlace(i)},
                 make("span", {class: "who"}, make("span", null, page.placeName(place)), oom ? make("span", {class: "tag bad"}, "OOM") : null),
-                spark(series), make("span", {class: "what"}, "peak " + page.bytes(series.high[page.peakIndex(series)]) + (layer === "tensor" ? " in tensors" : "")));
+                spark(series, most[kind(series)]), make("span", {class: "what"}, "peak " + page.bytes(series.high[page.peakIndex(series)]) + (layer === "tensor" ? " in tensors" : "")));
         }));
     }
 

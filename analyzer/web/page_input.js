@@ -26,13 +26,21 @@
         const i = page.indexAt(chart.series, time);
         if (i < 0) return;
         const exact = chart.series.time[i];
-        if (pinned) {
+        if (pinned || chart.waiting) {
             const from = page.state.moment !== null ? page.state.moment : chart.series.time[page.peakIndex(chart.series)];
             page.set({pin: page.state.pin === null || page.state.source !== "compare" ? from : page.state.pin, moment: exact, source: "compare", focus: null});
+            chart.waiting = false;
         } else {
             page.set({moment: exact, pin: null, source: "moment", focus: null});
         }
         say(i);
+    };
+    /* The next moment that is chosen is compared with this one: for fingers, which have no Shift. */
+    chart.pinMoment = function () {
+        if (page.state.moment === null) return;
+        page.set({pin: page.state.moment, source: "compare"});
+        chart.waiting = true;
+        page.toast("A is pinned: choose B in the chart");
     };
     function say(i) {
         const series = chart.series, text = "at " + page.moment(series.time[i], chart.domain[1] - chart.domain[0]) + ": " + page.bytes(series.high[i]);
@@ -288,6 +296,13 @@
         addEventListener("wheel", event => { if (!plot.contains(event.target)) pageScrolled = event.timeStamp; }, {passive: true});
         brushOverview(page.byId("overview").querySelector("canvas"));
         page.byId("plot-help").textContent = "Click a moment to see what was live then; Shift-click a second one to compare. Wheel or drag zooms, double click shows all.";
+    });
+    page.view(["place", "layer"], () => {
+        if (!chart.series) return;
+        over.setAttribute("aria-valuemin", "0");
+        over.setAttribute("aria-valuemax", String(chart.series.n - 1));
+        over.setAttribute("aria-valuenow", String(page.peakIndex(chart.series)));
+        over.setAttribute("aria-valuetext", "the peak, " + page.bytes(chart.series.high[page.peakIndex(chart.series)]));
     });
     page.view(["place", "layer", "zoom", "ink"], drawOverview);
     page.view(["place", "layer", "by", "hidden", "ink"], legend);

@@ -136,6 +136,7 @@
         page.choice(page.byId("frames"), "frames", anyPython ? [["yours", "Your code", "what PyTorch and Python do by themselves is folded"], ["python", "Python", "all Python frames"]].concat(native ? [["native", "With native", "C and C++ frames, too"]] : []) : []);
         page.choice(page.byId("root"), "root", roots);
         const stacks = live.entries.some(e => e.frames.length);
+        page.byId("pin").hidden = source !== "moment";
         page.byId("live-about").textContent = live.about + (stacks || !live.entries.length ? "" : " No call stacks were recorded (GPUSPY_STACKS=none), so there is no line to name.");
         live.rows = rowsOf(live.entries);
         const {flame} = page;
@@ -146,6 +147,7 @@
         flame.draw();
         table();
     };
+    page.parts.push(() => page.byId("pin").addEventListener("click", () => page.chart.pinMoment()));
     const whole = ["place", "layer", "source", "moment", "pin", "frames"];
     page.view([...whole, "root", "focus", "ink", "query"], changed => {
         if (!page.series()) return;

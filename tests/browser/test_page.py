@@ -441,3 +441,15 @@ def test_no_stacks_are_said(bare, page):
     p = page(bare.page)
     assert "GPUSPY_STACKS=none" in p.text("#live-about")
     assert p.js("return gpuspyPage.flame.tree.value") == p.js(PEAK)
+
+
+def test_a_pinned_moment_is_compared_without_shift(leak, page):
+    p = page(leak.page)
+    p.point(OVER, 0.3)
+    a = p.state("moment")
+    p.click("#pin")
+    assert p.text("#live-about").endswith("Orange is what grew, blue is what shrank.") and "Nothing differs" in p.text("#flame")
+    p.point(OVER, 0.6)
+    assert p.state("source") == "compare" and p.state("pin") == a < p.state("moment")
+    p.point(OVER, 0.5)  # the comparison is over
+    assert p.state("source") == "moment" and p.state("pin") is None
