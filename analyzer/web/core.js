@@ -9,8 +9,22 @@ var gpuspyPage = (function () {
         ink: {},
         places: [], /* {process, rank, device, series: {layer: index}} */
         state: {
-            place: 0, layer: null, by: null, scale: "fit", zoom: null, moment: null, pin: null, source: null,
-            frames: "yours", root: "top", focus: null, heap: null, heapOrder: "address", table: null, query: "", theme: null,
+            place: 0,
+            layer: null,
+            by: null,
+            scale: "fit",
+            zoom: null,
+            moment: null,
+            pin: null,
+            source: null,
+            frames: "yours",
+            root: "top",
+            focus: null,
+            heap: null,
+            heapOrder: "address",
+            table: null,
+            query: "",
+            theme: null,
             hidden: new Set(),
         },
     };
@@ -26,10 +40,20 @@ var gpuspyPage = (function () {
     };
     const text = {read: value => value.slice(0, 400), write: value => value};
     const kept = [
-        ["p", "place", number, 0], ["l", "layer", text, null], ["by", "by", text, null], ["y", "scale", text, "fit"],
-        ["z", "zoom", range, null], ["t", "moment", seconds, null], ["u", "pin", seconds, null], ["w", "source", text, null],
-        ["f", "frames", text, "yours"], ["r", "root", text, "top"], ["h", "heap", number, null],
-        ["o", "heapOrder", text, "address"], ["tab", "table", text, null], ["q", "query", text, ""],
+        ["p", "place", number, 0],
+        ["l", "layer", text, null],
+        ["by", "by", text, null],
+        ["y", "scale", text, "fit"],
+        ["z", "zoom", range, null],
+        ["t", "moment", seconds, null],
+        ["u", "pin", seconds, null],
+        ["w", "source", text, null],
+        ["f", "frames", text, "yours"],
+        ["r", "root", text, "top"],
+        ["h", "heap", number, null],
+        ["o", "heapOrder", text, "address"],
+        ["tab", "table", text, null],
+        ["q", "query", text, ""],
     ];
     let dirty = new Set(), pending = 0, written = "";
 
@@ -91,8 +115,10 @@ var gpuspyPage = (function () {
 
     function readInk() {
         const style = getComputedStyle(document.documentElement);
-        const names = ["back", "card", "sunk", "ink", "soft", "faint", "line", "grid", "accent", "bad", "warn", "good", "more", "less"]
-            .concat(page.categories);
+        const names = [
+            "back", "card", "sunk", "ink", "soft", "faint", "line", "grid", "accent", "bad", "warn", "good", "more",
+            "less"
+        ].concat(page.categories);
         for (const name of names) page.ink[name] = style.getPropertyValue("--" + name).trim() || "#888";
     }
 
@@ -132,7 +158,9 @@ var gpuspyPage = (function () {
     /* Is an entry of the report about that place? */
     page.isAt = function (entry, place) {
         const {rank} = place;
-        if (rank !== null && rank !== undefined && entry.rank !== null && entry.rank !== undefined && entry.rank !== rank) return false;
+        if (rank !== null && rank !== undefined && entry.rank !== null && entry.rank !== undefined &&
+            entry.rank !== rank)
+            return false;
         return entry.device === place.device && (entry.pid === undefined || entry.pid === page.processOf(place).pid);
     };
     page.oomAt = function (place) { return page.report.oom.find(o => page.isAt(o, place)) || null; };
@@ -142,7 +170,8 @@ var gpuspyPage = (function () {
         page.model.series.forEach((series, index) => {
             if (!series.n) return;
             const key = series.process + "/" + series.device;
-            if (!found.has(key)) found.set(key, {process: series.process, rank: series.rank, device: series.device, layers: {}});
+            if (!found.has(key))
+                found.set(key, {process: series.process, rank: series.rank, device: series.device, layers: {}});
             found.get(key).layers[series.layer] = index;
         });
         const rank = place => (place.rank === null || place.rank === undefined ? 1e9 : place.rank);
@@ -186,13 +215,20 @@ var gpuspyPage = (function () {
     /* By line where nothing is known of categories. */
     page.stackedBy = function () {
         const series = page.series();
-        return page.state.by || (series && series.lines.some(line => line.category !== "unknown") ? "category" : "site");
+        return page.state.by ||
+            (series && series.lines.some(line => line.category !== "unknown") ? "category" : "site");
     };
     page.choosePlace = function (index) {
         const place = page.places[index], layers = page.layersOf(place);
         page.set({
-            place: index, layer: layers.includes(page.state.layer) ? page.state.layer : layers[0], zoom: null, moment: null, pin: null,
-            source: null, focus: null, heap: null,
+            place: index,
+            layer: layers.includes(page.state.layer) ? page.state.layer : layers[0],
+            zoom: null,
+            moment: null,
+            pin: null,
+            source: null,
+            focus: null,
+            heap: null,
         });
     };
 
@@ -205,7 +241,9 @@ var gpuspyPage = (function () {
         page.theme(page.state.theme);
         matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page.theme(page.state.theme));
         page.settle(readHash());
-        addEventListener("hashchange", () => { if (location.hash.includes("=") && location.hash !== written) page.settle(readHash()); });
+        addEventListener("hashchange", () => {
+            if (location.hash.includes("=") && location.hash !== written) page.settle(readHash());
+        });
         let width = 0;
         new ResizeObserver(() => {
             const now = document.getElementById("main").clientWidth;
@@ -213,7 +251,12 @@ var gpuspyPage = (function () {
             width = now;
         }).observe(document.getElementById("main"));
         /* Paper is white. */
-        addEventListener("beforeprint", () => { document.documentElement.dataset.theme = "light"; readInk(); dirty.add("ink"); draw(); });
+        addEventListener("beforeprint", () => {
+            document.documentElement.dataset.theme = "light";
+            readInk();
+            dirty.add("ink");
+            draw();
+        });
         addEventListener("afterprint", () => page.theme(page.state.theme));
         page.parts.forEach(part => part());
         page.changed(...Object.keys(page.state), "ink");

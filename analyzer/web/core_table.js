@@ -17,19 +17,45 @@
         const all = list.length, cut = whole.has(id) ? 2000 : limit || 20;
         list = list.slice(0, cut);
         const again = () => page.table(node, {id, columns, rows, sort, limit, text, empty});
-        const head = columns.map(c => make("th", {
-            class: [c.n ? "n" : "", c.class || ""].join(" ").trim() || null, scope: "col",
-            "aria-sort": (sort !== null || sorts.has(id)) && c === column ? (order.down ? "descending" : "ascending") : null,
-        }, c.value && c.words ? make("button", {type: "button", onclick: () => {
-            sorts.set(id, {key: c.key, down: order.key === c.key ? !order.down : Boolean(c.n)});
-            again();
-        }}, c.words) : c.words));
-        const body = list.map(row => make("tr", null, columns.map(c => make("td", {class: [c.n ? "n" : "", c.class || ""].join(" ").trim() || null}, c.cell(row)))));
+        const head =
+            columns.map(c => make("th", {
+                class: [c.n ? "n" : "", c.class || ""].join(" ").trim() || null,
+                scope: "col",
+                "aria-sort":
+                    (sort !== null || sorts.has(id)) && c === column ? (order.down ? "descending" : "ascending") : null,
+            },
+                            c.value && c.words ? make("button", {
+                                type: "button",
+                                onclick: () => {
+                                    sorts.set(id, {key: c.key, down: order.key === c.key ? !order.down : Boolean(c.n)});
+                                    again();
+                                }
+                            },
+                                                     c.words)
+                                               : c.words));
+        const body = list.map(
+            row => make("tr", null,
+                columns.map(
+                    c => make("td", {class: [c.n ? "n" : "", c.class || ""].join(" ").trim() || null}, c.cell(row)))));
         page.fill(node,
-            all ? make("div", {class: "wrap"}, make("table", {class: "rows", "data-table": id}, make("thead", null, make("tr", null, head)), make("tbody", null, body)))
-                : make("p", {class: "empty"}, query && rows.length ? ["None of " + page.plural(rows.length, "row") + " has “", page.clean(query), "” in it."] : empty || "Nothing."),
-            all > list.length ? make("button", {class: "plain", type: "button", onclick: () => { whole.add(id); again(); }},
-                list.length < 2000 && all > 2000 ? "show 2,000 of " + page.count(all) : "show all " + page.count(all)) : null);
+            all ? make("div", {class: "wrap"},
+                      make("table", {class: "rows", "data-table": id}, make("thead", null, make("tr", null, head)),
+                          make("tbody", null, body)))
+                : make("p", {class: "empty"},
+                      query && rows.length
+                          ? ["None of " + page.plural(rows.length, "row") + " has “", page.clean(query), "” in it."]
+                          : empty || "Nothing."),
+            all > list.length ? make("button", {
+                class: "plain",
+                type: "button",
+                onclick: () => {
+                    whole.add(id);
+                    again();
+                }
+            },
+                                    list.length < 2000 && all > 2000 ? "show 2,000 of " + page.count(all)
+                                                                     : "show all " + page.count(all))
+                              : null);
     };
     function compare(a, b) {
         const none = v => v === null || v === undefined || (typeof v === "number" && isNaN(v));
@@ -50,5 +76,7 @@
             timer = setTimeout(() => page.set({query: box.value}), 60);
         });
     });
-    page.view(["query"], () => { if (page.byId("search").value !== page.state.query) page.byId("search").value = page.state.query; });
+    page.view(["query"], () => {
+        if (page.byId("search").value !== page.state.query) page.byId("search").value = page.state.query;
+    });
 })(gpuspyPage);

@@ -39,7 +39,8 @@
         if (!span || span <= 0) span = s || 1;
         if (s >= 60 && span > 5) {
             const whole = Math.floor(s), h = Math.floor(whole / 3600), m = Math.floor(whole / 60) % 60;
-            const rest = span > 300 ? String(whole % 60).padStart(2, "0") : (s - 60 * Math.floor(s / 60)).toFixed(span > 30 ? 1 : 2).padStart(4, "0");
+            const rest = span > 300 ? String(whole % 60).padStart(2, "0")
+                                    : (s - 60 * Math.floor(s / 60)).toFixed(span > 30 ? 1 : 2).padStart(4, "0");
             return (h ? h + ":" + String(m).padStart(2, "0") : m) + ":" + rest + (h ? " h" : " min");
         }
         const digits = Math.min(9, Math.max(0, 2 - Math.floor(Math.log10(span / 1.0001))));
@@ -49,9 +50,12 @@
     /* On an axis whose ticks are so many seconds apart. */
     page.tick = function (s, step) {
         const digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
-        if (s < 60 || digits > 2) return digits > 3 && s < 1 ? (s * 1e3).toFixed(digits - 3) + " ms" : s.toFixed(digits) + " s";
-        const h = Math.floor(s / 3600), m = Math.floor(s / 60) % 60, rest = (s - 60 * Math.floor(s / 60)).toFixed(digits);
-        return (h ? h + ":" + String(m).padStart(2, "0") : m) + ":" + rest.padStart(digits ? digits + 3 : 2, "0") + (h ? " h" : " min");
+        if (s < 60 || digits > 2)
+            return digits > 3 && s < 1 ? (s * 1e3).toFixed(digits - 3) + " ms" : s.toFixed(digits) + " s";
+        const h = Math.floor(s / 3600), m = Math.floor(s / 60) % 60,
+              rest = (s - 60 * Math.floor(s / 60)).toFixed(digits);
+        return (h ? h + ":" + String(m).padStart(2, "0") : m) + ":" + rest.padStart(digits ? digits + 3 : 2, "0") +
+            (h ? " h" : " min");
     };
     page.count = n => (n === null || n === undefined ? "?" : Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, ","));
     page.share = function (share) {
@@ -71,29 +75,36 @@
         if (name === null || name === undefined) return "";
         let text = String(name);
         if (text.length > longest) text = text.slice(0, longest * 0.6) + " … " + text.slice(-longest * 0.3);
-        return text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]/gu, c => {
-            const code = c.charCodeAt(0);
-            return code < 32 ? String.fromCharCode(0x2400 + code) : "\ufffd";
-        });
+        return text.replace(
+            /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]/gu, c => {
+                const code = c.charCodeAt(0);
+                return code < 32 ? String.fromCharCode(0x2400 + code) : "\ufffd";
+            });
     };
     /* A number and its unit stay on one line. */
-    page.whole = text => text.replace(/(\d) (B|[KMGT]iB|[kMGT]B\/s|%|h|min|s|ms|us|ns|steps?|blocks?)(?![\w])/g, "$1\u00a0$2");
+    page.whole = text =>
+        text.replace(/(\d) (B|[KMGT]iB|[kMGT]B\/s|%|h|min|s|ms|us|ns|steps?|blocks?)(?![\w])/g, "$1\u00a0$2");
     page.base = file => (file ? file.slice(file.lastIndexOf("/") + 1) : "");
     /* PyTorch's and Python's own frames; of these, those between a module and its forward. */
-    const PLUMBING = /[/\\](site|dist)-packages[/\\](torch|functorch)[/\\]|[/\\]lib[/\\]python[\d.]+[/\\](?!(site|dist)-packages)|^<frozen|^<string>/;
+    const PLUMBING =
+        /[/\\](site|dist)-packages[/\\](torch|functorch)[/\\]|[/\\]lib[/\\]python[\d.]+[/\\](?!(site|dist)-packages)|^<frozen|^<string>/;
     const GLUE = /[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py$/;
     page.isPlumbing = frame => !frame.file || PLUMBING.test(frame.file);
     page.isGlue = frame => Boolean(frame.file) && GLUE.test(frame.file) && frame.function.includes("call_impl");
     const LIBRARY = /[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|^<frozen|^<string>|^<built-in/;
-    const SYSTEM = /^\/(usr\/)?lib|[/\\](site|dist)-packages[/\\]|\.so(\.|$)/, SOURCE = /^\/|\.(c|cc|cpp|cxx|cu|h|hpp|rs)$/;
+    const SYSTEM = /^\/(usr\/)?lib|[/\\](site|dist)-packages[/\\]|\.so(\.|$)/,
+          SOURCE = /^\/|\.(c|cc|cpp|cxx|cu|h|hpp|rs)$/;
     page.isNative = frame => Boolean(frame.native) || frame.kind === "native";
-    page.isLibrary = frame => (!frame.file ? true : page.isNative(frame) ? !SOURCE.test(frame.file) || SYSTEM.test(frame.module || "") : LIBRARY.test(frame.file));
+    page.isLibrary = frame => (!frame.file ? true
+            : page.isNative(frame)         ? !SOURCE.test(frame.file) || SYSTEM.test(frame.module || "")
+                                           : LIBRARY.test(frame.file));
 
     /* A site of the report as text: "train.py:12 in step". */
     page.siteText = function (site) {
         if (!site) return "no stack was recorded";
         const where = site.file ? page.base(site.file) + (site.line ? ":" + site.line : "") : "";
-        const what = site.operation && site.operation !== "Engine" ? site.function + " → " + site.operation : site.function;
+        const what =
+            site.operation && site.operation !== "Engine" ? site.function + " → " + site.operation : site.function;
         return page.clean(where && what ? where + " in " + what : where || what || "unknown");
     };
     page.siteCopy = site => (site && site.file ? site.file + (site.line ? ":" + site.line : "") : page.siteText(site));
@@ -111,12 +122,14 @@
             if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
             else node.setAttribute(key, value === true ? "" : value);
         }
-        node.append(...children.flat(Infinity).filter(child => child !== null && child !== undefined && child !== false));
+        node.append(
+            ...children.flat(Infinity).filter(child => child !== null && child !== undefined && child !== false));
         return node;
     };
     page.byId = id => document.getElementById(id);
     page.fill = function (node, ...children) {
-        node.replaceChildren(...children.flat(Infinity).filter(child => child !== null && child !== undefined && child !== false));
+        node.replaceChildren(
+            ...children.flat(Infinity).filter(child => child !== null && child !== undefined && child !== false));
         return node;
     };
     page.swatch = function (colour, dash) {
@@ -158,18 +171,27 @@
         clearTimeout(page.toastTimer);
         page.toastTimer = setTimeout(() => { toast.hidden = true; }, 1800);
     };
-    page.siteButton = (text, copied) =>
-        page.make("button", {class: "site", type: "button", title: "copies " + page.clean(copied), onclick: () => page.copy(copied)}, page.marked(text));
+    page.siteButton = (text, copied) => page.make("button",
+        {class: "site", type: "button", title: "copies " + page.clean(copied), onclick: () => page.copy(copied)},
+        page.marked(text));
     /* A sentence in which each `file.py:12` can be copied. */
     page.sentence = function (text) {
-        return page.whole(page.clean(text, 3000)).split(/([\w./<>-]+\.(?:py|cpp|cc|c|cu|h|rs):\d+)/).map((part, i) => (i % 2 ? page.siteButton(part, part) : part));
+        return page.whole(page.clean(text, 3000))
+            .split(/([\w./<>-]+\.(?:py|cpp|cc|c|cu|h|rs):\d+)/)
+            .map((part, i) => (i % 2 ? page.siteButton(part, part) : part));
     };
     /* One of several: [[value, words, title?]…]; the state's `name` is set to the value. */
     page.choice = function (node, name, options, chosen = page.state[name]) {
-        page.fill(node, options.map(([value, words, title, disabled]) => page.make("button", {
-            type: "button", "aria-pressed": String(chosen === value), title, disabled: Boolean(disabled), "data-value": String(value),
-            onclick: () => page.set({[name]: value}),
-        }, words)));
+        page.fill(node,
+            options.map(([value, words, title, disabled]) => page.make("button", {
+                type: "button",
+                "aria-pressed": String(chosen === value),
+                title,
+                disabled: Boolean(disabled),
+                "data-value": String(value),
+                onclick: () => page.set({[name]: value}),
+            },
+                            words)));
         node.hidden = options.length < 2;
     };
     page.tip = function (x, y, ...children) {

@@ -4,9 +4,21 @@
 "use strict";
 (function (page) {
     const SITES = 11; /* call sites that are told apart in the stack; the rest is one */
-    const SITE_COLOURS = page.siteColours = ["#4c78a8", "#f2a14a", "#59a08c", "#c9788f", "#8c79c4", "#b5a13b", "#6fb6d6", "#a3623f", "#8a9a5b", "#d28ac0", "#5f6f86"];
+    const SITE_COLOURS = page.siteColours = [
+        "#4c78a8", "#f2a14a", "#59a08c", "#c9788f", "#8c79c4", "#b5a13b", "#6fb6d6", "#a3623f", "#8a9a5b", "#d28ac0",
+        "#5f6f86"
+    ];
     const chart = page.chart = {
-        top: 36, lanes: 0, bottom: 22, height: 330, width: 0, hover: null, domain: [0, 1], brush: null, layers: [], totals: null,
+        top: 36,
+        lanes: 0,
+        bottom: 22,
+        height: 330,
+        width: 0,
+        hover: null,
+        domain: [0, 1],
+        brush: null,
+        layers: [],
+        totals: null,
     };
     const stacks = new Map(); /* by series and how it is stacked */
 
@@ -30,7 +42,8 @@
         }
         return stacks.get(key);
     };
-    chart.colour = layer => (layer.site ? (layer.other ? page.ink.unknown : layer.site) : page.categoryColour(layer.name));
+    chart.colour = layer =>
+        (layer.site ? (layer.other ? page.ink.unknown : layer.site) : page.categoryColour(layer.name));
     chart.full = function (series) {
         const first = series.time[0], last = series.time[series.n - 1];
         const end = Math.max(last, (page.report.run.processes[series.process] || {}).duration_s || 0);
@@ -49,7 +62,9 @@
      * what a step needs and not what part of it fell there. */
     function wide(series) {
         const steps = page.lanes.of(series).steps, starts = steps && steps.starts;
-        const step = starts ? (chart.x(starts[starts.length - 1]) - chart.x(starts[0])) / (starts.length - 1) / (steps.stride || 1) : 0;
+        const step = starts
+            ? (chart.x(starts[starts.length - 1]) - chart.x(starts[0])) / (starts.length - 1) / (steps.stride || 1)
+            : 0;
         return step > 0 && step < 2.5 ? Math.max(2, Math.ceil(2 * step) + 1) : 2;
     }
 
@@ -76,7 +91,8 @@
                 if (totals[i] > totals[best]) best = i;
                 if (series.low[i] < low) low = series.low[i];
             }
-            const end = (column + 1) * width, next = i <= last ? Math.floor(left(series, i) / width) * width : chart.width;
+            const end = (column + 1) * width,
+                  next = i <= last ? Math.floor(left(series, i) / width) * width : chart.width;
             add(best, column * width, end, low);
             if (next > end) add(i - 1, end, next, series.low[i - 1]);
         }
@@ -88,7 +104,11 @@
         const step = d3.tickStep(0, most / unit, wanted) * unit, out = [];
         const whole = Math.max(1, unit === 1 ? Math.ceil(step) : step);
         for (let v = whole; v <= most * 1.0001; v += whole) out.push(v);
-        return {values: out, words: v => (v / unit).toFixed(whole < unit ? (whole < unit / 10 ? 2 : 1) : 0) + " " + page.bytes(unit).split(" ")[1]};
+        return {
+            values: out,
+            words: v => (v / unit).toFixed(whole < unit ? (whole < unit / 10 ? 2 : 1) : 0) + " " +
+                page.bytes(unit).split(" ")[1]
+        };
     }
 
     function size(canvas, height) {
@@ -154,7 +174,8 @@
         }
         const device = page.device(series.device), total = device && device.total_bytes;
         chart.capacity = series.device >= 0 && total ? total : null;
-        if (chart.capacity && (page.state.scale === "device" || most > 0.6 * chart.capacity)) most = Math.max(most, chart.capacity);
+        if (chart.capacity && (page.state.scale === "device" || most > 0.6 * chart.capacity))
+            most = Math.max(most, chart.capacity);
         chart.most = most * 1.04;
     }
 
@@ -251,13 +272,15 @@
         c.lineWidth = 1.5;
         c.stroke();
         c.font = "600 12px system-ui, sans-serif";
-        chart.label(c, "peak " + page.bytes(series.high[i]), x + (right ? -8 : 8), Math.max(chart.top + 4, y - 6), page.ink.ink, right ? "right" : "left");
+        chart.label(c, "peak " + page.bytes(series.high[i]), x + (right ? -8 : 8), Math.max(chart.top + 4, y - 6),
+            page.ink.ink, right ? "right" : "left");
         c.font = "12px system-ui, sans-serif";
     }
 
     function timeAxis(c) {
         const y = chart.top + chart.area + chart.lanes;
-        const wanted = Math.max(3, Math.floor(chart.width / 130)), ticks = d3.ticks(chart.domain[0], chart.domain[1], wanted);
+        const wanted = Math.max(3, Math.floor(chart.width / 130)),
+              ticks = d3.ticks(chart.domain[0], chart.domain[1], wanted);
         const step = d3.tickStep(chart.domain[0], chart.domain[1], wanted);
         c.strokeStyle = page.ink.line;
         c.beginPath();

@@ -11,7 +11,8 @@
         let path = mode !== "native" && python.length ? python : frames;
         if (mode === "yours") {
             /* Of what PyTorch and Python do by themselves, only where it is entered. */
-            const rest = path.filter(f => !page.isGlue(f)), own = rest.filter((f, i) => !page.isPlumbing(f) || (i > 0 && !page.isPlumbing(rest[i - 1])));
+            const rest = path.filter(f => !page.isGlue(f)),
+                  own = rest.filter((f, i) => !page.isPlumbing(f) || (i > 0 && !page.isPlumbing(rest[i - 1])));
             if (own.length) path = own;
         }
         return path;
@@ -19,10 +20,12 @@
 
     /* entries: [{frames, label, category, bytes, count}]; bytes may be negative where two moments are compared. */
     flame.build = function (entries, mode) {
-        const node = (name, frame, depth) => ({name, frame, depth, more: 0, less: 0, count: 0, categories: new Map(), children: new Map()});
+        const node = (name, frame, depth) =>
+            ({name, frame, depth, more: 0, less: 0, count: 0, categories: new Map(), children: new Map()});
         const root = node("all", null, 0), keys = new Map();
         const keyOf = frame => {
-            if (!keys.has(frame)) keys.set(frame, page.frameText(frame) + "\0" + (frame.file || "") + (frame.native ? "\0n" : ""));
+            if (!keys.has(frame))
+                keys.set(frame, page.frameText(frame) + "\0" + (frame.file || "") + (frame.native ? "\0n" : ""));
             return keys.get(frame);
         };
         const add = (to, e) => {
@@ -31,13 +34,17 @@
             to.categories.set(e.category, (to.categories.get(e.category) || 0) + Math.abs(e.bytes));
         };
         for (const e of entries) {
-            const path = e.frames.length ? flame.path(e.frames, mode) : [{function: e.label, file: null, line: null, place: true}];
+            const path = e.frames.length ? flame.path(e.frames, mode)
+                                         : [{function: e.label, file: null, line: null, place: true}];
             let at = root;
             add(root, e);
             for (const frame of path) {
                 const key = keyOf(frame);
                 let child = at.children.get(key);
-                if (!child) at.children.set(key, child = node(frame.place ? page.clean(e.label) : key.slice(0, key.indexOf("\0")), frame, at.depth + 1));
+                if (!child)
+                    at.children.set(key,
+                        child = node(
+                            frame.place ? page.clean(e.label) : key.slice(0, key.indexOf("\0")), frame, at.depth + 1));
                 add(child, e);
                 at = child;
             }
@@ -50,10 +57,21 @@
         while (todo.length) {
             const node = todo.pop();
             node.value = node.more + node.less;
-            node.list = Array.from(node.children, ([key, child]) => { child.key = key; child.parent = node; return child; })
-                .sort((a, b) => b.more + b.less - a.more - a.less || (a.key < b.key ? -1 : 1));
+            node.list = Array
+                            .from(node.children,
+                                ([key, child]) => {
+                                    child.key = key;
+                                    child.parent = node;
+                                    return child;
+                                })
+                            .sort((a, b) => b.more + b.less - a.more - a.less || (a.key < b.key ? -1 : 1));
             let most = -1;
-            node.categories.forEach((bytes, category) => { if (bytes > most) { most = bytes; node.category = category; } });
+            node.categories.forEach((bytes, category) => {
+                if (bytes > most) {
+                    most = bytes;
+                    node.category = category;
+                }
+            });
             todo.push(...node.list);
         }
     }
@@ -67,7 +85,11 @@
         }
         return at;
     };
-    const keysOf = node => { const keys = []; for (let n = node; n.parent; n = n.parent) keys.unshift(n.key); return keys; };
+    const keysOf = node => {
+        const keys = [];
+        for (let n = node; n.parent; n = n.parent) keys.unshift(n.key);
+        return keys;
+    };
 
     /* ------------------------------------------------------------ colours */
     function colourOf(node, compare) {
@@ -77,8 +99,11 @@
             const net = (node.more - node.less) / (node.value || 1);
             return d3.interpolateRgb(ink.sunk, net > 0 ? ink.more : ink.less)(Math.min(1, 0.25 + 0.75 * Math.abs(net)));
         }
-        const base = flame.tree.categories.size === 1 && node.category === "unknown" && node.frame ? ofName(node.frame) : page.categoryColour(node.category);
-        return node.frame && !node.frame.place && page.isLibrary(node.frame) ? d3.interpolateRgb(base, ink.card)(0.55) : base;
+        const base = flame.tree.categories.size === 1 && node.category === "unknown" && node.frame
+            ? ofName(node.frame)
+            : page.categoryColour(node.category);
+        return node.frame && !node.frame.place && page.isLibrary(node.frame) ? d3.interpolateRgb(base, ink.card)(0.55)
+                                                                             : base;
     }
     /* Where nothing is known of categories: the same function, the same colour. */
     function ofName(frame) {
@@ -87,12 +112,15 @@
         return page.siteColours[h % page.siteColours.length];
     }
     function inkOn(colour) {
-        const c = d3.rgb(colour), lin = v => (v / 255 <= 0.04045 ? v / 255 / 12.92 : Math.pow((v / 255 + 0.055) / 1.055, 2.4));
+        const c = d3.rgb(colour),
+              lin = v => (v / 255 <= 0.04045 ? v / 255 / 12.92 : Math.pow((v / 255 + 0.055) / 1.055, 2.4));
         return 0.2126 * lin(c.r) + 0.7152 * lin(c.g) + 0.0722 * lin(c.b) > 0.3 ? "#16181b" : "#ffffff";
     }
     page.inkOn = inkOn;
 
-    flame.amount = node => (node.less ? (node.more ? "+" + page.bytes(node.more) + " −" + page.bytes(node.less) : "−" + page.bytes(node.less)) : (flame.compare ? "+" : "") + page.bytes(node.more));
+    flame.amount = node => (node.less
+            ? (node.more ? "+" + page.bytes(node.more) + " −" + page.bytes(node.less) : "−" + page.bytes(node.less))
+            : (flame.compare ? "+" : "") + page.bytes(node.more));
 
     /* ------------------------------------------------------------ layout: what is wide enough to be seen */
     function layout(focus, width) {
@@ -149,7 +177,9 @@
         const todo = [[root, false]];
         while (todo.length) {
             const [node, within] = todo.pop();
-            node.hit = Boolean(query) && Boolean(node.parent) && (node.name.toLowerCase().includes(query) || page.categoryName(node.category).includes(query) && !node.list.length);
+            node.hit = Boolean(query) && Boolean(node.parent) &&
+                (node.name.toLowerCase().includes(query) ||
+                    page.categoryName(node.category).includes(query) && !node.list.length);
             node.within = within;
             if (node.hit && !within) bytes += node.value;
             for (const child of node.list) todo.push([child, within || node.hit]);
@@ -185,7 +215,8 @@
         svg.setAttribute("viewBox", `0 0 ${width} ${(depths + 1) * ROW}`); /* for paper, which is narrower */
         svg.setAttribute("role", "tree");
         svg.setAttribute("tabindex", "0");
-        svg.setAttribute("aria-label", "Flame graph: " + flame.title + ". Arrow keys go from call to call, Enter zooms.");
+        svg.setAttribute(
+            "aria-label", "Flame graph: " + flame.title + ". Arrow keys go from call to call, Enter zooms.");
         svg.append(...shapes.map(at => shape(at, depths, flame.compare, query)));
         const held = document.activeElement && document.activeElement.flameNode;
         page.fill(holder, svg);
@@ -205,8 +236,10 @@
         if (event.key === "Escape") return; /* for the whole page */
         const top = page.state.root === "top", down = top ? "ArrowDown" : "ArrowUp", up = top ? "ArrowUp" : "ArrowDown";
         const siblings = node && node.parent ? node.parent.list : [], place = siblings.indexOf(node);
-        const to = !node ? flame.find(flame.tree, page.state.focus)
-            : {[down]: node.list[0], [up]: node.parent, ArrowRight: siblings[place + 1], ArrowLeft: siblings[place - 1]}[event.key];
+        const to = !node
+            ? flame.find(flame.tree, page.state.focus)
+            : {[down]: node.list[0], [up]: node.parent, ArrowRight: siblings[place + 1], ArrowLeft: siblings[place - 1]}
+                  [event.key];
         if (event.key.startsWith("Arrow")) {
             event.preventDefault();
             event.stopPropagation();
@@ -221,10 +254,20 @@
         const frame = node.frame, cats = Array.from(node.categories).sort((a, b) => b[1] - a[1]).slice(0, 5);
         return page.tip(event.clientX, event.clientY,
             make("div", {class: "mono"}, node.parent ? node.name : flame.title),
-            frame && frame.file ? make("div", {class: "soft"}, page.clean(frame.file) + (frame.line ? ":" + frame.line : "")) : null,
-            make("div", null, make("span", {class: "big"}, flame.amount(node)), make("span", {class: "soft"}, " " + page.share(node.value / flame.tree.value) + ", " + page.plural(Math.abs(node.count), "block"))),
-            !flame.compare && cats.length > 1 || (cats[0] && cats[0][0] !== "unknown") ? make("table", null, cats.map(([category, bytes]) => make("tr", null, make("td", null, page.swatch(page.categoryColour(category))),
-                make("td", null, page.categoryName(category)), make("td", {class: "n"}, page.bytes(bytes))))) : null);
+            frame && frame.file
+                ? make("div", {class: "soft"}, page.clean(frame.file) + (frame.line ? ":" + frame.line : ""))
+                : null,
+            make("div", null, make("span", {class: "big"}, flame.amount(node)),
+                make("span", {class: "soft"},
+                    " " + page.share(node.value / flame.tree.value) + ", " +
+                        page.plural(Math.abs(node.count), "block"))),
+            !flame.compare && cats.length > 1 || (cats[0] && cats[0][0] !== "unknown")
+                ? make("table", null,
+                      cats.map(([category, bytes]) =>
+                                   make("tr", null, make("td", null, page.swatch(page.categoryColour(category))),
+                                       make("td", null, page.categoryName(category)),
+                                       make("td", {class: "n"}, page.bytes(bytes)))))
+                : null);
     }
     page.parts.push(function () {
         const holder = page.byId("flame");

@@ -3,10 +3,25 @@
 "use strict";
 (function (page) {
     const make = page.make;
-    const topics = {oom: "Out of memory", leak: "Leak", sync: "Waiting", transfer: "Copies", fragmentation: "Fragmentation", churn: "Churn", recording: "Recording"};
+    const topics = {
+        oom: "Out of memory",
+        leak: "Leak",
+        sync: "Waiting",
+        transfer: "Copies",
+        fragmentation: "Fragmentation",
+        churn: "Churn",
+        recording: "Recording"
+    };
     const causes = {
-        capacity: "capacity", fragmentation: "fragmentation", leak: "leak", other_process: "another process", oversized_request: "oversized request",
-        allocator_cap: "a limit that was set", pinned_host: "pinned host memory", preallocation: "preallocation", outside_allocator: "outside PyTorch's allocator",
+        capacity: "capacity",
+        fragmentation: "fragmentation",
+        leak: "leak",
+        other_process: "another process",
+        oversized_request: "oversized request",
+        allocator_cap: "a limit that was set",
+        pinned_host: "pinned host memory",
+        preallocation: "preallocation",
+        outside_allocator: "outside PyTorch's allocator",
     };
     page.causeName = cause => causes[cause] || page.clean(cause);
 
@@ -17,7 +32,9 @@
         return many ? "pid " + process.pid + " · " + device : device;
     };
     const where = entry => {
-        const rank = entry.rank !== null && entry.rank !== undefined ? "rank " + entry.rank : page.report.run.processes.length > 1 ? "pid " + entry.pid : null;
+        const rank = entry.rank !== null && entry.rank !== undefined ? "rank " + entry.rank
+            : page.report.run.processes.length > 1                   ? "pid " + entry.pid
+                                                                     : null;
         return [entry.device >= 0 ? "GPU " + entry.device : "host", rank].filter(Boolean).join(" · ");
     };
     page.where = where;
@@ -25,46 +42,70 @@
     function warnings() {
         const {run, devices} = page.report, list = [];
         if (run.lost_events) {
-            list.push(page.plural(run.lost_events, "event was", "events were") + " lost" + (run.lost_first_s === null ? "" : ", the first at " + page.seconds(run.lost_first_s)) +
+            list.push(page.plural(run.lost_events, "event was", "events were") + " lost" +
+                (run.lost_first_s === null ? "" : ", the first at " + page.seconds(run.lost_first_s)) +
                 ": figures from then on are too low, or too high where a free is missing.");
         }
         run.notes.forEach(note => list.push(page.clean(note, 2000)));
-        if (run.processes.some(p => p.recording)) list.push("The recording goes on: this is what it held when the page was made.");
+        if (run.processes.some(p => p.recording))
+            list.push("The recording goes on: this is what it held when the page was made.");
         if (devices.some(d => d.simulated)) {
-            list.push("A simulated GPU: no kernel ran. Memory is what the program asked for; times on it mean nothing.");
+            list.push(
+                "A simulated GPU: no kernel ran. Memory is what the program asked for; times on it mean nothing.");
         }
         const wrong = page.report.checks.find(check => check.mismatches > 0);
         if (wrong) {
-            list.push("gpuspy’s total and PyTorch’s own differ at " + page.count(wrong.mismatches) + " of " + page.count(wrong.events) + " events, at the last by " +
+            list.push("gpuspy’s total and PyTorch’s own differ at " + page.count(wrong.mismatches) + " of " +
+                page.count(wrong.events) + " events, at the last by " +
                 page.bytes(Math.abs(wrong.last_difference_bytes)) + ": take figures of tensors with care.");
         }
-        const calm = page.report.preallocations.concat(page.report.rank_findings).map(f => [page.sentence(f.text), f.advice ? [": ", page.sentence(f.advice)] : null]);
+        const calm = page.report.preallocations.concat(page.report.rank_findings)
+                         .map(f => [page.sentence(f.text), f.advice ? [": ", page.sentence(f.advice)] : null]);
         const node = page.byId("warnings");
         page.fill(node, list.map(text => make("li", null, text)), calm.map(text => make("li", {class: "calm"}, text)));
         node.hidden = !list.length && !calm.length;
     }
 
     function heaviest() {
-        const peaks = page.report.peak.filter(p => p.device >= 0), most = layer => peaks.filter(p => p.layer === layer).sort((a, b) => b.bytes - a.bytes)[0];
-        return {tensor: most("tensor"), device: most("device"), any: page.report.peak.slice().sort((a, b) => b.bytes - a.bytes)[0]};
+        const peaks = page.report.peak.filter(p => p.device >= 0),
+              most = layer => peaks.filter(p => p.layer === layer).sort((a, b) => b.bytes - a.bytes)[0];
+        return {
+            tensor: most("tensor"),
+            device: most("device"),
+            any: page.report.peak.slice().sort((a, b) => b.bytes - a.bytes)[0]
+        };
     }
 
     function verdictOom(oom) {
-        const free = oom.free_bytes === null ? "" : ", with " + page.bytes(oom.free_bytes) + (oom.total_bytes ? " of " + page.bytes(oom.total_bytes) : "") + " free";
+        const free = oom.free_bytes === null ? ""
+                                             : ", with " + page.bytes(oom.free_bytes) +
+                (oom.total_bytes ? " of " + page.bytes(oom.total_bytes) : "") + " free";
         return {
-            tags: [make("span", {class: "tag " + (oom.fatal ? "bad" : "warn")}, oom.fatal ? "Out of memory" : "Out of memory, survived"),
-                make("span", null, where(oom) + " at " + page.seconds(oom.time_s)), make("span", null, "cause: " + page.causeName(oom.cause))],
+            tags: [
+                make("span", {class: "tag " + (oom.fatal ? "bad" : "warn")},
+                    oom.fatal ? "Out of memory" : "Out of memory, survived"),
+                make("span", null, where(oom) + " at " + page.seconds(oom.time_s)),
+                make("span", null, "cause: " + page.causeName(oom.cause))
+            ],
             title: page.whole(page.clean(oom.verdict, 2000)),
-            more: ["Asked for " + page.bytes(oom.requested_bytes) + free, oom.site ? " at " : "", oom.site ? page.siteButton(page.siteText(oom.site), page.siteCopy(oom.site)) : "", "."],
+            more: [
+                "Asked for " + page.bytes(oom.requested_bytes) + free, oom.site ? " at " : "",
+                oom.site ? page.siteButton(page.siteText(oom.site), page.siteCopy(oom.site)) : "", "."
+            ],
         };
     }
     function verdictPeak() {
         const {tensor, device, any} = heaviest(), peak = device || tensor || any;
         if (!peak) {
             return {
-                tags: [make("span", {class: "tag"}, "Nothing to show")], title: "No GPU memory was allocated while this was recorded",
-                more: [page.report.run.events ? "Calls were seen, but none that took memory: did the program stay on the CPU? " : "No call to CUDA was seen: did the program use a GPU at all? ",
-                    make("code", null, "gpuspy doctor"), " says what can be recorded here."],
+                tags: [make("span", {class: "tag"}, "Nothing to show")],
+                title: "No GPU memory was allocated while this was recorded",
+                more: [
+                    page.report.run.events
+                        ? "Calls were seen, but none that took memory: did the program stay on the CPU? "
+                        : "No call to CUDA was seen: did the program use a GPU at all? ",
+                    make("code", null, "gpuspy doctor"), " says what can be recorded here."
+                ],
             };
         }
         const info = peak.device >= 0 ? page.device(peak.device) : null, total = info && info.total_bytes;
@@ -72,9 +113,14 @@
         const place = peak.device >= 0 ? " on " + where(peak) : " of host memory";
         const grows = page.report.growth[0];
         return {
-            tags: [make("span", {class: "tag good"}, "No out of memory"), grows ? make("span", {class: "tag warn"}, "memory grows") : null],
+            tags: [
+                make("span", {class: "tag good"}, "No out of memory"),
+                grows ? make("span", {class: "tag warn"}, "memory grows") : null
+            ],
             title: page.whole("Peak " + page.bytes(peak.bytes) + of + place + ", at " + page.seconds(peak.time_s)),
-            more: tensor && tensor !== peak ? ["Tensors peaked at " + page.bytes(tensor.bytes) + " at " + page.seconds(tensor.time_s) + ", in " + page.plural(tensor.count, "block") + "."] : [],
+            more: tensor && tensor !== peak ? ["Tensors peaked at " + page.bytes(tensor.bytes) + " at " +
+                page.seconds(tensor.time_s) + ", in " + page.plural(tensor.count, "block") + "."]
+                                            : [],
         };
     }
 
@@ -83,26 +129,37 @@
         const add = (topic, text) => {
             if (!text || seen.has(text)) return;
             seen.add(text);
-            rows.push(make("li", null, make("span", null, topic && topic !== topics.oom ? make("span", {class: "soft"}, topic + " · ") : null, page.sentence(text))));
+            rows.push(make("li", null,
+                make("span", null, topic && topic !== topics.oom ? make("span", {class: "soft"}, topic + " · ") : null,
+                    page.sentence(text))));
         };
         if (oom) oom.measures.forEach(m => add(topics.oom, m.text));
         page.report.advice.forEach(a => add(topics[a.topic] || page.clean(a.topic), a.text));
         if (!rows.length) return null;
         const first = rows.slice(0, 4), rest = rows.slice(4);
         return make("div", {class: "todo"}, make("h3", null, "What to do"), make("ol", null, first),
-            rest.length ? make("details", null, make("summary", null, "and " + page.count(rest.length) + " more"), make("ol", {start: 5}, rest)) : null);
+            rest.length ? make("details", null, make("summary", null, "and " + page.count(rest.length) + " more"),
+                              make("ol", {start: 5}, rest))
+                        : null);
     }
 
     function facts() {
         const {run, devices} = page.report, first = run.processes[0] || {}, list = [];
-        const add = (name, value, wide) => { if (value) list.push(make("div", wide ? {class: "wide"} : null, make("dt", null, name), make("dd", null, value))); };
+        const add = (name, value, wide) => {
+            if (value)
+                list.push(make("div", wide ? {class: "wide"} : null, make("dt", null, name), make("dd", null, value)));
+        };
         const {tensor, device} = heaviest();
-        const names = Array.from(new Set(devices.map(d => (d.name || "GPU") + (d.total_bytes ? ", " + page.bytes(d.total_bytes) : ""))));
-        if (devices.some(d => d.name || d.total_bytes)) add(devices.length > 1 ? "GPUs" : "GPU", (devices.length > 1 ? devices.length + " × " : "") + page.clean(names.join("; ")));
+        const names = Array.from(
+            new Set(devices.map(d => (d.name || "GPU") + (d.total_bytes ? ", " + page.bytes(d.total_bytes) : ""))));
+        if (devices.some(d => d.name || d.total_bytes))
+            add(devices.length > 1 ? "GPUs" : "GPU",
+                (devices.length > 1 ? devices.length + " × " : "") + page.clean(names.join("; ")));
         if (tensor) add("Peak in tensors", page.bytes(tensor.bytes));
         if (device) add("Peak taken from CUDA", page.bytes(device.bytes));
         add("Ran for", page.seconds(run.duration_s));
-        if (first.start_s) add("Recorded", new Date(first.start_s * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC");
+        if (first.start_s)
+            add("Recorded", new Date(first.start_s * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC");
         if (run.processes.length > 1) add("Processes", page.count(run.processes.length));
         const steps = page.report.steps[0];
         if (steps) add("Steps", page.count(steps.n) + " of " + page.seconds(steps.median_s));
@@ -115,7 +172,8 @@
 
     function head() {
         const oom = page.report.oom[0], said = oom ? verdictOom(oom) : verdictPeak();
-        page.fill(page.byId("verdict"), make("div", {class: "kicker"}, said.tags), make("h1", null, said.title), said.more.length ? make("p", {class: "soft"}, said.more) : null, todo(), facts());
+        page.fill(page.byId("verdict"), make("div", {class: "kicker"}, said.tags), make("h1", null, said.title),
+            said.more.length ? make("p", {class: "soft"}, said.more) : null, todo(), facts());
         const file = page.report.run.processes.length ? page.base(page.report.run.processes[0].database) : "";
         document.title = page.clean((oom && oom.fatal ? "OOM: " : "") + (file || "recording")) + " · gpuspy";
     }
@@ -123,7 +181,8 @@
     /* ------------------------------------------------------------ places */
     /* Memories of a kind on one scale: that one rank holds more than the others is to be seen. */
     function spark(series, most) {
-        const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"), path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+        const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"),
+              path = document.createElementNS("http://www.w3.org/2000/svg", "path");
         svg.setAttribute("viewBox", "0 0 100 26");
         svg.setAttribute("preserveAspectRatio", "none");
         svg.setAttribute("aria-hidden", "true");
@@ -133,7 +192,8 @@
             tops[x] = Math.max(tops[x], series.high[i]);
         }
         for (let x = 1; x <= 100; x++) if (!tops[x]) tops[x] = tops[x - 1];
-        path.setAttribute("d", "M0,26" + tops.map((v, x) => `L${x},${(26 - (v / most) * 25).toFixed(1)}`).join("") + "L100,26Z");
+        path.setAttribute(
+            "d", "M0,26" + tops.map((v, x) => `L${x},${(26 - (v / most) * 25).toFixed(1)}`).join("") + "L100,26Z");
         svg.append(path);
         return svg;
     }
@@ -142,17 +202,35 @@
         node.hidden = page.places.length < 2;
         const first = place => page.model.series[place.layers[page.layersOf(place)[0]]], most = {};
         const kind = series => series.layer + (series.device < 0);
-        for (const series of page.places.map(first)) most[kind(series)] = Math.max(most[kind(series)] || 1, series.high[page.peakIndex(series)]);
+        for (const series of page.places.map(first))
+            most[kind(series)] = Math.max(most[kind(series)] || 1, series.high[page.peakIndex(series)]);
         page.fill(node, page.places.map((place, i) => {
-            const layer = page.layersOf(place)[0], series = first(place), oom = page.report.oom.find(o => o.fatal && page.isAt(o, place));
-            return make("button", {type: "button", "aria-pressed": String(i === page.state.place), "data-place": String(i), onclick: () => page.choosePlace(i)},
-                make("span", {class: "who"}, make("span", null, page.placeName(place)), oom ? make("span", {class: "tag bad"}, "OOM") : null),
-                spark(series, most[kind(series)]), make("span", {class: "what"}, "peak " + page.bytes(series.high[page.peakIndex(series)]) + (layer === "tensor" ? " in tensors" : "")));
+            const layer = page.layersOf(place)[0], series = first(place),
+                  oom = page.report.oom.find(o => o.fatal && page.isAt(o, place));
+            return make("button", {
+                type: "button",
+                "aria-pressed": String(i === page.state.place),
+                "data-place": String(i),
+                onclick: () => page.choosePlace(i)
+            },
+                make("span", {class: "who"}, make("span", null, page.placeName(place)),
+                    oom ? make("span", {class: "tag bad"}, "OOM") : null),
+                spark(series, most[kind(series)]),
+                make("span", {class: "what"},
+                    "peak " + page.bytes(series.high[page.peakIndex(series)]) +
+                        (layer === "tensor" ? " in tensors" : "")));
         }));
     }
 
     /* ------------------------------------------------------------ the chart's switches */
-    const layerWords = {tensor: "Tensors", device: "Taken from CUDA", pinned: "Pinned", host: "Host", shared: "Shared", graph: "Graphs"};
+    const layerWords = {
+        tensor: "Tensors",
+        device: "Taken from CUDA",
+        pinned: "Pinned",
+        host: "Host",
+        shared: "Shared",
+        graph: "Graphs"
+    };
     page.layerWords = layer => layerWords[layer] || page.clean(layer);
     function switches() {
         const place = page.places[page.state.place];
@@ -161,13 +239,18 @@
         page.choice(page.byId("layer"), "layer", page.layersOf(place).map(layer => [layer, page.layerWords(layer)]));
         page.choice(page.byId("by"), "by", [["category", "By category"], ["site", "By line"]], page.stackedBy());
         page.choice(page.byId("scale"), "scale", total ? [["fit", "Fit"], ["device", "Whole device"]] : []);
-        page.byId("resolution").textContent = page.model.resolution && page.model.resolution.text ? page.clean(page.model.resolution.text, 2000) : "";
+        page.byId("resolution").textContent =
+            page.model.resolution && page.model.resolution.text ? page.clean(page.model.resolution.text, 2000) : "";
         page.byId("signs").textContent = page.series() ? page.lanes.key(page.series()) : "";
-        page.byId("memory-title").textContent = "Memory over time" + (page.places.length > 1 ? ": " + page.placeName(place) : "");
+        page.byId("memory-title").textContent =
+            "Memory over time" + (page.places.length > 1 ? ": " + page.placeName(place) : "");
     }
 
     function nav() {
-        const sections = [["verdict", "Verdict"], ["memory", "Memory"], ["live", "What was live"], ["oom", "Out of memory"], ["heap", "Address map"], ["tables", "Tables"]];
+        const sections = [
+            ["verdict", "Verdict"], ["memory", "Memory"], ["live", "What was live"], ["oom", "Out of memory"],
+            ["heap", "Address map"], ["tables", "Tables"]
+        ];
         page.fill(page.byId("nav"), sections.filter(([id]) => !page.byId(id).hidden).map(([id, words]) => make("a", {
             href: "#" + id, onclick: event => { event.preventDefault(); page.byId(id).scrollIntoView(); },
         }, words)));
@@ -177,7 +260,10 @@
         page.byId("memory").hidden = page.byId("live").hidden = !page.places.length;
         warnings();
         head();
-        page.fill(page.byId("foot"), make("div", null, "gpuspy " + page.clean(page.model.gpuspy || "") + (page.model.source ? " · " + page.clean(page.model.source) : "")),
+        page.fill(page.byId("foot"),
+            make("div", null,
+                "gpuspy " + page.clean(page.model.gpuspy || "") +
+                    (page.model.source ? " · " + page.clean(page.model.source) : "")),
             make("div", null, "All of this page is in this one file: it opens offline, asks nobody and tells nobody."));
     });
     page.view(["place", "ink"], places);

@@ -62,22 +62,30 @@
             }
             shared = null;
             for (let from = 0; from < s.bytes; from += bytes) {
-                rows.push({pieces: [{of: s, from, to: Math.min(s.bytes, from + bytes), left: 0}], list: from ? [] : [s]});
+                rows.push(
+                    {pieces: [{of: s, from, to: Math.min(s.bytes, from + bytes), left: 0}], list: from ? [] : [s]});
             }
         }
         return rows;
     }
     function labelOf(row) {
         if (!row.list.length) return "";
-        const bytes = row.list.reduce((sum, s) => sum + s.bytes, 0), inUse = row.list.reduce((sum, s) => sum + s.used, 0);
+        const bytes = row.list.reduce((sum, s) => sum + s.bytes, 0),
+              inUse = row.list.reduce((sum, s) => sum + s.used, 0);
         const n = row.list.length, alike = n > 1 && row.list.every(s => s.bytes === row.list[0].bytes);
-        return (alike ? n + " × " + page.bytes(bytes / n) : (n > 1 ? n + " in " : "") + page.bytes(bytes)) + " · " + page.share(inUse / bytes);
+        return (alike ? n + " × " + page.bytes(bytes / n) : (n > 1 ? n + " in " : "") + page.bytes(bytes)) + " · " +
+            page.share(inUse / bytes);
     }
 
     function drawMap(map) {
-        const canvas = page.byId("map").querySelector("canvas"), width = page.byId("map").clientWidth, small = width < 560;
-        const label = small ? 0 : LABEL, bytes = rowBytes(measure(map).all, measure(map).segments.reduce((m, s) => Math.max(m, s.bytes), 0), heap.zoom || 0), pitch = BAR + GAP + (small ? 12 : 0);
-        const all = rowsOf(map, page.state.heapOrder, bytes), rows = all.slice(0, MOST_ROWS), query = page.state.query.trim();
+        const canvas = page.byId("map").querySelector("canvas"), width = page.byId("map").clientWidth,
+              small = width < 560;
+        const label = small ? 0 : LABEL,
+              bytes = rowBytes(
+                  measure(map).all, measure(map).segments.reduce((m, s) => Math.max(m, s.bytes), 0), heap.zoom || 0),
+              pitch = BAR + GAP + (small ? 12 : 0);
+        const all = rowsOf(map, page.state.heapOrder, bytes), rows = all.slice(0, MOST_ROWS),
+              query = page.state.query.trim();
         const ratio = devicePixelRatio || 1, height = rows.length * pitch + 4;
         canvas.width = Math.round(width * ratio);
         canvas.height = Math.round(height * ratio);
@@ -128,7 +136,9 @@
         c.lineWidth = 1;
         c.strokeRect(x + 0.5, y + 0.5, Math.max(0, wide - 1), BAR - 1);
     }
-    const placeOf = block => (block.stack >= 0 ? page.clean(page.model.site(block.stack)) : block.merged ? page.plural(block.merged, "block") + " of smaller places" : "unknown place");
+    const placeOf = block => (block.stack >= 0 ? page.clean(page.model.site(block.stack))
+            : block.merged                     ? page.plural(block.merged, "block") + " of smaller places"
+                                               : "unknown place");
     const matches = (block, query) => page.matches(placeOf(block) + " " + page.categoryName(block.category));
 
     /* What keeps a segment that is nearly empty: it cannot be given back while one block lies in it. */
@@ -139,48 +149,84 @@
     function pins(map) {
         const list = heap.pinned(map), node = page.byId("heap-pins");
         if (!list.length) return page.fill(node);
-        return page.fill(node, make("h3", null, "What keeps nearly empty segments"), make("ul", {class: "pins"}, list.map(s => {
-            const block = s.segment.blocks.slice().sort((a, b) => b.bytes - a.bytes)[0], others = s.segment.blocks.length - 1, text = placeOf(block);
-            return make("li", null, make("span", {class: "soft"}, page.bytes(s.bytes) + ", " + page.share(s.used / s.bytes) + " in use"),
-                make("span", null, page.bytes(block.bytes), " ", page.swatch(page.categoryColour(block.category)), " ", page.siteButton(text, text), others ? make("span", {class: "soft"}, " and " + page.plural(others, "more block", "more blocks")) : null));
-        })));
+        return page.fill(
+            node, make("h3", null, "What keeps nearly empty segments"), make("ul", {class: "pins"}, list.map(s => {
+                const block = s.segment.blocks.slice().sort((a, b) => b.bytes - a.bytes)[0],
+                      others = s.segment.blocks.length - 1, text = placeOf(block);
+                return make("li", null,
+                    make(
+                        "span", {class: "soft"}, page.bytes(s.bytes) + ", " + page.share(s.used / s.bytes) + " in use"),
+                    make("span", null, page.bytes(block.bytes), " ", page.swatch(page.categoryColour(block.category)),
+                        " ", page.siteButton(text, text),
+                        others
+                            ? make("span", {class: "soft"}, " and " + page.plural(others, "more block", "more blocks"))
+                            : null));
+            })));
     }
 
     function about(map) {
         const m = measure(map), oom = page.oomAt(page.places[page.state.place]);
-        let text = page.plural(map.segments.length, "segment") + " of " + page.bytes(m.all) + ", " + page.share(m.used / (m.all || 1)) + " in blocks; " + page.bytes(m.all - m.used) + " in holes, the largest " + page.bytes(m.largest);
+        let text = page.plural(map.segments.length, "segment") + " of " + page.bytes(m.all) + ", " +
+            page.share(m.used / (m.all || 1)) + " in blocks; " + page.bytes(m.all - m.used) +
+            " in holes, the largest " + page.bytes(m.largest);
         if (map.at === "oom" && oom) {
-            text += oom.requested_bytes > m.largest ? ": too small for the " + page.bytes(oom.requested_bytes) + " that were asked for" : ": enough for the " + page.bytes(oom.requested_bytes) + " asked for, were it in the right pool and stream";
+            text += oom.requested_bytes > m.largest
+                ? ": too small for the " + page.bytes(oom.requested_bytes) + " that were asked for"
+                : ": enough for the " + page.bytes(oom.requested_bytes) +
+                    " asked for, were it in the right pool and stream";
         }
-        return text + ". A row is " + page.bytes(heap.rowBytes) + "; at " + page.seconds(map.time) + "." + (map.note ? " " + page.clean(map.note, 1000) : "") + (heap.cut ? " " + page.count(heap.cut) + " more rows are not shown: take more bytes a row." : "");
+        return text + ". A row is " + page.bytes(heap.rowBytes) + "; at " + page.seconds(map.time) + "." +
+            (map.note ? " " + page.clean(map.note, 1000) : "") +
+            (heap.cut ? " " + page.count(heap.cut) + " more rows are not shown: take more bytes a row." : "");
     }
 
     function draw() {
         const maps = heap.maps(), node = page.byId("heap");
         node.hidden = !maps.length;
         if (!maps.length) return;
-        const died = maps.findIndex(m => m.at === "oom"), wanted = page.state.heap === null ? Math.max(0, died) : page.state.heap;
+        const died = maps.findIndex(m => m.at === "oom"),
+              wanted = page.state.heap === null ? Math.max(0, died) : page.state.heap;
         const at = maps[wanted] ? wanted : 0, map = maps[at], names = {peak: "At the peak", oom: "At the OOM"};
         page.choice(page.byId("heap-at"), "heap", maps.map((m, i) => [i, names[m.at] || page.clean(m.at)]), at);
-        page.choice(page.byId("heap-order"), "heapOrder", [["address", "By address"], ["size", "by size"], ["empty", "emptiest first"]]);
-        page.fill(page.byId("heap-zoom"), [[1, "−", "more bytes a row"], [-1, "+", "fewer bytes a row"]].map(([by, words, title]) => make("button", {type: "button", title, "aria-label": title,
-            onclick: () => { heap.zoom = Math.max(-5, Math.min(4, (heap.zoom || 0) + by)); draw(); }}, words)));
+        page.choice(page.byId("heap-order"), "heapOrder",
+            [["address", "By address"], ["size", "by size"], ["empty", "emptiest first"]]);
+        page.fill(page.byId("heap-zoom"),
+            [[1, "−", "more bytes a row"], [-1, "+", "fewer bytes a row"]].map(([by, words, title]) => make("button", {
+                type: "button",
+                title,
+                "aria-label": title,
+                onclick: () => {
+                    heap.zoom = Math.max(-5, Math.min(4, (heap.zoom || 0) + by));
+                    draw();
+                }
+            },
+                                                                                   words)));
         drawMap(map);
         page.byId("heap-about").textContent = about(map);
         const present = new Set(map.segments.flatMap(s => s.blocks.map(b => (b.pending ? "pending" : b.category))));
-        page.fill(page.byId("heap-legend"), page.categories.filter(c => present.has(c)).map(c => make("span", {class: "cats"}, make("span", null, page.swatch(page.categoryColour(c)), page.categoryName(c)))),
-            present.has("pending") ? make("span", {class: "note"}, "hatched: freed, but a stream may still use it") : null);
+        page.fill(page.byId("heap-legend"),
+            page.categories.filter(c => present.has(c))
+                .map(c => make("span", {class: "cats"},
+                         make("span", null, page.swatch(page.categoryColour(c)), page.categoryName(c)))),
+            present.has("pending") ? make("span", {class: "note"}, "hatched: freed, but a stream may still use it")
+                                   : null);
         pins(map);
     }
 
     function tip(event) {
-        const rect = page.byId("map").getBoundingClientRect(), x = event.clientX - rect.left, y = event.clientY - rect.top;
+        const rect = page.byId("map").getBoundingClientRect(), x = event.clientX - rect.left,
+              y = event.clientY - rect.top;
         const box = heap.boxes.find(b => x >= b.x && x <= b.x + b.width && y >= b.y && y <= b.y + BAR);
         if (!box) return page.tipOff();
-        const {segment} = box.piece.of, offset = box.piece.from + (x - box.x) / box.px(1), near = box.px(1) ? 1 / box.px(1) : 0;
-        const block = segment.blocks.find(b => b.offset <= offset && offset < b.offset + b.bytes) || segment.blocks.find(b => b.offset - near <= offset && offset < b.offset + b.bytes + near);
+        const {segment} = box.piece.of, offset = box.piece.from + (x - box.x) / box.px(1),
+              near = box.px(1) ? 1 / box.px(1) : 0;
+        const block = segment.blocks.find(b => b.offset <= offset && offset < b.offset + b.bytes) ||
+            segment.blocks.find(b => b.offset - near <= offset && offset < b.offset + b.bytes + near);
         const hole = block ? null : box.piece.of.holes.find(h => h.offset <= offset && offset < h.offset + h.bytes);
-        const where = "in a segment of " + page.bytes(segment.bytes) + ", " + page.share(box.piece.of.used / segment.bytes) + " in use, " + page.clean(segment.pool || "") + (segment.pool ? " pool" : "") + (segment.stream ? ", stream " + page.clean(String(segment.stream)) : "") + (segment.expandable ? ", expandable" : "");
+        const where = "in a segment of " + page.bytes(segment.bytes) + ", " +
+            page.share(box.piece.of.used / segment.bytes) + " in use, " + page.clean(segment.pool || "") +
+            (segment.pool ? " pool" : "") + (segment.stream ? ", stream " + page.clean(String(segment.stream)) : "") +
+            (segment.expandable ? ", expandable" : "");
         return page.tip(event.clientX, event.clientY, block
             ? [make("div", null, make("span", {class: "big"}, page.bytes(block.bytes)), make("span", {class: "soft"}, block.pending ? " freed, waiting for a stream" : "")),
                 make("div", null, page.swatch(page.categoryColour(block.category)), " " + page.categoryName(block.category)), make("div", {class: "mono"}, placeOf(block))]

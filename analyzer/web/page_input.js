@@ -27,8 +27,14 @@
         if (i < 0) return;
         const exact = chart.series.time[i];
         if (pinned || chart.waiting) {
-            const from = page.state.moment !== null ? page.state.moment : chart.series.time[page.peakIndex(chart.series)];
-            page.set({pin: page.state.pin === null || page.state.source !== "compare" ? from : page.state.pin, moment: exact, source: "compare", focus: null});
+            const from =
+                page.state.moment !== null ? page.state.moment : chart.series.time[page.peakIndex(chart.series)];
+            page.set({
+                pin: page.state.pin === null || page.state.source !== "compare" ? from : page.state.pin,
+                moment: exact,
+                source: "compare",
+                focus: null
+            });
             chart.waiting = false;
         } else {
             page.set({moment: exact, pin: null, source: "moment", focus: null});
@@ -43,7 +49,9 @@
         page.toast("A is pinned: choose B in the chart");
     };
     function say(i) {
-        const series = chart.series, text = "at " + page.moment(series.time[i], chart.domain[1] - chart.domain[0]) + ": " + page.bytes(series.high[i]);
+        const series = chart.series,
+              text = "at " + page.moment(series.time[i], chart.domain[1] - chart.domain[0]) + ": " +
+            page.bytes(series.high[i]);
         over.setAttribute("aria-valuenow", String(i));
         over.setAttribute("aria-valuemax", String(series.n - 1));
         over.setAttribute("aria-valuemin", "0");
@@ -55,21 +63,31 @@
     function tip(event, x) {
         const series = chart.series, i = page.indexAt(series, chart.hover), make = page.make;
         const span = chart.domain[1] - chart.domain[0], total = chart.totals[i];
-        const heavy = chart.shown.filter(layer => layer.values[i] > 0).sort((a, b) => b.values[i] - a.values[i]).slice(0, 7);
-        const rows = heavy.map(layer => make("tr", null, make("td", null, page.swatch(chart.colour(layer))), make("td", null, layer.words),
-            make("td", {class: "n"}, page.bytes(layer.values[i])), make("td", {class: "n soft"}, page.share(layer.values[i] / (total || 1)))));
+        const heavy =
+            chart.shown.filter(layer => layer.values[i] > 0).sort((a, b) => b.values[i] - a.values[i]).slice(0, 7);
+        const rows = heavy.map(layer => make("tr", null, make("td", null, page.swatch(chart.colour(layer))),
+                                   make("td", null, layer.words), make("td", {class: "n"}, page.bytes(layer.values[i])),
+                                   make("td", {class: "n soft"}, page.share(layer.values[i] / (total || 1)))));
         if (chart.under) {
             const held = chart.under.high[page.indexAt(chart.under, series.time[i])];
-            rows.push(make("tr", {class: "soft"}, make("td", null, page.swatch(page.ink.soft, true)), make("td", null, "taken from CUDA"), make("td", {class: "n"}, page.bytes(held)), make("td")));
+            rows.push(make("tr", {class: "soft"}, make("td", null, page.swatch(page.ink.soft, true)),
+                make("td", null, "taken from CUDA"), make("td", {class: "n"}, page.bytes(held)), make("td")));
         }
-        const around = page.lanes.around(series, chart.time(x)), step = page.lanes.step(series, chart.time(x)), events = page.lanes.near(series, x);
+        const around = page.lanes.around(series, chart.time(x)), step = page.lanes.step(series, chart.time(x)),
+              events = page.lanes.near(series, x);
         page.tip(event.clientX, event.clientY,
-            make("div", null, make("span", {class: "big"}, page.bytes(total)), make("span", {class: "soft"}, " at " + page.moment(series.time[i], span)),
-                chart.capacity ? make("span", {class: "soft"}, ", " + page.share(total / chart.capacity) + " of the device") : null),
+            make("div", null, make("span", {class: "big"}, page.bytes(total)),
+                make("span", {class: "soft"}, " at " + page.moment(series.time[i], span)),
+                chart.capacity
+                    ? make("span", {class: "soft"}, ", " + page.share(total / chart.capacity) + " of the device")
+                    : null),
             step || around.length ? make("div", {class: "soft"}, [step, ...around].filter(Boolean).join(" › ")) : null,
             make("table", null, rows),
-            events.slice(0, 3).map(e => make("div", {class: e.kind === "oom" ? "event" : "event calm"}, page.lanes.words(e))),
-            events.length > 3 ? make("div", {class: "soft"}, "and " + page.count(events.length - 3) + " more within these pixels") : null);
+            events.slice(0, 3).map(
+                e => make("div", {class: e.kind === "oom" ? "event" : "event calm"}, page.lanes.words(e))),
+            events.length > 3
+                ? make("div", {class: "soft"}, "and " + page.count(events.length - 3) + " more within these pixels")
+                : null);
     }
     function hover(event, x) {
         chart.hover = chart.time(Math.max(0, Math.min(chart.width, x)));
@@ -157,7 +175,8 @@
         }
     }
     function key(event) {
-        const i = page.indexAt(chart.series, page.state.moment !== null ? page.state.moment : chart.series.time[page.peakIndex(chart.series)]);
+        const i = page.indexAt(chart.series,
+            page.state.moment !== null ? page.state.moment : chart.series.time[page.peakIndex(chart.series)]);
         const last = chart.series.n - 1, to = {Home: 0, End: last, PageUp: i - 50, PageDown: i + 50}[event.key];
         if (to === undefined) return;
         event.preventDefault();
@@ -191,7 +210,8 @@
         let x = 0;
         for (let i = 0; i < series.n; i++) {
             const from = Math.max(0, Math.floor(overviewX(series.start[i])));
-            for (x = from; x <= Math.min(tops.length - 1, (i + 1 < series.n ? overviewX(series.start[i + 1]) : Infinity)); x++) {
+            for (x = from;
+                 x <= Math.min(tops.length - 1, (i + 1 < series.n ? overviewX(series.start[i + 1]) : Infinity)); x++) {
                 tops[x] = x === from ? Math.max(tops[x], series.high[i]) : series.high[i];
             }
         }
@@ -232,15 +252,20 @@
         };
         canvas.addEventListener("pointerdown", event => {
             canvas.setPointerCapture(event.pointerId);
-            const x = event.clientX - canvas.getBoundingClientRect().left, [a, b] = page.state.zoom ? page.state.zoom.map(overviewX) : [-99, -99];
+            const x = event.clientX - canvas.getBoundingClientRect().left,
+                  [a, b] = page.state.zoom ? page.state.zoom.map(overviewX) : [-99, -99];
             const room = event.pointerType === "touch" ? 16 : 7, time = timeAt(event);
-            const kind = Math.abs(x - a) < room ? "left" : Math.abs(x - b) < room ? "right" : page.state.zoom && x > a && x < b ? "move" : "new";
+            const kind = Math.abs(x - a) < room     ? "left"
+                : Math.abs(x - b) < room            ? "right"
+                : page.state.zoom && x > a && x < b ? "move"
+                                                    : "new";
             drag = {kind, time, zoom: page.state.zoom ? page.state.zoom.slice() : null, x};
         });
         canvas.addEventListener("pointermove", event => {
             if (!drag) return;
             const time = timeAt(event);
-            if (Math.abs(event.clientX - canvas.getBoundingClientRect().left - drag.x) < 3 && drag.kind === "new") return;
+            if (Math.abs(event.clientX - canvas.getBoundingClientRect().left - drag.x) < 3 && drag.kind === "new")
+                return;
             if (drag.kind === "new") chart.zoomTo(Math.min(time, drag.time), Math.max(time, drag.time));
             else if (drag.kind === "left") chart.zoomTo(Math.min(time, drag.zoom[1] - LEAST), drag.zoom[1]);
             else if (drag.kind === "right") chart.zoomTo(drag.zoom[0], Math.max(time, drag.zoom[0] + LEAST));
@@ -264,11 +289,20 @@
     function legend() {
         if (!chart.series) return;
         const item = (name, words, swatch, shown) => page.make("button", {
-            type: "button", "aria-pressed": String(shown), "data-name": name, title: words + ": click hides or shows, with Shift only this",
-            onclick: event => toggle(name, event.shiftKey), ondblclick: () => toggle(name, true),
-        }, swatch, page.make("span", {class: "name"}, words), page.make("span", {class: "amount"}));
-        page.fill(page.byId("legend"), chart.layers.map(layer => item(layer.name, layer.words, page.swatch(chart.colour(layer)), !page.state.hidden.has(layer.name))),
-            chart.hasHeld() ? item("\0held", "taken from CUDA", page.swatch(page.ink.soft, true), !page.state.hidden.has("\0held")) : null);
+            type: "button",
+            "aria-pressed": String(shown),
+            "data-name": name,
+            title: words + ": click hides or shows, with Shift only this",
+            onclick: event => toggle(name, event.shiftKey),
+            ondblclick: () => toggle(name, true),
+        },
+            swatch, page.make("span", {class: "name"}, words), page.make("span", {class: "amount"}));
+        page.fill(page.byId("legend"),
+            chart.layers.map(layer => item(layer.name, layer.words, page.swatch(chart.colour(layer)),
+                                 !page.state.hidden.has(layer.name))),
+            chart.hasHeld()
+                ? item("\0held", "taken from CUDA", page.swatch(page.ink.soft, true), !page.state.hidden.has("\0held"))
+                : null);
         legendAmounts();
     }
     /* How much of each there is at the pointer, else at the chosen moment, else at the peak. */
@@ -276,7 +310,8 @@
         const {series} = chart, time = chart.hover !== null ? chart.hover : page.state.moment;
         const i = time === null ? page.peakIndex(series) : page.indexAt(series, time);
         for (const button of page.byId("legend").children) {
-            const layer = chart.layers.find(l => l.name === button.dataset.name), held = button.dataset.name === "\0held" && chart.under;
+            const layer = chart.layers.find(l => l.name === button.dataset.name),
+                  held = button.dataset.name === "\0held" && chart.under;
             const bytes = layer ? layer.values[i] : held ? held.high[page.indexAt(held, series.time[i])] : null;
             button.lastChild.textContent = bytes === null ? "" : page.bytes(bytes);
         }
@@ -293,9 +328,12 @@
         over.addEventListener("dblclick", () => page.set({zoom: null}));
         over.addEventListener("keydown", key);
         plot.addEventListener("wheel", wheel, {passive: false});
-        addEventListener("wheel", event => { if (!plot.contains(event.target)) pageScrolled = event.timeStamp; }, {passive: true});
+        addEventListener("wheel", event => {
+            if (!plot.contains(event.target)) pageScrolled = event.timeStamp;
+        }, {passive: true});
         brushOverview(page.byId("overview").querySelector("canvas"));
-        page.byId("plot-help").textContent = "Click a moment to see what was live then; Shift-click a second one to compare. Wheel or drag zooms, double click shows all.";
+        page.byId("plot-help").textContent =
+            "Click a moment to see what was live then; Shift-click a second one to compare. Wheel or drag zooms, double click shows all.";
     });
     page.view(["place", "layer"], () => {
         if (!chart.series) return;

@@ -16,9 +16,12 @@
 
     lanes.of = function (series) {
         if (!known.has(series)) {
-            const mine = e => e.process === series.process && (e.device === undefined || e.device === null || e.device < 0 || series.device < 0 || e.device === series.device);
+            const mine = e => e.process === series.process &&
+                (e.device === undefined || e.device === null || e.device < 0 || series.device < 0 ||
+                    e.device === series.device);
             const events = page.model.events.filter(mine).sort((a, b) => a.time - b.time);
-            const marks = page.model.marks.filter(m => m.process === series.process), isMoment = m => m.kind !== "push" && m.kind !== "start", moments = marks.filter(isMoment);
+            const marks = page.model.marks.filter(m => m.process === series.process),
+                  isMoment = m => m.kind !== "push" && m.kind !== "start", moments = marks.filter(isMoment);
             for (const m of moments) events.push({time: m.start, end: m.start, kind: "mark", text: m.name, count: 1});
             if (moments.length) events.sort((a, b) => a.time - b.time);
             const steps = page.model.steps.find(s => s.process === series.process && s.starts.length > 1) || null;
@@ -68,7 +71,8 @@
         for (const e of events) {
             const kind = kindOf(e);
             if (!kind.dash || e.end < from || e.time > to) continue;
-            const left = Math.max(0, chart.x(e.time)), right = Math.max(left + 1.5, Math.min(chart.width, chart.x(e.end)));
+            const left = Math.max(0, chart.x(e.time)),
+                  right = Math.max(left + 1.5, Math.min(chart.width, chart.x(e.end)));
             if (right <= filled[e.kind]) continue; /* within a dash that is drawn */
             c.fillStyle = page.ink[kind.colour];
             c.globalAlpha = 0.7;
@@ -93,7 +97,9 @@
         }
     }
     function drawSteps(c, steps) {
-        const {chart} = page, ground = chart.top + chart.area, between = (chart.x(steps.starts[steps.starts.length - 1]) - chart.x(steps.starts[0])) / (steps.starts.length - 1);
+        const {chart} = page, ground = chart.top + chart.area,
+              between = (chart.x(steps.starts[steps.starts.length - 1]) - chart.x(steps.starts[0])) /
+            (steps.starts.length - 1);
         if (between < 3) return;
         c.fillStyle = page.ink.soft;
         for (const start of steps.starts) {
@@ -107,12 +113,16 @@
         if (!steps) return null;
         const k = d3.bisectRight(steps.starts, time) - 1;
         if (k < 0 || k >= steps.starts.length - 1) return null;
-        return "step " + page.count(k * (steps.stride || 1) + 1) + (steps.stride > 1 ? " or so" : "") + " of " + page.count(steps.n);
+        return "step " + page.count(k * (steps.stride || 1) + 1) + (steps.stride > 1 ? " or so" : "") + " of " +
+            page.count(steps.n);
     };
     /* What the signs mean, of those that are there. */
     lanes.key = function (series) {
-        const {events, steps, rows} = lanes.of(series), there = new Set(events.map(e => (kinds[e.kind] ? e.kind : "mark")));
-        const signs = [["oom", "✕ out of memory"], ["retry", "▲ retry"], ["flush", "◆ cache flush"], ["mark", "● mark"]].filter(s => there.has(s[0])).map(s => s[1]);
+        const {events, steps, rows} = lanes.of(series),
+                              there = new Set(events.map(e => (kinds[e.kind] ? e.kind : "mark")));
+        const signs = [["oom", "✕ out of memory"], ["retry", "▲ retry"], ["flush", "◆ cache flush"], ["mark", "● mark"]]
+                          .filter(s => there.has(s[0]))
+                          .map(s => s[1]);
         if (there.has("sync")) signs.push("grey dashes: waits for the GPU");
         if (there.has("copy")) signs.push("blue dashes: copies");
         if (steps) signs.push("ticks below: steps, by " + page.clean(steps.by || steps.source || "marks"));
@@ -159,16 +169,21 @@
         const {events} = lanes.of(series);
         const from = chart.time(x - room), to = chart.time(x + room), out = [];
         let i = d3.bisector(e => e.time).left(events, from);
-        for (let k = Math.max(0, i - 60); k < i; k++) if (events[k].end >= from) out.push(events[k]); /* that last until then */
+        for (let k = Math.max(0, i - 60); k < i; k++)
+            if (events[k].end >= from) out.push(events[k]); /* that last until then */
         for (; i < events.length && events[i].time <= to; i++) out.push(events[i]);
         return out.sort((a, b) => kindOf(a).order - kindOf(b).order);
     };
-    lanes.around = (series, time) => lanes.of(series).rows
-        .map(row => row.filter(mark => mark.start <= time && time <= mark.end).pop()).filter(Boolean).map(mark => mark.name);
+    lanes.around = (series, time) =>
+        lanes.of(series)
+            .rows.map(row => row.filter(mark => mark.start <= time && time <= mark.end).pop())
+            .filter(Boolean)
+            .map(mark => mark.name);
     lanes.words = function (e) {
         const more = [];
         if (e.bytes) more.push((e.kind === "oom" || e.kind === "retry" ? "asked for " : "") + page.bytes(e.bytes));
         if (e.seconds > 0) more.push("took " + page.seconds(e.seconds));
-        return (e.kind === "sync" ? "waits: " : "") + page.clean(e.text || kindOf(e).words) + (more.length ? " (" + more.join(", ") + ")" : "");
+        return (e.kind === "sync" ? "waits: " : "") + page.clean(e.text || kindOf(e).words) +
+            (more.length ? " (" + more.join(", ") + ")" : "");
     };
 })(gpuspyPage);

@@ -6,13 +6,18 @@
 
     const roots = [["top", "Root on top"], ["bottom", "at the bottom"]];
     const fromModel = list => list.map(e => ({
-        frames: e.line.stack >= 0 ? page.model.frames(e.line.stack) : [], label: e.line.site || e.line.label, category: e.line.category, bytes: e.bytes, count: e.count,
+        frames: e.line.stack >= 0 ? page.model.frames(e.line.stack) : [],
+        label: e.line.site || e.line.label,
+        category: e.line.category,
+        bytes: e.bytes,
+        count: e.count,
     }));
 
     /* A leak's category is that of its line, if all that line makes is of one. */
     function categoryOf(series) {
         const of = new Map();
-        for (const line of series.lines) of.set(line.site, of.has(line.site) && of.get(line.site) !== line.category ? "unknown" : line.category);
+        for (const line of series.lines)
+            of.set(line.site, of.has(line.site) && of.get(line.site) !== line.category ? "unknown" : line.category);
         return label => of.get(label) || "unknown";
     }
     live.leaks = function (place, layer) {
@@ -26,7 +31,13 @@
         if (oom) out.push(["oom", "At the OOM"]);
         out.push(["peak", "At the peak"]);
         if (leaks.length) out.push(["end", leaks[0].at_orderly_end ? "Never freed" : "When it ended"]);
-        if (state.moment !== null) out.push(["moment", "At " + page.moment(series.time[page.indexAt(series, state.moment)], series.time[series.n - 1] - series.time[0])]);
+        if (state.moment !== null)
+            out.push([
+                "moment",
+                "At " +
+                    page.moment(
+                        series.time[page.indexAt(series, state.moment)], series.time[series.n - 1] - series.time[0])
+            ]);
         if (state.pin !== null && state.moment !== null) out.push(["compare", "A → B"]);
         return out;
     };
@@ -38,7 +49,8 @@
 
     const makers = {
         peak: (series, place) => atIndex(series, page.peakIndex(series), "live at the peak"),
-        oom: (series, place) => atIndex(series, page.indexAt(series, page.oomAt(place).time_s), "live at the out of memory"),
+        oom: (series, place) =>
+            atIndex(series, page.indexAt(series, page.oomAt(place).time_s), "live at the out of memory"),
         moment: series => atIndex(series, page.indexAt(series, page.state.moment), "live"),
         end: function (series, place) {
             const leaks = live.leaks(place, page.state.layer), category = categoryOf(series);
@@ -47,20 +59,31 @@
             live.title = leaks[0].at_orderly_end ? "never freed" : "live when it ended";
             return leaks.map(l => {
                 const label = page.siteText(l.site);
-                return {frames: l.stack.slice().reverse(), label, category: category(label), bytes: l.bytes, count: l.count};
+                return {
+                    frames: l.stack.slice().reverse(),
+                    label,
+                    category: category(label),
+                    bytes: l.bytes,
+                    count: l.count
+                };
             });
         },
         compare: function (series) {
-            const a = page.indexAt(series, page.state.pin), b = page.indexAt(series, page.state.moment), span = Math.abs(series.time[b] - series.time[a]);
+            const a = page.indexAt(series, page.state.pin), b = page.indexAt(series, page.state.moment),
+                  span = Math.abs(series.time[b] - series.time[a]);
             live.title = "changed from A to B";
-            live.about = "From A, " + page.bytes(series.high[a]) + " at " + page.moment(series.time[a], span) + ", to B, " + page.bytes(series.high[b]) + " at " + page.moment(series.time[b], span) +
-                ": " + page.signed(series.high[b] - series.high[a]) + ". Orange is what grew, blue is what shrank.";
+            live.about = "From A, " + page.bytes(series.high[a]) + " at " + page.moment(series.time[a], span) +
+                ", to B, " + page.bytes(series.high[b]) + " at " + page.moment(series.time[b], span) + ": " +
+                page.signed(series.high[b] - series.high[a]) + ". Orange is what grew, blue is what shrank.";
             return fromModel(page.model.difference(page.model.at(series, a), page.model.at(series, b)));
         },
     };
     function atIndex(series, i, title) {
         live.title = title;
-        live.about = page.bytes(series.high[i]) + " " + title + " at " + page.seconds(series.time[i]) + ", " + ({tensor: "in tensors", device: "taken from CUDA"}[page.state.layer] || page.layerWords(page.state.layer).toLowerCase()) + ".";
+        live.about = page.bytes(series.high[i]) + " " + title + " at " + page.seconds(series.time[i]) + ", " +
+            ({tensor: "in tensors", device: "taken from CUDA"}[page.state.layer] ||
+                page.layerWords(page.state.layer).toLowerCase()) +
+            ".";
         return fromModel(page.model.at(series, i));
     }
 
@@ -78,7 +101,16 @@
             let row = rows.get(key);
             if (!row) {
                 const site = e.frames.filter(f => !page.isLibrary(f)).pop();
-                rows.set(key, row = {label: e.label, inner, file: site && site.file, line: site && site.line, bytes: 0, count: 0, size: 0, categories: new Map()});
+                rows.set(key, row = {
+                    label: e.label,
+                    inner,
+                    file: site && site.file,
+                    line: site && site.line,
+                    bytes: 0,
+                    count: 0,
+                    size: 0,
+                    categories: new Map()
+                });
             }
             row.bytes += e.bytes;
             row.size += Math.abs(e.bytes);
@@ -90,7 +122,9 @@
 
     live.categories = function (categories) {
         const list = Array.from(categories).filter(c => c[1]).sort((a, b) => b[1] - a[1]), {make} = page;
-        return make("span", {class: "cats"}, list.slice(0, 3).map(([category]) => make("span", null, page.swatch(page.categoryColour(category)), page.categoryName(category))),
+        return make("span", {class: "cats"},
+            list.slice(0, 3).map(([category]) => make("span", null, page.swatch(page.categoryColour(category)),
+                                     page.categoryName(category))),
             list.length > 3 ? make("span", {class: "soft"}, "+" + (list.length - 3)) : null);
     };
     page.meter = function (parts, total) {
@@ -106,21 +140,70 @@
 
     function table() {
         const compare = live.source() === "compare", {make} = page, rows = live.rows;
-        const total = rows.reduce((sum, row) => sum + row.size, 0), most = rows.reduce((m, row) => Math.max(m, row.size), 0);
+        const total = rows.reduce((sum, row) => sum + row.size, 0),
+              most = rows.reduce((m, row) => Math.max(m, row.size), 0);
         const columns = [
-            {key: "bytes", words: compare ? "change" : "bytes", n: true, value: row => (compare ? row.size : row.bytes),
-                cell: row => (compare ? make("span", {class: row.bytes > 0 ? "more" : "less"}, page.signed(row.bytes)) : page.bytes(row.bytes))},
-            {key: "share", words: "share", n: true, value: row => row.size, cell: row => page.share(row.size / (total || 1))},
-            {key: "meter", words: "", class: "share", value: null, cell: row => page.meter(compare ? [[row.size, row.bytes > 0 ? page.ink.more : page.ink.less]]
-                : Array.from(row.categories).sort((a, b) => b[1] - a[1]).map(([category, bytes]) => [bytes, page.categoryColour(category)]), most)},
-            {key: "count", words: compare ? "blocks" : "count", n: true, value: row => row.count, cell: row => (compare && row.count > 0 ? "+" : "") + (row.count < 0 ? "−" : "") + page.count(Math.abs(row.count))},
-            {key: "line", words: "line", value: row => row.label, class: "line",
-                cell: row => make("div", {class: "place"}, page.siteButton(page.clean(row.label), row.file ? row.file + (row.line ? ":" + row.line : "") : row.label), row.inner ? make("span", {class: "sub"}, "in ", page.marked(row.inner)) : null, make("span", {class: "sub phone"}, live.categories(row.categories)))},
-            {key: "category", words: "category", class: "desk", value: row => Array.from(row.categories.keys())[0], cell: row => live.categories(row.categories)},
+            {
+                key: "bytes",
+                words: compare ? "change" : "bytes",
+                n: true,
+                value: row => (compare ? row.size : row.bytes),
+                cell: row => (compare ? make("span", {class: row.bytes > 0 ? "more" : "less"}, page.signed(row.bytes))
+                                      : page.bytes(row.bytes))
+            },
+            {
+                key: "share",
+                words: "share",
+                n: true,
+                value: row => row.size,
+                cell: row => page.share(row.size / (total || 1))
+            },
+            {
+                key: "meter",
+                words: "",
+                class: "share",
+                value: null,
+                cell: row => page.meter(compare
+                        ? [[row.size, row.bytes > 0 ? page.ink.more : page.ink.less]]
+                        : Array.from(row.categories).sort((a, b) => b[1] - a[1]).map(([category,
+                              bytes]) => [bytes, page.categoryColour(category)]),
+                    most)
+            },
+            {
+                key: "count",
+                words: compare ? "blocks" : "count",
+                n: true,
+                value: row => row.count,
+                cell: row =>
+                    (compare && row.count > 0 ? "+" : "") + (row.count < 0 ? "−" : "") + page.count(Math.abs(row.count))
+            },
+            {
+                key: "line",
+                words: "line",
+                value: row => row.label,
+                class: "line",
+                cell: row => make("div", {class: "place"},
+                    page.siteButton(
+                        page.clean(row.label), row.file ? row.file + (row.line ? ":" + row.line : "") : row.label),
+                    row.inner ? make("span", {class: "sub"}, "in ", page.marked(row.inner)) : null,
+                    make("span", {class: "sub phone"}, live.categories(row.categories)))
+            },
+            {
+                key: "category",
+                words: "category",
+                class: "desk",
+                value: row => Array.from(row.categories.keys())[0],
+                cell: row => live.categories(row.categories)
+            },
         ];
         page.table(page.byId("live-table"), {
-            id: "live", columns, rows, sort: "bytes", limit: 12,
-            text: row => row.label + " " + row.inner + " " + (row.file || "") + " " + Array.from(row.categories.keys(), page.categoryName).join(" "),
+            id: "live",
+            columns,
+            rows,
+            sort: "bytes",
+            limit: 12,
+            text: row => row.label + " " + row.inner + " " + (row.file || "") + " " +
+                Array.from(row.categories.keys(), page.categoryName).join(" "),
         });
     }
 
@@ -137,7 +220,10 @@
         page.choice(page.byId("root"), "root", roots);
         const stacks = live.entries.some(e => e.frames.length);
         page.byId("pin").hidden = source !== "moment";
-        page.byId("live-about").textContent = live.about + (stacks || !live.entries.length ? "" : " No call stacks were recorded (GPUSPY_STACKS=none), so there is no line to name.");
+        page.byId("live-about").textContent = live.about +
+            (stacks || !live.entries.length
+                    ? ""
+                    : " No call stacks were recorded (GPUSPY_STACKS=none), so there is no line to name.");
         live.rows = rowsOf(live.entries);
         const {flame} = page;
         flame.compare = source === "compare";

@@ -6,66 +6,209 @@
         key: "line", class: "line", words: words || "line", value: row => page.siteText(row[key || "site"]),
         cell: row => {
             const s = row[key || "site"], inner = s && (s.inner || (s.library || s.helper ? s.via : null));
-            const extra = [inner ? "in " + page.frameText(inner) : "", s && s.caller ? "← " + page.frameText(s.caller) : ""].filter(Boolean).join("  ");
-            return make("div", {class: "place"}, page.siteButton(page.siteText(s), page.siteCopy(s)), extra ? make("span", {class: "sub"}, extra) : null);
+            const extra = [
+                inner ? "in " + page.frameText(inner) : "", s && s.caller ? "← " + page.frameText(s.caller) : ""
+            ].filter(Boolean).join("  ");
+            return make("div", {class: "place"}, page.siteButton(page.siteText(s), page.siteCopy(s)),
+                extra ? make("span", {class: "sub"}, extra) : null);
         },
     });
-    const numeric = (key, words, format, value) => ({key, words: words || key, n: true, value: value || (row => row[key]), cell: row => format((value || (r => r[key]))(row), row)});
-    const bytes = (key, words, value) => numeric(key, words || "bytes", v => (v === null || v === undefined ? "" : page.bytes(v)), value);
+    const numeric = (key, words, format, value) => ({
+        key,
+        words: words || key,
+        n: true,
+        value: value || (row => row[key]),
+        cell: row => format((value || (r => r[key]))(row), row)
+    });
+    const bytes = (key, words, value) =>
+        numeric(key, words || "bytes", v => (v === null || v === undefined ? "" : page.bytes(v)), value);
     const seconds = (key, words) => numeric(key, words, v => (v === null ? "" : page.seconds(v)));
     const count = (key, words) => numeric(key, words || key, v => (v === null || v === undefined ? "" : page.count(v)));
     const share = (key, words) => numeric(key, words, v => page.share(v));
-    const word = (key, words, say) => ({key, words: words || key, value: row => (say ? say(row) : row[key]), cell: row => page.clean(say ? say(row) : row[key])});
-    const advice = {key: "advice", words: "what to do", class: "advice", value: null, cell: row => (row.advice ? page.sentence(row.advice) : "")};
-    const where = () => (page.places.filter(place => place.device >= 0).length > 1 ? [word("where", "where", page.where)] : []);
-    const layer = {key: "layer", words: "of", value: row => row.layer, cell: row => ({tensor: "tensors", device: "from CUDA"}[row.layer] || page.layerWords(row.layer).toLowerCase())};
-    const pace = numeric("calls_per_step", "a step", (v, row) => (v === null || v === undefined ? (row.phase ? page.clean(row.phase) : "") : v >= 9.95 ? v.toFixed(0) : String(Number(v.toFixed(1)))));
+    const word = (key, words, say) => ({
+        key,
+        words: words || key,
+        value: row => (say ? say(row) : row[key]),
+        cell: row => page.clean(say ? say(row) : row[key])
+    });
+    const advice = {
+        key: "advice",
+        words: "what to do",
+        class: "advice",
+        value: null,
+        cell: row => (row.advice ? page.sentence(row.advice) : "")
+    };
+    const where = () =>
+        (page.places.filter(place => place.device >= 0).length > 1 ? [word("where", "where", page.where)] : []);
+    const layer = {
+        key: "layer",
+        words: "of",
+        value: row => row.layer,
+        cell: row => ({tensor: "tensors", device: "from CUDA"}[row.layer] || page.layerWords(row.layer).toLowerCase())
+    };
+    const pace = numeric("calls_per_step", "a step",
+        (v, row) => (v === null || v === undefined ? (row.phase ? page.clean(row.phase) : "")
+                : v >= 9.95                        ? v.toFixed(0)
+                                                   : String(Number(v.toFixed(1)))));
 
     const peakRows = () => page.report.peak.flatMap(peak => peak.by_site.map(row => Object.assign({
-        layer: peak.layer, device: peak.device, pid: peak.pid, rank: peak.rank, part: row.bytes / (peak.bytes || 1), pinned: peak.device < 0,
-    }, row)));
-    const ownerRows = () => page.report.peak.flatMap(peak => (peak.owners || []).map(row => Object.assign({device: peak.device, pid: peak.pid, rank: peak.rank, part: row.bytes / (peak.bytes || 1)}, row)));
+        layer: peak.layer,
+        device: peak.device,
+        pid: peak.pid,
+        rank: peak.rank,
+        part: row.bytes / (peak.bytes || 1),
+        pinned: peak.device < 0,
+    },
+                                                                                 row)));
+    const ownerRows = () => page.report.peak.flatMap(
+        peak => (peak.owners || [])
+                    .map(row => Object.assign(
+                             {device: peak.device, pid: peak.pid, rank: peak.rank, part: row.bytes / (peak.bytes || 1)},
+                             row)));
 
     const tables = [
-        {name: "peak", words: "Peak by line", rows: peakRows, sort: "bytes",
-            columns: () => [bytes("bytes"), share("part", "share"), count("count"), layer, ...where(), site()]},
-        {name: "growth", words: "Growth", rows: () => page.report.growth, sort: "bytes",
-            columns: () => [bytes("bytes", "grew by"), bytes("bytes_per_step", "a step"), count("steps"), word("step", "step is"), layer, ...where(), site()],
-            about: "Memory that rose steadily over the run."},
-        {name: "leaks", words: "Never freed", rows: () => page.report.leaks, sort: "bytes",
-            columns: () => [bytes("bytes"), count("count"), layer, word("growing", "", row => (row.growing ? "grows" : "")), ...where(), site()],
-            about: "Live when the recording ended. Of a model that lives to the end that is no fault; what grows is."},
-        {name: "sync", words: "Waits", rows: () => page.report.sync, sort: "blocked_s",
-            columns: () => [seconds("blocked_s", "waited"), share("share", "share"), count("count", "times"), pace, word("pattern", "for", row => row.pattern || row.api || row.kind), site(), advice]},
-        {name: "transfers", words: "Copies", rows: () => page.report.transfers, sort: "bytes",
-            columns: () => [bytes("bytes"), count("count", "times"), pace, numeric("bytes_per_s", "rate", v => page.rate(v)), seconds("blocked_s", "waited"),
-                word("direction", "direction", row => ({h2d: "host → GPU", d2h: "GPU → host", d2d: "within GPU", p2p: "GPU → GPU", h2h: "within host"}[row.direction] || row.direction)),
-                word("host_memory", "host memory", row => (row.host_memory === "none" ? "" : row.host_memory)), site(), advice]},
-        {name: "churn", words: "Churn", rows: () => page.report.churn, sort: "count",
-            columns: () => [count("count", "times"), bytes("bytes"), numeric("per_s", "a second", v => (v === null ? "" : v.toFixed(v < 10 ? 1 : 0))), seconds("mean_life_s", "lived"), site(), advice],
-            about: "Device memory allocated and freed again and again: each such call stops the program for a moment."},
-        {name: "retries", words: "Retries", rows: () => page.report.retries, sort: "time_s",
-            columns: () => [seconds("time_s", "at"), bytes("requested_bytes", "asked for"), bytes("freed_bytes", "given back"), count("failures"), seconds("blocked_s", "took"), ...where(), site()],
-            about: "An allocation failed, the allocator gave its cache back, and it then succeeded."},
-        {name: "flushes", words: "Cache flushes", rows: () => page.report.cache_flushes, sort: "bytes",
-            columns: () => [bytes("bytes", "given back"), bytes("taken_again_bytes", "taken again"), count("count", "times"), seconds("blocked_s", "waited"), word("kind"), ...where(), site(), advice]},
-        {name: "ranks", words: "Ranks", rows: () => page.report.ranks, sort: null,
-            columns: () => [count("rank"), count("pid"), word("gpu", "GPU"), bytes("tensor_peak_bytes", "peak in tensors"), bytes("device_peak_bytes", "peak taken from CUDA"), seconds("blocked_s", "waited")],
-            more: () => page.report.rank_findings.map(f => make("p", {class: "note"}, page.sentence(f.text + (f.advice ? ": " + f.advice : ""))))},
-        {name: "owners", words: "Owners", rows: ownerRows, sort: "bytes",
-            columns: () => [bytes("bytes"), share("part", "share"), count("count"), word("owner"), word("by", "told by"), ...where(), site()],
-            about: "Device memory at its peak, by who took it from CUDA."},
-        {name: "budget", words: "Budget", rows: () => (page.report.budget && page.report.budget.estimate && page.report.budget.estimate.total_bytes ? page.report.budget.categories : []), sort: null,
-            columns: () => [word("category", "category", row => page.categoryName(row.category)), bytes("estimate_bytes", "needed"), bytes("measured_bytes", "at the peak"), bytes("most_bytes", "at most"),
-                numeric("difference_bytes", "difference", v => (v === null ? "" : page.signed(v))), word("why")]},
-        {name: "fragmentation", words: "Fragmentation", rows: () => page.report.fragmentation, sort: null,
-            columns: () => [...where(), seconds("time_s", "at"), bytes("reserved_bytes", "held"), bytes("active_bytes", "in tensors"), bytes("free_bytes", "free of it"), bytes("largest_free_bytes", "largest hole"), share("utilisation", "in use"), count("segments"), count("blocks")]},
-        {name: "marks", words: "NVTX", rows: () => page.report.marks, sort: null,
-            columns: () => [seconds("total_s", "in all"), count("count", "times"), word("name"), word("kind"), word("domain")]},
-        {name: "calls", words: "Calls", rows: () => page.report.calls, sort: "count",
-            columns: () => [count("count", "times"), numeric("per_s", "a second", v => (v === null ? "" : page.count(v))), word("api", "call")]},
-        {name: "processes", words: "Processes", rows: () => (page.report.run.processes.length > 1 ? page.report.run.processes : []), sort: null,
-            columns: () => [count("pid"), count("rank"), word("host"), seconds("duration_s", "ran for"), count("lost_events", "lost"), word("command")]},
+        {
+            name: "peak",
+            words: "Peak by line",
+            rows: peakRows,
+            sort: "bytes",
+            columns: () => [bytes("bytes"), share("part", "share"), count("count"), layer, ...where(), site()]
+        },
+        {
+            name: "growth",
+            words: "Growth",
+            rows: () => page.report.growth,
+            sort: "bytes",
+            columns: () => [bytes("bytes", "grew by"), bytes("bytes_per_step", "a step"), count("steps"),
+                word("step", "step is"), layer, ...where(), site()],
+            about: "Memory that rose steadily over the run."
+        },
+        {
+            name: "leaks",
+            words: "Never freed",
+            rows: () => page.report.leaks,
+            sort: "bytes",
+            columns: () => [bytes("bytes"), count("count"), layer,
+                word("growing", "", row => (row.growing ? "grows" : "")), ...where(), site()],
+            about: "Live when the recording ended. Of a model that lives to the end that is no fault; what grows is."
+        },
+        {
+            name: "sync",
+            words: "Waits",
+            rows: () => page.report.sync,
+            sort: "blocked_s",
+            columns: () => [seconds("blocked_s", "waited"), share("share", "share"), count("count", "times"), pace,
+                word("pattern", "for", row => row.pattern || row.api || row.kind), site(), advice]
+        },
+        {
+            name: "transfers",
+            words: "Copies",
+            rows: () => page.report.transfers,
+            sort: "bytes",
+            columns: () => [bytes("bytes"), count("count", "times"), pace,
+                numeric("bytes_per_s", "rate", v => page.rate(v)), seconds("blocked_s", "waited"),
+                word("direction", "direction",
+                    row =>
+                        ({h2d: "host → GPU", d2h: "GPU → host", d2d: "within GPU", p2p: "GPU → GPU", h2h: "within host"}
+                                [row.direction] ||
+                            row.direction)),
+                word("host_memory", "host memory", row => (row.host_memory === "none" ? "" : row.host_memory)), site(),
+                advice]
+        },
+        {
+            name: "churn",
+            words: "Churn",
+            rows: () => page.report.churn,
+            sort: "count",
+            columns: () => [count("count", "times"), bytes("bytes"),
+                numeric("per_s", "a second", v => (v === null ? "" : v.toFixed(v < 10 ? 1 : 0))),
+                seconds("mean_life_s", "lived"), site(), advice],
+            about: "Device memory allocated and freed again and again: each such call stops the program for a moment."
+        },
+        {
+            name: "retries",
+            words: "Retries",
+            rows: () => page.report.retries,
+            sort: "time_s",
+            columns: () => [seconds("time_s", "at"), bytes("requested_bytes", "asked for"),
+                bytes("freed_bytes", "given back"), count("failures"), seconds("blocked_s", "took"), ...where(),
+                site()],
+            about: "An allocation failed, the allocator gave its cache back, and it then succeeded."
+        },
+        {
+            name: "flushes",
+            words: "Cache flushes",
+            rows: () => page.report.cache_flushes,
+            sort: "bytes",
+            columns: () => [bytes("bytes", "given back"), bytes("taken_again_bytes", "taken again"),
+                count("count", "times"), seconds("blocked_s", "waited"), word("kind"), ...where(), site(), advice]
+        },
+        {
+            name: "ranks",
+            words: "Ranks",
+            rows: () => page.report.ranks,
+            sort: null,
+            columns:
+                () => [count("rank"), count("pid"), word("gpu", "GPU"), bytes("tensor_peak_bytes", "peak in tensors"),
+                    bytes("device_peak_bytes", "peak taken from CUDA"), seconds("blocked_s", "waited")],
+            more: () => page.report.rank_findings.map(
+                f => make("p", {class: "note"}, page.sentence(f.text + (f.advice ? ": " + f.advice : ""))))
+        },
+        {
+            name: "owners",
+            words: "Owners",
+            rows: ownerRows,
+            sort: "bytes",
+            columns: () => [bytes("bytes"), share("part", "share"), count("count"), word("owner"),
+                word("by", "told by"), ...where(), site()],
+            about: "Device memory at its peak, by who took it from CUDA."
+        },
+        {
+            name: "budget",
+            words: "Budget",
+            rows: () => (page.report.budget && page.report.budget.estimate && page.report.budget.estimate.total_bytes
+                    ? page.report.budget.categories
+                    : []),
+            sort: null,
+            columns: () => [word("category", "category", row => page.categoryName(row.category)),
+                bytes("estimate_bytes", "needed"), bytes("measured_bytes", "at the peak"),
+                bytes("most_bytes", "at most"),
+                numeric("difference_bytes", "difference", v => (v === null ? "" : page.signed(v))), word("why")]
+        },
+        {
+            name: "fragmentation",
+            words: "Fragmentation",
+            rows: () => page.report.fragmentation,
+            sort: null,
+            columns: () => [...where(), seconds("time_s", "at"), bytes("reserved_bytes", "held"),
+                bytes("active_bytes", "in tensors"), bytes("free_bytes", "free of it"),
+                bytes("largest_free_bytes", "largest hole"), share("utilisation", "in use"), count("segments"),
+                count("blocks")]
+        },
+        {
+            name: "marks",
+            words: "NVTX",
+            rows: () => page.report.marks,
+            sort: null,
+            columns: () => [seconds("total_s", "in all"), count("count", "times"), word("name"), word("kind"),
+                word("domain")]
+        },
+        {
+            name: "calls",
+            words: "Calls",
+            rows: () => page.report.calls,
+            sort: "count",
+            columns: () => [count("count", "times"),
+                numeric("per_s", "a second", v => (v === null ? "" : page.count(v))), word("api", "call")]
+        },
+        {
+            name: "processes",
+            words: "Processes",
+            rows: () => (page.report.run.processes.length > 1 ? page.report.run.processes : []),
+            sort: null,
+            columns: () => [count("pid"), count("rank"), word("host"), seconds("duration_s", "ran for"),
+                count("lost_events", "lost"), word("command")]
+        },
     ];
 
     /* All of a row that can be read, and its whole paths. */
@@ -85,7 +228,10 @@
     }
 
     const kept = new Map();
-    const rowsOf = table => { if (!kept.has(table.name)) kept.set(table.name, table.rows()); return kept.get(table.name); };
+    const rowsOf = table => {
+        if (!kept.has(table.name)) kept.set(table.name, table.rows());
+        return kept.get(table.name);
+    };
     function draw() {
         const there = tables.filter(t => rowsOf(t).length), node = page.byId("tables");
         node.hidden = !there.length;
@@ -93,14 +239,29 @@
         const chosen = there.find(t => t.name === page.state.table) || there[0], query = page.state.query.trim();
         page.fill(page.byId("tabs"), there.map(t => {
             const hits = query ? rowsOf(t).filter(row => page.matches(text(t)(row))).length : rowsOf(t).length;
-            return make("button", {type: "button", role: "tab", id: "tab-" + t.name, "aria-selected": String(t === chosen), tabindex: t === chosen ? "0" : "-1", onclick: () => page.set({table: t.name})},
+            return make("button", {
+                type: "button",
+                role: "tab",
+                id: "tab-" + t.name,
+                "aria-selected": String(t === chosen),
+                tabindex: t === chosen ? "0" : "-1",
+                onclick: () => page.set({table: t.name})
+            },
                 t.words, make("span", {class: "faint"}, " " + page.count(hits)));
         }));
         const panel = page.byId("table");
         panel.setAttribute("aria-labelledby", "tab-" + chosen.name);
         const holder = make("div");
-        page.fill(panel, chosen.about ? make("p", {class: "note"}, chosen.about) : null, chosen.more ? chosen.more() : null, holder);
-        page.table(holder, {id: chosen.name, columns: chosen.columns(), rows: rowsOf(chosen), sort: chosen.sort, limit: 20, text: text(chosen)});
+        page.fill(panel, chosen.about ? make("p", {class: "note"}, chosen.about) : null,
+            chosen.more ? chosen.more() : null, holder);
+        page.table(holder, {
+            id: chosen.name,
+            columns: chosen.columns(),
+            rows: rowsOf(chosen),
+            sort: chosen.sort,
+            limit: 20,
+            text: text(chosen)
+        });
     }
     page.tableNames = () => tables.filter(t => rowsOf(t).length).map(t => t.name);
     page.stepTable = function (by) {
@@ -113,7 +274,10 @@
             event.preventDefault();
             event.stopPropagation();
             page.stepTable(event.key === "ArrowRight" ? 1 : -1);
-            requestAnimationFrame(() => { const tab = page.byId("tabs").querySelector("[aria-selected=true]"); if (tab) tab.focus(); });
+            requestAnimationFrame(() => {
+                const tab = page.byId("tabs").querySelector("[aria-selected=true]");
+                if (tab) tab.focus();
+            });
         });
     });
     page.view(["table", "query"], draw);
