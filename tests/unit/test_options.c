@@ -167,14 +167,17 @@ static char *printed(void (*print)(FILE *))
 
 static void every_option_is_in_help_man_and_completion(void **state)
 {
-    char *man = printed(help_man), *bash = printed(help_completion_bash), *overview = printed(help_overview);
+    char *bash = printed(help_completion_bash), *overview = printed(help_overview);
 
     (void)state;
     for (const struct command *const *c = commands; *c; c++) {
-        char *help = NULL, name[128], roff[256];
+        char *help = NULL, *man = NULL, name[128], roff[256];
         size_t size;
         FILE *f = open_memstream(&help, &size);
         help_command(*c, f);
+        fclose(f);
+        f = open_memstream(&man, &size);
+        help_man_command(*c, f);
         fclose(f);
         assert_non_null(strstr(overview, (*c)->name));
         assert_non_null((*c)->text->examples[0].line);
@@ -192,8 +195,8 @@ static void every_option_is_in_help_man_and_completion(void **state)
                 fail_msg("the completion lacks %s of %s", name, (*c)->name);
         }
         free(help);
+        free(man);
     }
-    free(man);
     free(bash);
     free(overview);
 }
