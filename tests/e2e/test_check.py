@@ -391,3 +391,9 @@ def test_text_is_plain_when_piped_and_fits(recorded):
         done = recorded("leak").check("--max-peak", "1MiB", "--no-leaks", "--max-syncs-per-step", "1", COLUMNS=columns)
         assert "\x1b" not in done.stdout
         assert max(map(len, done.stdout.splitlines())) <= columns
+
+
+def test_every_limit_is_documented():
+    options = re.findall(r'^GATE\(\w+, "([a-z0-9-]+)"', (ROOT / "analyzer" / "check" / "gates.def").read_text(), re.M)
+    text = (ROOT / "docs" / "ci.md").read_text()
+    assert len(options) >= 15 and [name for name in options if f"`--{name}" not in text] == []
