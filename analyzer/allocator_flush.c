@@ -62,8 +62,7 @@ static bool python_says(const struct gs_frame *f)
 /* C++ programs, and torch._C._cuda_emptyCache. */
 static bool native_says(struct gs_flushes *f, uint32_t stack)
 {
-    const struct gs_frame *frame = gs_frame_named(f->b->run, stack);
-    return frame->function && strstr(frame->function, "emptyCache");
+    return gs_frame_calling(gs_frame_named(f->b->run, stack), NULL, "emptyCache");
 }
 
 static bool frames_say(struct gs_flushes *f, uint32_t stack, bool python)

@@ -233,7 +233,7 @@ static bool autograds_by_stack(struct gs_run *run, uint32_t stack)
         const char *slash = f->module ? strrchr(f->module, '/') : NULL;
         if (slash && strncmp(slash, "/libtorch", 9) == 0) {
             f = gs_frame_named(run, s);
-            found = f->function && strncmp(f->function, engine, sizeof engine - 1) == 0;
+            found = gs_frame_calling(f, engine, "") != NULL;
         }
     }
     *known = found;

@@ -139,7 +139,7 @@ void gs_categorizer_free(struct gs_categorizer *c)
 static bool fits(const struct frame_row *row, const struct gs_frame *f)
 {
     if (row->symbol) {
-        return f->kind == GS_FRAME_NATIVE && f->function && strstr(f->function, row->symbol);
+        return f->kind == GS_FRAME_NATIVE && gs_frame_calling(f, NULL, row->symbol);
     }
     if (f->kind != GS_FRAME_PYTHON || (row->file && (!f->file || !strstr(f->file, row->file)))) {
         return false;

@@ -222,6 +222,9 @@ int cmd_diff(int argc, char **argv)
     }
     struct symbolizer *symbols = symbolizer_new();
     int code = compare(&s, &wish, argv, symbols);
+    if (symbols) {
+        symbolizer_complain(symbols, false);
+    }
     symbolizer_free(symbols);
     return code;
 }

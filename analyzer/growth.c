@@ -370,7 +370,7 @@ static bool appends(struct gs_run *run, uint32_t stack)
         const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
         if (slash && strncmp(slash, "/libtorch", 9) == 0) {
             frame = gs_frame_named(run, stack);
-            if (frame->function && (strstr(frame->function, "cat_out") || strstr(frame->function, "::cat"))) {
+            if (gs_frame_calling(frame, NULL, "cat_out") || gs_frame_calling(frame, NULL, "::cat")) {
                 return true;
             }
         }

@@ -206,7 +206,7 @@ static bool passes_symbol(struct gs_run *run, uint32_t stack, const char *symbol
 {
     for (; gs_stack_frame(run, stack) != NULL; stack = gs_stack_parent(run, stack)) {
         if (gs_stack_frame(run, stack)->kind == GS_FRAME_NATIVE &&
-            part_of(gs_frame_named(run, stack)->function, symbol)) {
+            gs_frame_calling(gs_frame_named(run, stack), NULL, symbol)) {
             return true;
         }
     }

@@ -142,9 +142,12 @@ static const struct row *file_row(const struct gs_frame *f)
 
 static const struct row *function_row(const struct gs_frame *f)
 {
-    for (size_t i = 0; f->function && i < ROWS; i++) {
-        if (rows[i].where == FUNCTION && has_function(f->function, rows[i].part)) {
-            return &rows[i];
+    const struct gs_frame *places = f->inlined_n ? f->inlined : f;
+    for (size_t k = 0; k < (f->inlined_n ? f->inlined_n : 1); k++) {
+        for (size_t i = 0; places[k].function && i < ROWS; i++) {
+            if (rows[i].where == FUNCTION && has_function(places[k].function, rows[i].part)) {
+                return &rows[i];
+            }
         }
     }
     return NULL;

@@ -193,7 +193,7 @@ static bool goes_through(const struct gs_builder *b, uint32_t stack, const char 
 {
     const struct gs_frame *f;
     for (; function && (f = gs_frame_named(b->run, stack)) != NULL; stack = gs_stack_parent(b->run, stack)) {
-        if (f->kind == GS_FRAME_NATIVE && f->function && strstr(f->function, function)) {
+        if (f->kind == GS_FRAME_NATIVE && gs_frame_calling(f, NULL, function)) {
             return true;
         }
     }

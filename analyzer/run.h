@@ -325,6 +325,9 @@ uint32_t gs_stack_python(const struct gs_run *run, uint32_t stack);
 bool gs_stack_in(const struct gs_run *run, uint32_t stack, const char *file, const char *function);
 /* The frame with its symbol looked up (once). */
 const struct gs_frame *gs_frame_named(struct gs_run *run, uint32_t stack);
+/* Where in a frame that was named a function stands: itself, or one that was inlined there. Of which the
+ * name has `part` in it, and begins with `prefix` (NULL: as it likes); NULL: none. */
+const struct gs_frame *gs_frame_calling(const struct gs_frame *frame, const char *prefix, const char *part);
 /* The same as people are shown it: *n frames, innermost first, of which several only where functions were
  * inlined. NULL: no such stack. Belongs to the run. */
 const struct gs_frame *gs_frame_places(struct gs_run *run, uint32_t stack, size_t *n);

@@ -108,7 +108,7 @@ void gs_signer_free(struct gs_signer *s)
 static bool fits(const struct frame_row *row, const struct gs_frame *f)
 {
     if (row->symbol) {
-        return f->kind == GS_FRAME_NATIVE && f->function && strstr(f->function, row->symbol);
+        return f->kind == GS_FRAME_NATIVE && gs_frame_calling(f, NULL, row->symbol);
     }
     if (f->kind != GS_FRAME_PYTHON || !f->file || !strstr(f->file, row->file)) {
         return false;
@@ -138,7 +138,8 @@ static uint32_t operator_of(struct gs_signer *s, const struct gs_frame *f)
 {
     enum { MOST = 1000, LONGEST = 100 };
     static const char prefix[] = "THPVariable_";
-    const char *name = f->function ? strstr(f->function, prefix) : NULL;
+    const struct gs_frame *by = gs_frame_calling(f, NULL, prefix);
+    const char *name = by ? strstr(by->function, prefix) : NULL;
     if (f->kind != GS_FRAME_NATIVE || !name) {
         return 0;
     }

@@ -181,7 +181,8 @@ static uint32_t at_exit(struct gs_run *run, uint32_t stack)
          hops++) {
         if (frame->kind == GS_FRAME_NATIVE && is_interpreter(frame->module)) {
             frame = gs_frame_named(run, stack);
-            if (frame->function && strcmp(frame->function, exit_function) == 0) {
+            const struct gs_frame *by = gs_frame_calling(frame, exit_function, "");
+            if (by && !by->function[strlen(exit_function)]) {
                 return stack;
             }
         }
@@ -199,8 +200,7 @@ static uint32_t in_torch(struct gs_run *run, uint32_t stack, const char *prefix,
         const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
         if (slash && strncmp(slash, "/libtorch", 9) == 0) {
             frame = gs_frame_named(run, stack);
-            if (frame->function && strncmp(frame->function, prefix, strlen(prefix)) == 0 &&
-                strstr(frame->function, part)) {
+            if (gs_frame_calling(frame, prefix, part)) {
                 return stack;
             }
         }
@@ -209,11 +209,13 @@ static uint32_t in_torch(struct gs_run *run, uint32_t stack, const char *prefix,
     return GS_NONE;
 }
 
+static const char autograd[] = "torch::autograd::", apply[] = "::apply(";
+
 /* Autograd computes gradients in threads that run no Python: the operation whose gradient it is says
  * more than the allocator's inside. GS_NONE: no such thread. */
 static uint32_t in_autograd(struct gs_run *run, uint32_t stack)
 {
-    return in_torch(run, stack, "torch::autograd::", "::apply(");
+    return in_torch(run, stack, autograd, apply);
 }
 
 /* What autograd does between the operations: sums of gradients, their reduction to a broadcast
@@ -228,8 +230,12 @@ static const char *operation_of(struct gs_run *run, uint32_t stack)
         uint32_t engine = in_torch(run, stack, "torch::autograd::Engine::", "");
         return engine == GS_NONE ? NULL : in_between;
     }
-    const char *end = strstr(frame->function, "::apply("), *from = end;
-    for (int depth = 0; from > frame->function; from--) { /* back over a template's arguments */
+    const struct gs_frame *by = gs_frame_calling(frame, autograd, apply);
+    const char *function = by ? by->function : "", *end = strstr(function, apply), *from = end;
+    if (!end) {
+        return NULL;
+    }
+    for (int depth = 0; from > function; from--) { /* back over a template's arguments */
         depth += (from[-1] == '>') - (from[-1] == '<');
         if (depth == 0 && from[-1] == ':') {
             break;

@@ -475,6 +475,18 @@ const struct gs_frame *gs_frame_named(struct gs_run *run, uint32_t stack)
     return f;
 }
 
+const struct gs_frame *gs_frame_calling(const struct gs_frame *frame, const char *prefix, const char *part)
+{
+    const struct gs_frame *places = frame->inlined_n ? frame->inlined : frame;
+    for (size_t i = 0; i < (frame->inlined_n ? frame->inlined_n : 1); i++) {
+        const char *function = places[i].function;
+        if (function && (!prefix || strncmp(function, prefix, strlen(prefix)) == 0) && strstr(function, part)) {
+            return &places[i];
+        }
+    }
+    return NULL;
+}
+
 const struct gs_frame *gs_frame_places(struct gs_run *run, uint32_t stack, size_t *n)
 {
     const struct gs_frame *f = gs_frame_named(run, stack);

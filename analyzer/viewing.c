@@ -124,6 +124,8 @@ void viewing_close(struct viewing *v)
 {
     if (v->run)
         gs_run_close(v->run);
+    if (v->symbols)
+        symbolizer_complain(v->symbols, false);
     symbolizer_free(v->symbols);
 }
 

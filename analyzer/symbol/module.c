@@ -314,7 +314,11 @@ enum module_detail module_detail(struct module *m)
         return MODULE_NOTHING;
     for (Elf_Scn *s = NULL; elf && (s = elf_nextscn(elf, s));) {
         GElf_Shdr head;
-        if (gelf_getshdr(s, &head) && head.sh_type == SHT_SYMTAB)
+        size_t names;
+        const char *name = gelf_getshdr(s, &head) && elf_getshdrstrndx(elf, &names) == 0
+                               ? elf_strptr(elf, names, head.sh_name)
+                               : NULL;
+        if (name && (head.sh_type == SHT_SYMTAB || strcmp(name, ".gnu_debugdata") == 0))
             return MODULE_SYMBOLS;
     }
     return MODULE_EXPORTS;

@@ -147,6 +147,23 @@ def test_a_driver_that_hangs_does_not_hang_us(driver, tmp_path):
     assert "on the simulated GPU was recorded" in one(checks, "test")["text"]
 
 
+@pytest.mark.parametrize("said, name, state", [(0, "nvml", "ok"), (18, "mismatch", "problem"), (9, "nvml", "warning")])
+def test_what_nvml_says(driver, tmp_path, said, name, state):
+    (driver / "nvml.c").write_text("""
+#include <string.h>
+int nvmlInit_v2(void) { return %d; }
+int nvmlSystemGetDriverVersion(char *s, unsigned n) { strncpy(s, "550.54.15", n); return 0; }
+int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { *d = (void *)(i + 1L); return 0; }
+int nvmlDeviceGetMigMode(void *d, unsigned *now, unsigned *pending) { *now = (long)d == 2; return 0; }
+""" % said)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", "libnvidia-ml.so.1", "nvml.c"], cwd=driver, check=True)
+    checks = findings("/bin/ls", cwd=tmp_path, LD_LIBRARY_PATH=driver)
+    assert one(checks, name)["state"] == state
+    if said == 0:
+        assert "driver 550.54.15" in one(checks, name)["text"] and one(checks, "mig")["text"].startswith("GPU 1 is divided")
+
+
 @pytest.mark.parametrize("visible", ["", "7"])
 def test_gpus_that_are_hidden(driver, tmp_path, visible):
     found = one(findings("/bin/ls", cwd=tmp_path, LD_LIBRARY_PATH=driver, CUDA_VISIBLE_DEVICES=visible), "hidden")

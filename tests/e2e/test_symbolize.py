@@ -151,6 +151,21 @@ def test_lines_and_inlined_calls_are_those_of_addr2line(recording, flags):
     assert max(map(len, theirs.values())) >= 3 and sum(map(len, theirs.values())) > size / 2
 
 
+def test_names_that_are_packed_into_the_program(recording):
+    """.gnu_debugdata: what Fedora's programs have, the names of functions that are not exported."""
+    if not shutil.which("xz"):
+        pytest.skip("no xz")
+    program = build(recording.folder)
+    record(recording)
+    sh(recording.folder, "objcopy --strip-debug program names", "objcopy --only-keep-debug names names.debug", "xz names.debug",
+       "strip program", "objcopy --add-section .gnu_debugdata=names.debug.xz program", "rm names")
+    assert build_id(program) == recording.sql("SELECT build_id FROM module WHERE path = ?", str(program))[0][0]
+    done = recording.gpuspy("symbolize", "--json", "run.db")
+    module, = [m for m in json.loads(done.stdout)["modules"] if m["path"] == str(program)]
+    assert module["frames"] == module["named"] > 1 and module["lines"] == 0 and "names of functions" in module["lack"]
+    assert recording.sql("SELECT count(*) FROM frame WHERE function LIKE '%app::fill<long>(long)%'") == [(1,)]
+
+
 # ---------------------------------------------------------------- the same text without the programs
 
 def outputs(recording, folder):

@@ -304,6 +304,57 @@ static void test_autograd(void **state)
     syn_end(&s);
 }
 
+/* With debugging information: what was inlined there stands for the frame. */
+static bool innermost(void *data, const char *module, const char *build_id, uint64_t offset,
+                      const char **function, const char **file, int *line)
+{
+    (void)autograd(data, module, build_id, offset, function, file, line);
+    *function = "c10::intrusive_ptr::release()";
+    *file = "c10/util/intrusive_ptr.h";
+    *line = strstr(module, "python") ? 8 : 7;
+    return true;
+}
+
+static size_t whole(void *data, const char *module, const char *build_id, uint64_t offset,
+                    const struct gs_symbol_place **places)
+{
+    static struct gs_symbol_place chain[2];
+    (void)innermost(data, module, build_id, offset, &chain[0].function, &chain[0].file, &chain[0].line);
+    (void)autograd(data, module, build_id, offset, &chain[1].function, &chain[1].file, &chain[1].line);
+    if (strstr(module, "python")) {
+        (void)finalize(data, module, build_id, offset, &chain[1].function, &chain[1].file, &chain[1].line);
+    }
+    *places = chain;
+    return 2;
+}
+
+static void test_what_is_inlined_hides_no_function(void **state)
+{
+    (void)state;
+    static const struct gs_symbol_more more = {.inlined = whole};
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    int64_t at = syn_native(&s, 0, "/v/site-packages/torch/lib/libtorch_cpu.so", 21);
+    syn_sync(&s, GS_SYNC_IMPLICIT, SYN_MS, 500 * SYN_MS, 0, syn_native(&s, at, "/v/site-packages/torch/lib/libc10_cuda.so", 30));
+    at = syn_native(&s, 0, "/usr/bin/python3.11", 11);
+    syn_sync(&s, GS_SYNC_IMPLICIT, 2 * SYN_MS, 400 * SYN_MS, 0, syn_native(&s, at, "/usr/lib/libffi.so.8", 13));
+    syn_alloc(&s, (struct syn_alloc){.bytes = 100, .at = 1, .life = SYN_LIVE,
+                                     .stack = syn_native(&s, 0, "/v/site-packages/torch/lib/libtorch_cpu.so", 21)});
+    struct gs_options options = {.all = true, .symbol = innermost, .symbol_more = &more};
+    struct gs_report *r = syn_report(&s, &options);
+    assert_int_equal(r->syncs_n, 2);
+    assert_true(r->syncs[0].site.library);
+    assert_true(r->syncs[1].site.exit);
+    const struct gs_trace *t = &r->peaks[0].by_stack[0].stack; /* to people it is two frames */
+    assert_int_equal(t->n, 2);
+    assert_string_equal(t->frames[0]->function, "c10::intrusive_ptr::release()");
+    assert_int_equal(t->frames[0]->line, 7);
+    assert_string_equal(t->frames[1]->function, "torch::autograd::generated::MmBackward0::apply(int&&)");
+    syn_close(r);
+    syn_end(&s);
+}
+
 static void test_holes(void **state)
 {
     (void)state;
@@ -340,6 +391,7 @@ int main(void)
         cmocka_unit_test(test_finalisers),
         cmocka_unit_test(test_interpreter_exit),
         cmocka_unit_test(test_autograd),
+        cmocka_unit_test(test_what_is_inlined_hides_no_function),
         cmocka_unit_test(test_holes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
