@@ -32,12 +32,28 @@ static const struct {
     {"<frozen importlib._bootstrap_external>", NULL},
 };
 
+/* What a decorator puts around a function, by the names that all of them take. */
+static bool wrapper(const char *function)
+{
+    static const char *const names[] = {"wrapper", "wrapped", "_wrapper", "_wrapped", "inner", "wrapped_func",
+                                        "wrapper_func", "decorate_context", "decorate_autocast", "decorate_fwd", "decorate_bwd",
+                                        "__call__"};
+    const char *dot = strrchr(function, '.'), *name = dot ? dot + 1 : function;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
 bool branch_plumbing(const struct gs_frame *f)
 {
     size_t length = f->file ? strlen(f->file) : 0;
 
     if (f->kind != GS_FRAME_PYTHON || !f->function)
         return false;
+    if (length && gs_site_library_file(f->file) && wrapper(f->function))
+        return true;
     for (size_t i = 0; i < sizeof plumbing / sizeof *plumbing; i++) {
         size_t n = strlen(plumbing[i].file);
         if (length >= n && strcmp(f->file + length - n, plumbing[i].file) == 0 &&
@@ -165,7 +181,8 @@ static const struct gs_call_node *telling(const struct gs_call_node *first,
     for (const struct gs_call_node *n = end;; n = n->parent) {
         if (kind_of(n->frame) == BRANCH_OWN)
             return n;
-        if (!package && n->frame && n->frame->kind == GS_FRAME_PYTHON && gs_site_third_party(n->frame->file))
+        if (!package && n->frame && n->frame->kind == GS_FRAME_PYTHON &&
+            gs_site_third_party(n->frame->file) && !branch_plumbing(n->frame))
             package = n;
         if (n == first || !n->parent || n->depth <= first->depth)
             return package ? package : end;
@@ -209,13 +226,13 @@ static char *frame_label(const struct view_text *v, const struct gs_frame *f,
     return out;
 }
 
-/* Is it to be named where a chain is? */
-static bool named(const struct gs_call_node *n, const struct gs_call_node *tells,
-                  const struct gs_call_node *end)
+/* Is it to be named where a chain is? Of a framework's own calls, none of which tells more, the first. */
+static bool named(const struct gs_call_node *n, const struct gs_call_node *tells, const struct branch *b)
 {
     enum branch_kind kind = kind_of(n->frame);
 
-    return n == end || n == tells || kind == BRANCH_OWN || kind == BRANCH_OTHER;
+    return n == b->end || n == tells || kind == BRANCH_OWN || kind == BRANCH_OTHER ||
+           (n == b->first && tells == b->end && !branch_plumbing(n->frame));
 }
 
 static const struct gs_call_node *named_before(const struct gs_call_node *n, const struct branch *b)
@@ -224,7 +241,7 @@ static const struct gs_call_node *named_before(const struct gs_call_node *n, con
 
     while (n != b->first && n->parent && n->depth > b->first->depth) {
         n = n->parent;
-        if (named(n, tells, b->end) && n->frame)
+        if (n->frame && named(n, tells, b))
             return n;
     }
     return NULL;
