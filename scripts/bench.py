@@ -199,6 +199,44 @@ def report_speed(folder, lifetimes):
     row("its memory", f"{peak / 1024:.0f}", "MiB")
 
 
+def spent(command):
+    """Seconds and MiB of a command that must succeed."""
+    start = time.perf_counter()
+    child = subprocess.Popen([str(c) for c in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        sys.exit(f"bench: {' '.join(map(str, command))} ended with {child.returncode}")
+    return time.perf_counter() - start, usage.ru_maxrss / 1024
+
+
+def reading(folder, events):
+    """A run of 256 call paths with 4,096 blocks live, read by every kind of view, beside heaptrack_print on a capture
+    of as many events."""
+    print(f"\nReading {events:,} events of 256 call paths")
+    database, pairs = folder / "reading.db", events // 2
+    recorded([BENCH / "bench_run", "cuda", pairs], database)
+    views = {"report": ["report"], "report --html": ["report", "--html", folder / "reading.html"],
+             "tree": ["tree"], "diff with itself": ["diff", database],
+             "export chrome-trace": ["export", "--format", "chrome-trace", "-o", folder / "reading.out"],
+             "export pprof": ["export", "--format", "pprof", "-o", folder / "reading.out"],
+             "export torch-snapshot": ["export", "-o", folder / "reading.out"]}
+    figures = {name: spent([TOOL, *words, database]) for name, words in views.items()}
+    for name, (seconds, memory) in figures.items():
+        row(f"gpuspy {name}", f"{seconds:.2f}", "s", f"{events / seconds / 1e6:.1f} M events/s in {memory:.0f} MiB")
+    size = (folder / "reading.html").stat().st_size / 1e6
+    row("the page", f"{size:.1f}", "MB", "≤ 10" if events <= 10_000_000 else "",
+        size <= 10 if events <= 10_000_000 else None)
+    if HEAPTRACK:
+        run([HEAPTRACK, "-o", folder / "reading-heaptrack", BENCH / "bench_run", "malloc", pairs])
+        capture = next(folder.glob("reading-heaptrack*"))
+        seconds, memory = spent(["heaptrack_print", capture])
+        row("heaptrack_print", f"{seconds:.2f}", "s", f"{events / seconds / 1e6:.1f} M events/s in {memory:.0f} MiB")
+        row("gpuspy report / heaptrack_print", f"{figures['report'][0] / seconds:.2f}", "×")
+    for old in folder.glob("reading*"):
+        old.unlink()
+
+
 def target_memory(folder, pairs):
     print("\nMemory in the target")
     def peak(environment):
@@ -229,6 +267,8 @@ def main():
         torch_cost(folder, times, 400 // scale)
         target_memory(folder, 3_000_000 // scale)
         report_speed(folder, 3_000_000 // scale)
+        for events in (1_000_000, 10_000_000, 50_000_000):
+            reading(folder, events // scale)
     over = [what for what, *_, holds in ROWS if holds is False]
     print(f"\n{len(over)} over budget" + (": " + "; ".join(over) if over else ""))
     if options.json:
