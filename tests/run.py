@@ -81,13 +81,14 @@ def run_program(path):
 OF_THREADS = ("test_programs", "test_doors", "test_marks")
 
 
-def files_of(sanitizers):
-    """The Python tests that can be had with these; those that cannot are said."""
+def runs_of(sanitizers):
+    """The Python tests that can be had with these, by pytest of their own: each folder's conftest is a module of that
+    name. Those that cannot are said."""
     if "thread" not in sanitizers.split(","):
-        return "tests/e2e", "tests/python", "tests/browser"
+        return [("tests/e2e", "tests/python"), ("tests/browser",)]
     print("left out: tests/python and all of tests/e2e but", ", ".join(OF_THREADS), "because they record Python, or "
           "fork and end in ways that ThreadSanitizer's run time does not bear", flush=True)
-    return tuple(f"tests/e2e/{name}.py" for name in OF_THREADS)
+    return [tuple(f"tests/e2e/{name}.py" for name in OF_THREADS)]
 
 
 def run_pytest(pattern):
@@ -96,11 +97,15 @@ def run_pytest(pattern):
     if missing:
         print(f"left out: tests/e2e, tests/python and tests/browser, because {missing}")
         return 0, 0, 0
+    counts = [run_files(files, pattern, more) for files in runs_of(os.environ.get("SAN", ""))]
+    return tuple(map(sum, zip(*counts)))
+
+
+def run_files(files, pattern, more):
     report = BUILD / "tests" / "pytest.xml"
     report.parent.mkdir(parents=True, exist_ok=True)
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", f"--junit-xml={report}",
-               *(files_of(os.environ.get("SAN", "")))]
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", f"--junit-xml={report}", *files]
     if pattern:
         command += ["-k", pattern]
     env = dict(os.environ, O=str(BUILD), PYTHONDONTWRITEBYTECODE="1", **more)

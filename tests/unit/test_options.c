@@ -165,40 +165,58 @@ static char *printed(void (*print)(FILE *))
     return out;
 }
 
+static char *printed_of(void (*print)(const struct command *, FILE *), const struct command *c)
+{
+    char *out = NULL;
+    size_t size;
+    FILE *f = open_memstream(&out, &size);
+
+    assert_non_null(f);
+    print(c, f);
+    fclose(f);
+    return out;
+}
+
+/* Fish has options without their dashes. */
+static void option_is_told(const struct command *c, const struct option_row *r, const char *const completions[3])
+{
+    static const char *const form[] = {"--%s", "--%s", "-l %s"};
+    char *help = printed_of(help_command, c), *man = printed_of(help_man_command, c), name[128], roff[256];
+    size_t at = 0;
+
+    help_option_name(r, name, sizeof name);
+    if (!strstr(help, name))
+        fail_msg("help of %s lacks %s", c->name, name);
+    for (const char *p = name; *p; p++)
+        at += (size_t)snprintf(roff + at, sizeof roff - at, *p == '-' ? "\\-" : "%c", *p);
+    if (!strstr(man, roff))
+        fail_msg("the man page of %s lacks %s", c->name, name);
+    for (int shell = 0; shell < 3; shell++) {
+        snprintf(name, sizeof name, form[shell], r->name);
+        if (!strstr(completions[shell], name))
+            fail_msg("completion %d lacks %s of %s", shell, name, c->name);
+    }
+    free(help);
+    free(man);
+}
+
 static void every_option_is_in_help_man_and_completion(void **state)
 {
-    char *bash = printed(help_completion_bash), *overview = printed(help_overview);
+    char *completions[] = {printed(help_completion_bash), printed(help_completion_zsh), printed(help_completion_fish)};
+    char *overview = printed(help_overview), *man = printed(help_man);
 
     (void)state;
     for (const struct command *const *c = commands; *c; c++) {
-        char *help = NULL, *man = NULL, name[128], roff[256];
-        size_t size;
-        FILE *f = open_memstream(&help, &size);
-        help_command(*c, f);
-        fclose(f);
-        f = open_memstream(&man, &size);
-        help_man_command(*c, f);
-        fclose(f);
         assert_non_null(strstr(overview, (*c)->name));
+        assert_non_null(strstr(man, (*c)->name));
         assert_non_null((*c)->text->examples[0].line);
-        for (const struct option_row *r = (*c)->text->options; r->name; r++) {
-            help_option_name(r, name, sizeof name);
-            if (!strstr(help, name))
-                fail_msg("help of %s lacks %s", (*c)->name, name);
-            size_t at = 0;
-            for (const char *p = name; *p; p++)
-                at += (size_t)snprintf(roff + at, sizeof roff - at, *p == '-' ? "\\-" : "%c", *p);
-            if (!strstr(man, roff))
-                fail_msg("the man page lacks %s of %s", name, (*c)->name);
-            snprintf(name, sizeof name, "--%s", r->name);
-            if (!strstr(bash, name))
-                fail_msg("the completion lacks %s of %s", name, (*c)->name);
-        }
-        free(help);
-        free(man);
+        for (const struct option_row *r = (*c)->text->options; r->name; r++)
+            option_is_told(*c, r, (const char *const *)completions);
     }
-    free(bash);
+    for (int shell = 0; shell < 3; shell++)
+        free(completions[shell]);
     free(overview);
+    free(man);
 }
 
 static void help_fits_80_columns(void **state)
