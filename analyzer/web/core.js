@@ -150,7 +150,8 @@ var gpuspyPage = (function () {
     };
     page.indexAt = function (series, time) {
         if (!series || !series.n || time === null) return -1;
-        return Math.max(0, d3.bisectRight(series.start, time, 0, series.n) - 1);
+        /* Half a nanosecond more: a time that was read from a link may be the least bit below the bucket's own. */
+        return Math.max(0, d3.bisectRight(series.start, time + 5e-10, 0, series.n) - 1);
     };
     page.peakIndex = series => series.peak;
     page.device = function (index) { return page.report.devices.find(d => d.index === index) || null; };

@@ -39,7 +39,7 @@
                     c => make("td", {class: [c.n ? "n" : "", c.class || ""].join(" ").trim() || null}, c.cell(row)))));
         page.fill(node,
             all ? make("div", {class: "wrap"},
-                      make("table", {class: "rows", "data-table": id}, make("thead", null, make("tr", null, head)),
+                      make("table", {class: columns.some(c => c.class) ? "rows" : "rows narrow", "data-table": id}, make("thead", null, make("tr", null, head)),
                           make("tbody", null, body)))
                 : make("p", {class: "empty"},
                       query && rows.length

@@ -36,10 +36,11 @@
         empty: (a, b) => b.bytes - b.used - (a.bytes - a.used) || a.segment.address - b.segment.address,
     };
 
-    /* Bytes a row: a power of two with which the whole takes about so many rows. */
+    /* Bytes a row: a power of two with which the whole takes about so many rows; more, if then the largest segment
+     * is a row of its own and some rows remain. */
     function rowBytes(all, largest, zoom) {
-        const wanted = Math.pow(2, Math.ceil(Math.log2(Math.max(all, 1) / ROWS)));
-        const whole = largest > wanted && largest < 2 * wanted ? 2 * wanted : wanted; /* rather than a row and a rest */
+        const power = bytes => Math.pow(2, Math.ceil(Math.log2(Math.max(bytes, 1))));
+        const wanted = power(all / ROWS), alone = power(largest), whole = alone > wanted && all / alone >= 3 ? alone : wanted;
         return Math.max(4096, whole * Math.pow(2, zoom));
     }
 

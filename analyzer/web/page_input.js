@@ -332,8 +332,10 @@
             if (!plot.contains(event.target)) pageScrolled = event.timeStamp;
         }, {passive: true});
         brushOverview(page.byId("overview").querySelector("canvas"));
-        page.byId("plot-help").textContent =
-            "Click a moment to see what was live then; Shift-click a second one to compare. Wheel or drag zooms, double click shows all.";
+        page.byId("plot-help").textContent = matchMedia("(pointer: coarse)").matches
+            ? "Tap a moment to see what was live then. Pinch to zoom, or drag in the strip below."
+            : "Click a moment to see what was live then; Shift-click a second one to compare. " +
+              "Wheel or drag zooms, double click shows all.";
     });
     page.view(["place", "layer"], () => {
         if (!chart.series) return;

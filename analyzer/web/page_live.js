@@ -173,6 +173,7 @@
                 key: "count",
                 words: compare ? "blocks" : "count",
                 n: true,
+                class: "desk",
                 value: row => row.count,
                 cell: row =>
                     (compare && row.count > 0 ? "+" : "") + (row.count < 0 ? "−" : "") + page.count(Math.abs(row.count))

@@ -149,7 +149,7 @@
             rows: () => page.report.ranks,
             sort: null,
             columns:
-                () => [count("rank"), count("pid"), word("gpu", "GPU"), bytes("tensor_peak_bytes", "peak in tensors"),
+                () => [word("rank"), word("pid"), word("gpu", "GPU"), bytes("tensor_peak_bytes", "peak in tensors"),
                     bytes("device_peak_bytes", "peak taken from CUDA"), seconds("blocked_s", "waited")],
             more: () => page.report.rank_findings.map(
                 f => make("p", {class: "note"}, page.sentence(f.text + (f.advice ? ": " + f.advice : ""))))
@@ -206,7 +206,7 @@
             words: "Processes",
             rows: () => (page.report.run.processes.length > 1 ? page.report.run.processes : []),
             sort: null,
-            columns: () => [count("pid"), count("rank"), word("host"), seconds("duration_s", "ran for"),
+            columns: () => [word("pid"), word("rank"), word("host"), seconds("duration_s", "ran for"),
                 count("lost_events", "lost"), word("command")]
         },
     ];

@@ -409,6 +409,17 @@ def test_a_link_leads_to_the_same_view(leak, page):
     assert p.text("#live-about") == about
 
 
+def test_every_moment_can_be_linked_to(leak, page):
+    p = page(leak.page)
+    assert p.js("""const s = gpuspyPage.series(), wrong = [];
+        for (let i = 0; i < s.n; i++) {
+            gpuspyPage.state.moment = s.time[i];
+            const said = new URLSearchParams(gpuspyPage.link().slice(1)).get("t");
+            if (gpuspyPage.indexAt(s, Number(said)) !== i) wrong.push(i);
+        }
+        return s.n > 50 ? wrong : "few";""") == []
+
+
 @pytest.mark.parametrize("fragment", ["p=99&l=nothing&t=1e300&z=5~1&tab=%00&f=%3Cscript%3E", "t=abc&z=1e9~2e9&p=-1&h=77", "%%%=%E0%A4%A&=&&t="])
 def test_a_broken_link_does_no_harm(leak, page, fragment):
     p = page(leak.page, fragment)
