@@ -64,12 +64,34 @@ static int heavier(const void *a, const void *b)
     return order ? order : x->line - y->line;
 }
 
+static int by_words(const void *a, const void *b)
+{
+    const struct check_line *x = a, *y = b;
+    int order = strcmp(x->place, y->place);
+    return order ? order : strcmp(x->note ? x->note : "", y->note ? y->note : "");
+}
+
+/* Call paths that read the same are one line. */
+static size_t merge_lines(struct check_line *lines, size_t n)
+{
+    size_t kept = 0;
+    qsort(lines, n, sizeof *lines, by_words);
+    for (size_t i = 0; i < n; i++) {
+        if (kept && !isnan(lines[i].amount) && by_words(&lines[kept - 1], &lines[i]) == 0) {
+            lines[kept - 1].amount += lines[i].amount;
+        } else {
+            lines[kept++] = lines[i];
+        }
+    }
+    return kept;
+}
+
 /* In the arena, heaviest first, the list cut. */
 static void settle_lines(struct checking *c, struct check_result *r)
 {
     struct check_line *work = r->lines;
-    r->lines_total = r->lines_n;
     if (r->lines_n) {
+        r->lines_total = r->lines_n = merge_lines(work, r->lines_n);
         qsort(work, r->lines_n, sizeof *work, heavier);
         r->lines_n = r->lines_n < LINES ? r->lines_n : LINES;
         r->lines = gs_arena_alloc(c->arena, r->lines_n * sizeof *work);
@@ -205,8 +227,7 @@ static bool one_process(struct runner *r, const char *path, struct symbolizer *s
     const char *paths[] = {path, r->wish->n == 1 ? r->wish->paths[0] : path, NULL};
     struct gs_options o = {.all = true,
                            .alone = true,
-                           .symbol = symbols ? symbolizer_name : NULL,
-                           .symbol_data = symbols};
+                           SYMBOLIZER_OPTIONS(symbols)};
     const struct limit *budget = limits_find(r->wish->limits, GATE_BUDGET, paths, -1);
     struct gs_estimate_bytes bytes;
     r->c.paths = paths;

@@ -1,5 +1,6 @@
 #include "tests/fuzz/databases.h"
 
+#include "analyzer/check/check.h"
 #include "analyzer/command.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/export_choice.h"
@@ -287,6 +288,33 @@ void fuzz_page(const char *path, uint8_t how)
     FUZZ_CHECK(!why, "%s", why);
     json_decref(data);
     free(html);
+}
+
+void fuzz_check(const char *path, uint8_t how)
+{
+    static const char text[] =
+        "max-peak = 1KiB\nmax-tensor-peak = 1KiB\nmax-pinned = 1KiB\nmax-growth = 0\nno-leaks = true\nmax-leak = 0\n"
+        "max-syncs-per-step = 0\nmax-blocked-share = 0%\nmax-copies-per-step = 0\nmax-h2d-per-step = 0\nno-oom = true\n"
+        "max-retries = 0\nmax-fragmentation = 0%\nbudget = params=1000,activations=1KiB\nmax-lost-events = 0\n";
+    char error[1024] = "";
+    bool nothing;
+    struct limits limits = {0};
+    struct check c;
+    FILE *out = fopen("/dev/null", "we");
+    FUZZ_CHECK(out && limits_read(&limits, text, sizeof text - 1, "limits", error, sizeof error), "%s", error);
+    struct check_wish wish = {.paths = &path, .n = 1, .limits = &limits, .alone = how & 1, .allow_incomplete = how & 2};
+    if (check_run(&wish, &c, &nothing, error, sizeof error)) {
+        check_view_text(&c, out, how & 4);
+        FUZZ_CHECK(check_view_json(&c, out), "no JSON");
+        check_view_junit(&c, out);
+        check_view_github(&c, out);
+        check_view_summary(&c, out);
+    } else {
+        FUZZ_CHECK(*error, "no reason");
+    }
+    check_free(&c);
+    limits_free(&limits);
+    fclose(out);
 }
 
 void fuzz_export(const char *path, uint8_t how)

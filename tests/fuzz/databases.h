@@ -15,6 +15,8 @@ void fuzz_edit(struct fuzz_bytes *b, const char *path);
 void fuzz_report(const char *path, uint8_t how);
 /* Makes its page, whose data makes sense. */
 void fuzz_page(const char *path, uint8_t how);
+/* Holds it against all limits, and prints that in all forms, to nowhere. */
+void fuzz_check(const char *path, uint8_t how);
 /* Opens and exports it, to nowhere. */
 void fuzz_export(const char *path, uint8_t how);
 

@@ -50,6 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     fuzz_report(path, how);
     fuzz_export(path, how);
+    fuzz_check(path, how);
     fuzz_page(path, how);
     return 0;
 }
