@@ -235,6 +235,13 @@ unsigned gs_category_doing(struct gs_categorizer *c, uint32_t stack)
     return doing == THREAD ? BACKWARD : doing;
 }
 
+unsigned gs_category_fate(struct gs_categorizer *c, uint32_t free_stack)
+{
+    _Static_assert(ANY <= GS_CATEGORY_FATES / 2, "it and a hint");
+    const struct facts facts = stack_facts(c, free_stack);
+    return facts.doing | (facts.hints & BUILT ? GS_CATEGORY_FATES / 2 : 0);
+}
+
 unsigned gs_category_rules(void)
 {
     return 2 * RULES;

@@ -56,6 +56,11 @@ bool gs_category_backward(struct gs_categorizer *c, uint32_t stack);
 /* What was done where that stack is: equal numbers are the same; 0 is nothing known. */
 unsigned gs_category_doing(struct gs_categorizer *c, uint32_t stack);
 
+/* Calls of equal numbers, below GS_CATEGORY_FATES, are the same to every rule as the ones that free a
+ * block. */
+enum { GS_CATEGORY_FATES = 32 };
+unsigned gs_category_fate(struct gs_categorizer *c, uint32_t free_stack);
+
 /* Each rule stands there twice: rule + gs_category_rules() / 2 is the same, applied to what earlier
  * blocks of the same call path became. */
 unsigned gs_category_rules(void);

@@ -8,10 +8,11 @@
 enum {
     AGE = 2, /* as in categories.c */
     DEVICES = 128,
+    NO_FATE = 255,
 };
 
-struct memo { /* by location: most are always freed by the same call */
-    uint32_t free_stack, kinds; /* kinds: see told() */
+struct memo { /* by location: its blocks mostly end alike */
+    uint32_t fate, kinds; /* kinds: see tell() */
 };
 
 struct gs_page_kinds {
@@ -22,7 +23,9 @@ struct gs_page_kinds {
     const struct gs_steps *steps; /* of the process, NULL none */
     int64_t end_ns;
     bool torch_device[DEVICES];
-    struct gs_map told[3];  /* by what it is: the two calls → kinds */
+    struct gs_map told[3];  /* by what it is: the call that made it, its fate → kinds */
+    uint8_t *fates;         /* by stack that frees, NO_FATE not asked; of GS_NONE the last */
+    size_t stacks;
     struct gs_map outlived; /* of the process: series and stack → category */
     struct memo *memos;
     size_t memos_n;
@@ -34,7 +37,10 @@ struct gs_page_kinds *gs_page_kinds_new(struct gs_run *run, const struct gs_repo
     *k = (struct gs_page_kinds){.run = run,
                                 .report = report,
                                 .categorizer = gs_categorizer_new(run),
-                                .python = gs_category_python(run)};
+                                .python = gs_category_python(run),
+                                .stacks = gs_run_stacks(run)};
+    k->fates = gs_realloc(NULL, k->stacks + 1, sizeof *k->fates);
+    memset(k->fates, NO_FATE, k->stacks + 1);
     return k;
 }
 
@@ -47,6 +53,7 @@ void gs_page_kinds_free(struct gs_page_kinds *k)
         }
         gs_map_free(&k->outlived);
         free(k->memos);
+        free(k->fates);
         free(k);
     }
 }
@@ -102,9 +109,10 @@ enum { FREED, AGED, KEPT, BITS = 8 };
 
 /* Three categories in one number: of a block that is freed, of one that is so after several steps, of one
  * that is kept. */
-static uint32_t tell(struct gs_page_kinds *k, unsigned what, uint32_t stack, uint32_t free_stack)
+static uint32_t tell(struct gs_page_kinds *k, unsigned what, uint32_t stack, uint32_t free_stack,
+                     unsigned fate)
 {
-    uint32_t *at = gs_map_at(&k->told[what], (uint64_t)stack << 32 | free_stack);
+    uint32_t *at = gs_map_at(&k->told[what], (uint64_t)stack << 32 | fate);
     if (*at == GS_MAP_NEW) {
         struct gs_category_block block = {.stack = stack,
                                           .free_stack = free_stack,
@@ -122,23 +130,36 @@ static uint32_t tell(struct gs_page_kinds *k, unsigned what, uint32_t stack, uin
     return *at;
 }
 
+/* Stacks that a replay adds (what autograd computed) are asked for each time. */
+static unsigned fate_of(struct gs_page_kinds *k, uint32_t free_stack)
+{
+    size_t at = free_stack == GS_NONE ? k->stacks : free_stack;
+    if (free_stack != GS_NONE && at >= k->stacks) {
+        return gs_category_fate(k->categorizer, free_stack);
+    }
+    if (k->fates[at] == NO_FATE) {
+        k->fates[at] = (uint8_t)gs_category_fate(k->categorizer, free_stack);
+    }
+    return k->fates[at];
+}
+
 static uint32_t kinds_of(struct gs_page_kinds *k, const struct gs_lifetime *life,
                          const struct gs_series *series, uint32_t free_stack)
 {
-    struct memo *m = NULL;
+    unsigned fate = fate_of(k, free_stack);
     if (life->location >= k->memos_n) {
         size_t n = (size_t)life->location * 2 + 64;
         k->memos = gs_realloc(k->memos, n, sizeof *k->memos);
         memset(k->memos + k->memos_n, 0xff, (n - k->memos_n) * sizeof *k->memos);
         k->memos_n = n;
     }
-    m = &k->memos[life->location];
-    if (m->kinds == UINT32_MAX || m->free_stack != free_stack) {
+    struct memo *m = &k->memos[life->location];
+    if (m->fate != fate) {
         bool untold = life->device >= 0 && life->device < DEVICES && !k->torch_device[life->device];
         unsigned what = life->layer != GS_LAYER_DEVICE                    ? 0
                         : series->layer == GS_SERIES_DEVICE && untold ? 1
                                                                       : 2;
-        *m = (struct memo){free_stack, tell(k, what, life->stack, free_stack)};
+        *m = (struct memo){fate, tell(k, what, life->stack, free_stack, fate)};
     }
     return m->kinds;
 }
