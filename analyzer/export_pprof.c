@@ -409,7 +409,7 @@ bool gs_export_pprof(struct gs_export_run *e, char *error, size_t error_size)
             add(&p, all, 2);
         }
         ok = write_profile(&p, live, what);
-        e->nothing = p.samples_n == 0;
+        e->nothing = live->n == 0;
         snprintf(e->said, sizeof e->said,
                  e->nothing ? "nothing was %s" : "%s; such as: go tool pprof -http=: FILE", live->title);
         if (!ok) {

@@ -9,7 +9,7 @@ const char *gs_frame_function(const struct gs_frame *f, char out[GS_LABEL])
 {
     char module[GS_LABEL];
     const char *slash = f->module ? strrchr(f->module, '/') : NULL;
-    if (f->function) {
+    if (f->function && *f->function) {
         return term_clean(out, GS_LABEL, f->function, true);
     }
     if (f->kind != GS_FRAME_NATIVE) {

@@ -31,6 +31,7 @@ test-programs: all units fuzz-tests sim-tests programs python-tests
 
 # make test T=name runs only the tests whose names contain it.
 test: setup
+	$(Q)O=$(O) PYTHON=$(PYTHON) scripts/setup-validators.sh
 	$(Q)$(MAKE) --no-print-directory test-programs
 	$(Q)O=$(O) SAN=$(SAN) CC="$(CC)" $(PYTHON) tests/run.py $(T)
 
