@@ -32,7 +32,7 @@ static const struct {
     {"<frozen importlib._bootstrap_external>", NULL},
 };
 
-/* What a decorator puts around a function, by the names that all of them take. */
+/* What a decorator puts around a function: a function in it, or one of the names that all of them take. */
 static bool wrapper(const char *function)
 {
     static const char *const names[] = {"wrapper", "wrapped", "_wrapper", "_wrapped", "inner", "wrapped_func",
@@ -43,7 +43,7 @@ static bool wrapper(const char *function)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(name, names[i]) == 0)
             return true;
-    return false;
+    return strstr(function, ".<locals>.") != NULL;
 }
 
 bool branch_plumbing(const struct gs_frame *f)
