@@ -40,7 +40,7 @@ var gpuspyPage = (function () {
     };
     const text = {read: value => value.slice(0, 400), write: value => value};
     const kept = [
-        ["p", "place", number, 0],
+        ["p", "place", number, null],
         ["l", "layer", text, null],
         ["by", "by", text, null],
         ["y", "scale", text, "fit"],
@@ -69,10 +69,11 @@ var gpuspyPage = (function () {
 
     /* The address of what is shown. */
     page.link = function () {
-        const out = [];
+        const out = [], place = page.places[page.state.place];
+        const usual = {place: firstPlace(), layer: place && page.layersOf(place)[0]}; /* where one comes without saying so */
         for (const [letter, name, how, start] of kept) {
             const value = page.state[name];
-            if (value !== start && value !== null && value !== undefined) {
+            if (value !== start && value !== null && value !== undefined && value !== usual[name]) {
                 out.push(letter + "=" + encodeURIComponent(how.write(value)).replace(/%7E/g, "~"));
             }
         }
@@ -200,9 +201,7 @@ var gpuspyPage = (function () {
 
     /* What a link says, made whole: a place that is there, a layer that it has, a moment within it. */
     page.settle = function (patch) {
-        const explicit = /(^|[#&])p=/.test(location.hash);
-        if (!explicit) patch.place = firstPlace();
-        if (!page.places[patch.place]) patch.place = 0;
+        if (!page.places[patch.place]) patch.place = firstPlace();
         const place = page.places[patch.place], {zoom} = patch;
         if (place && !(patch.layer in place.layers)) patch.layer = page.layersOf(place)[0];
         if (place && zoom) {

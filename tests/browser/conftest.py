@@ -92,6 +92,17 @@ kept = take(8), take(16), Tensor(runtime, 1 << 20)
 os._exit(0)
 """
 
+TWO = """from minicuda import Runtime, Tensor
+runtime = Runtime()
+kept = []
+for step in range(12):
+    for device in 0, 1:
+        runtime.lib.cudaSetDevice(device)
+        kept.append(Tensor(runtime, (4 << 20) << device))
+        Tensor(runtime, 1 << 20)
+kept.clear()
+"""
+
 # out of memory by a leak; waits and copies at every step
 leak = made("leak", lambda run: run.python("train_leak.py", SIMCUDA_MEMORY="2GiB", check=False))
 # an ordinary training loop of PyTorch: tensors, with their categories
@@ -100,5 +111,7 @@ train = made("train", lambda run: run.python("train_torch.py", 40, GPUSPY_TORCH_
 nothing = made("nothing", lambda run: run.python("import ctypes\nctypes.CDLL('libcudart.so.13').cudaFree(None)\n"))
 # it ends without giving anything back
 kept = made("kept", lambda run: run.python(KEPT))
+# on two devices, more on the second
+two = made("two", lambda run: run.python(TWO, SIMCUDA_DEVICES=2))
 # no stacks at all
 bare = made("bare", lambda run: run.python("train_leak.py", 20, GPUSPY_STACKS="none"))

@@ -45,7 +45,21 @@ def test_names_are_text(leak, page, kind):
         assert name[:20] in p.text("#verdict .facts")
 
 
-def test_marks_and_searches_are_text(leak, page):
+def test_names_of_marks_are_text(leak, page):
+    names = list(NAMES.values())
+    run = leak.changed("marks", *(("insert into mark_name(id, name) values(?, ?)", 100 + i, name) for i, name in enumerate(names)),
+                       *(("insert into mark(id, kind, name, start_ns, life_ns, thread_id) values(?, ?, ?, ?, ?, 2)", 100 + i, i % 3 * 2, 100 + i, i * 1000000, 900000000)
+                         for i in range(len(names))))
+    p = page(run.html())
+    assert p.js("return gpuspyPage.model.marks.length") == len(names)
+    p.hover("#plot .over", 0.02, 0.8)
+    p.click("#tab-marks")
+    assert len(p.rows("marks")) == len(names) and any(MARKUP[:40] in " ".join(row) for row in p.rows("marks"))
+    assert p.js("return window.broken") is None and p.js("return document.images.length") == 0
+    assert len(texts(p)) < 100_000
+
+
+def test_a_search_is_text(leak, page):
     p = page(leak.page, "q=" + "%3Cimg%20src%3Dx%20onerror%3Dwindow.broken%3D1%3E")
     assert "<img src=x" in p.text("#live-table") and p.js("return window.broken") is None and p.js("return document.images.length") == 0
 

@@ -160,6 +160,24 @@ def test_categories_at_the_peak_are_the_reports(train, page):
     assert p.js("const s = gpuspyPage.series(); return gpuspyPage.chart.layers.reduce((n, l) => n + l.values[s.peak], 0)") == peak["bytes"]
 
 
+def test_each_device_has_its_own(two, page):
+    p = page(two.page)
+    peaks = {q["device"]: q for q in two.report_["peak"] if q["layer"] == "device"}
+    cards = p.texts("#places button")
+    assert [c.split("peak ")[0] for c in cards] == ["GPU 0", "GPU 1"]
+    for device in 0, 1:
+        assert near(cards[device].split("peak ")[1], peaks[device]["bytes"])
+    assert p.js("return gpuspyPage.series().device") == 1 and p.js(PEAK) == peaks[1]["bytes"]  # most is there
+    p.click("#places button[data-place='0']")
+    assert p.js("return gpuspyPage.series().device") == 0 and p.js(PEAK) == peaks[0]["bytes"]
+    assert near(p.text("#live-about"), peaks[0]["bytes"])
+    link = p.js("return gpuspyPage.link()")
+    p.open(link[1:])
+    assert p.js("return gpuspyPage.series().device") == 0
+    p.click("#places button[data-place='1']")
+    assert p.js("return gpuspyPage.link()") == ""
+
+
 # ---------------------------------------------------------------- the flame graph
 
 def widths(p):
