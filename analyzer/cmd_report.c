@@ -167,6 +167,10 @@ int cmd_report(int argc, char **argv)
         complain("report: --json or --html, one of the two; the page holds what --json prints");
         return EXIT_USAGE;
     }
+    if (s.html && s.only) {
+        complain("report: --only chooses what is printed; a page holds all of it");
+        return EXIT_USAGE;
+    }
     if (s.html && strcmp(s.html, "-") == 0 && isatty(STDOUT_FILENO)) {
         complain("report: a page is no text for a terminal; give a file, such as: --html run.html");
         return EXIT_USAGE;
