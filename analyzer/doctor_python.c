@@ -108,11 +108,12 @@ static void check_python(struct doctor *d, const json_t *o)
 static void wheel_of(const struct doctor *d, char *out, size_t size)
 {
     static const int built[] = {13000, 12080, 12060, 12040, 12010, 11080};
+    const char *where = strncmp(d->python, "/usr/bin/", 9) == 0 ? "in a virtual environment: " : "";
 
     for (size_t i = 0; i < sizeof built / sizeof *built; i++)
         if (d->cuda / 1000 > built[i] / 1000 || (d->cuda / 1000 == built[i] / 1000 && d->cuda >= built[i])) {
-            snprintf(out, size, "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu%d%d",
-                     built[i] / 1000, built[i] % 1000 / 10);
+            snprintf(out, size, "%spip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu%d%d",
+                     where, built[i] / 1000, built[i] % 1000 / 10);
             return;
         }
     snprintf(out, size, "see pytorch.org/get-started for the build with the driver's CUDA");

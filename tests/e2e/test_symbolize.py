@@ -247,6 +247,21 @@ def test_an_older_gpuspy_reads_it(recording):
     assert line == LINES["CALL"] and file.endswith("/code.cc")
 
 
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_recording_whose_program_was_killed_is_completed_first(recording, copy):
+    (recording.folder / "code.cc").write_text(
+        SOURCE.replace("int main() {", "#include <signal.h>\nint main() {").replace("== 1 ? 0", "== 1 ? raise(SIGKILL)"))
+    sh(recording.folder, f"g++ -g -O2 -Wl,--build-id=sha1 -o program code.cc -L{BUILD}/sim -l:libcudart.so.12")
+    recording.run(recording.folder / "program", check=False, GPUSPY_STACKS="both")
+    assert (recording.folder / "run.db.spool").exists()
+    words = ["-o", "copy.db"] if copy else []
+    done = recording.gpuspy("symbolize", *words, "run.db")
+    assert done.returncode == 0, done.stderr
+    recording.database = recording.folder / ("copy.db" if copy else "run.db")
+    (recording.folder / "program").unlink()
+    assert [line for _, line in chain(recording)][:3] == [line for _, line in CHAIN][:3]
+
+
 # ---------------------------------------------------------------- stopped, refused
 
 def test_killed_at_any_time_it_is_whole(recording):
@@ -261,7 +276,7 @@ def test_killed_at_any_time_it_is_whole(recording):
     state = "SELECT count(*), sum(function IS NULL) FROM frame WHERE id >= 1000000"
     fresh = recording.database.read_bytes()
     seen = set()
-    for delay in [0.002 * i for i in range(1, 40)]:
+    for delay in [0.004 * i for i in range(1, 20)]:
         recording.database.write_bytes(fresh)
         for left in recording.folder.glob("run.db-*"):
             left.unlink()
