@@ -172,11 +172,31 @@ static enum branch_kind kind_of(const struct gs_frame *f)
     return gs_site_library_file(f->file) ? BRANCH_LIBRARY : BRANCH_OWN;
 }
 
+/* What all allocations and calls of PyTorch's operations go through: it tells none from the others. */
+static bool internal(const struct gs_frame *f)
+{
+    static const char *const parts[] = {
+        "CUDACachingAllocator", "c10::cuda::", "c10::Storage", "c10::impl::", "c10::Dispatcher",
+        "c10::OperatorHandle", "c10::BoxedKernel", "c10::KernelFunction", "at::detail::empty", "create_out",
+        "set_output_raw_strided", "set_output_strided", "TensorIteratorBase",
+        "autograd::VariableType", "ADInplaceOrView", "wrapper_CUDA_", "at::_ops::", "at::native::empty",
+        "at::empty", "_PyEval_", "PyObject_", "_PyObject_", "libcuda", "cudaMalloc", "cuMem",
+    };
+    const char *name = f && f->function ? f->function : "";
+
+    if (!f || f->kind != GS_FRAME_NATIVE)
+        return false;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strstr(name, parts[i]))
+            return true;
+    return !f->function;
+}
+
 /* The innermost of the user's own calls, else of a model's or a trainer's package, else of all. */
 static const struct gs_call_node *telling(const struct gs_call_node *first,
                                           const struct gs_call_node *end)
 {
-    const struct gs_call_node *package = NULL;
+    const struct gs_call_node *package = NULL, *operation = NULL;
 
     for (const struct gs_call_node *n = end;; n = n->parent) {
         if (kind_of(n->frame) == BRANCH_OWN)
@@ -184,8 +204,10 @@ static const struct gs_call_node *telling(const struct gs_call_node *first,
         if (!package && n->frame && n->frame->kind == GS_FRAME_PYTHON &&
             gs_site_third_party(n->frame->file) && !branch_plumbing(n->frame))
             package = n;
+        if (!operation && n->frame && n->frame->kind == GS_FRAME_NATIVE && !internal(n->frame))
+            operation = n;
         if (n == first || !n->parent || n->depth <= first->depth)
-            return package ? package : end;
+            return package ? package : operation && internal(end->frame) ? operation : end;
     }
 }
 
@@ -231,6 +253,8 @@ static bool named(const struct gs_call_node *n, const struct gs_call_node *tells
 {
     enum branch_kind kind = kind_of(n->frame);
 
+    if (n == b->end && tells != n && internal(n->frame))
+        return false; /* the allocator itself */
     return n == b->end || n == tells || kind == BRANCH_OWN || kind == BRANCH_OTHER ||
            (n == b->first && tells == b->end && !branch_plumbing(n->frame));
 }
@@ -247,6 +271,13 @@ static const struct gs_call_node *named_before(const struct gs_call_node *n, con
     return NULL;
 }
 
+static const struct gs_call_node *last_named(const struct branch *b)
+{
+    const struct gs_call_node *tells = telling(b->first, b->end);
+
+    return named(b->end, tells, b) ? b->end : tells;
+}
+
 /* All of a chain, or its end, in at most `columns`. False: not even its last call fits. */
 static bool chain_label(const struct view_text *v, const struct branch *b, bool file,
                         char *out, size_t size, int columns)
@@ -255,7 +286,7 @@ static bool chain_label(const struct view_text *v, const struct branch *b, bool 
     char joined[2048], part[1024];
 
     out[0] = 0;
-    for (const struct gs_call_node *n = b->end, *before; n; n = before) {
+    for (const struct gs_call_node *n = last_named(b), *before; n; n = before) {
         before = named_before(n, b);
         frame_label(v, n->frame, NULL, file, part, sizeof part);
         text_put(joined, sizeof joined, "%s%s%s", part, *out ? arrow : "", out);
@@ -282,7 +313,7 @@ static bool whole_label(const struct view_text *v, const struct branch *b, bool 
     char joined[2048], part[1024];
 
     out[0] = 0;
-    for (const struct gs_call_node *n = b->end, *before; n; n = before) {
+    for (const struct gs_call_node *n = last_named(b), *before; n; n = before) {
         before = named_before(n, b);
         frame_label(v, n->frame, before ? before->frame : NULL, file, part, sizeof part);
         text_put(joined, sizeof joined, "%s%s%s", part, *out ? arrow : "", out);
@@ -299,13 +330,14 @@ static bool own_label(const struct view_text *v, const struct branch *b, char *o
 {
     enum { END_LEAST = 12 };
     const struct gs_call_node *own = telling(b->first, b->end);
+    const struct gs_call_node *last = last_named(b);
     const char *arrow = v->term.utf8 ? " → " : " -> ";
     char label[1024], end[1024], cut[1024] = "";
 
-    if (own == b->end)
+    if (own == last)
         return false;
     frame_label(v, own->frame, NULL, true, label, sizeof label);
-    frame_label(v, b->end->frame, NULL, true, end, sizeof end);
+    frame_label(v, last->frame, NULL, true, end, sizeof end);
     int room = columns - term_columns(label) - term_columns(arrow);
     if (room >= END_LEAST)
         text_elide(cut, sizeof cut, end, room, v->term.utf8);
@@ -327,7 +359,9 @@ char *branch_label(const struct view_text *v, const struct branch *b, char *out,
         text_put(out, size, "%s", label);
         return out;
     }
-    frame_label(v, b->end->frame, NULL, true, label, sizeof label);
+    frame_label(v, last_named(b)->frame, NULL, true, label, sizeof label);
+    if (last_named(b)->frame && last_named(b)->frame->kind == GS_FRAME_NATIVE)
+        return text_elide(out, size, label, columns, v->term.utf8); /* its end is its name */
     const char *mark = v->term.utf8 ? "…" : "...";
     bool fits = term_columns(label) <= columns;
     text_put(out, size, "%.*s%s",
