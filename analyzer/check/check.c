@@ -49,7 +49,7 @@ void check_line_add(struct checking *c, struct check_result *r, size_t *cap, con
         .function = text_of(c->arena, site->known ? site->function : NULL),
         .place = text_of(c->arena, view_site(&v, place, sizeof place, site, COLUMNS)),
         .amount = amount,
-        .note = note,
+        .note = text_of(c->arena, note), /* which may be the report's */
     };
 }
 
@@ -175,6 +175,7 @@ static void on_reading(struct checking *c, const struct check_result *reading)
     result->gate = c->gate;
     result->path = text_of(c->arena, c->process->path);
     result->cwd = text_of(c->arena, c->process->cwd);
+    result->why = text_of(c->arena, reading->why);
     result->pid = c->process->pid;
     result->rank = c->process->rank;
     result->limit = limit_value(r, reading, l);
