@@ -144,6 +144,9 @@ static int by_rank(const void *a, const void *b)
     if (x->rank != y->rank) {
         return x->rank == GS_UNKNOWN || (y->rank != GS_UNKNOWN && x->rank > y->rank) ? 1 : -1;
     }
+    if (x->rank != GS_UNKNOWN && (x->start_s < y->start_s || x->start_s > y->start_s)) {
+        return x->start_s < y->start_s ? -1 : 1;
+    }
     return x->process < y->process ? -1 : x->process > y->process;
 }
 

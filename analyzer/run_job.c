@@ -45,6 +45,7 @@ static bool one_world(const struct gs_run *run, size_t from, const struct runs *
     for (size_t i = from; ok && i < run->processes_n; i++) {
         const struct gs_process *p = &run->processes[i];
         const char *own = gs_run_setting(run, (uint32_t)i, "WORLD_SIZE");
+        own = own ? own : gs_run_setting(run, (uint32_t)i, "OMPI_COMM_WORLD_SIZE");
         ok = p->rank >= 0 && own && (!world || strcmp(world, own) == 0);
         world = own;
         if (ok) {
@@ -117,7 +118,7 @@ bool gs_run_one_job(struct gs_run *run, size_t from, const char *folder, char *e
     bool ok = r.n < 2;
     if (!ok && r.n <= RUNS && one_world(run, from, &r) && at_one_time(run, from, &r)) {
         gs_run_note(run,
-                    "%s: %zu run ids, taken for one job: each rank is in one of them, all have the same WORLD_SIZE, "
+                    "%s: %zu run ids, taken for one job: each rank is in one of them, all were told the same number of ranks, "
                     "and they ran at the same time; GPUSPY_RUN_ID set to the same on all hosts says so for sure",
                     folder, r.n);
         ok = true;
