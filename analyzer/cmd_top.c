@@ -169,26 +169,14 @@ struct names {
     size_t n, cap;
 };
 
-/* `stem` NULL: all databases of the folder; else run.<pid>.db beside run.db. */
-static bool wanted(const char *name, const char *stem)
-{
-    const size_t length = stem ? strlen(stem) : 0;
-    const char *rest = name + length;
-    if (!stem || !is_database(name) || strncmp(name, stem, length) != 0 || *rest != '.') {
-        return !stem && is_database(name);
-    }
-    const size_t digits = strspn(rest + 1, "0123456789");
-    return digits > 0 && strcmp(rest + 1 + digits, ".db") == 0;
-}
-
-static struct names list_folder(const char *folder, const char *stem)
+static struct names list_folder(const char *folder)
 {
     struct names names = {0};
     char path[4096 + 512];
     const char *between = *folder && folder[strlen(folder) - 1] != '/' ? "/" : "";
     DIR *dir = opendir(*folder ? folder : ".");
     for (struct dirent *e; dir && (e = readdir(dir));) {
-        if (wanted(e->d_name, stem)) {
+        if (is_database(e->d_name)) {
             snprintf(path, sizeof path, "%s%s%s", folder, between, e->d_name);
             *GS_PUSH(names.list, names.n, names.cap) = strdup(path);
         }
@@ -213,19 +201,16 @@ static void free_names(struct names *names)
 /* The other processes of the run that a file belongs to. */
 static void add_siblings(struct top_model *m, const char *path)
 {
-    char folder[4096], stem[512], run_id[64], other[64];
+    char run_id[64], other[64];
     bool recording;
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
-    if (!is_database(base) || strlen(base) >= sizeof stem || strlen(path) >= sizeof folder ||
-        !top_peek(path, run_id, sizeof run_id, &recording)) {
-        return;
-    }
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 0, path);
-    snprintf(stem, sizeof stem, "%.*s", (int)(strlen(base) - 3), base);
-    struct names names = list_folder(folder, stem);
-    for (size_t i = 0; i < names.n; i++) {
-        if (top_peek(names.list[i], other, sizeof other, &recording) && strcmp(other, run_id) == 0) {
-            add_once(m, names.list[i]);
+    struct names names = {0};
+    names.list = input_siblings(path, &names.n);
+    if (names.n && top_peek(path, run_id, sizeof run_id, &recording)) {
+        qsort(names.list, names.n, sizeof *names.list, by_name);
+        for (size_t i = 0; i < names.n; i++) {
+            if (top_peek(names.list[i], other, sizeof other, &recording) && strcmp(other, run_id) == 0) {
+                add_once(m, names.list[i]);
+            }
         }
     }
     free_names(&names);
@@ -234,7 +219,7 @@ static void add_siblings(struct top_model *m, const char *path)
 /* The run in a folder; of several the one that goes on. */
 static int add_folder(struct top_model *m, const char *folder)
 {
-    struct names names = list_folder(folder, NULL);
+    struct names names = list_folder(folder);
     char first[64] = "", run_id[64];
     bool several = false;
     for (int going = 1; going >= 0 && m->sources_n == 0; going--) {

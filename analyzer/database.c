@@ -149,7 +149,7 @@ static int64_t pragma(sqlite3 *db, const char *sql, int *rc)
 }
 
 /* `?`, `#` and `%` mean something in a URI. */
-static char *uri_of(const char *path, const char *query)
+char *gs_database_uri(const char *path, const char *query)
 {
     char *uri = gs_realloc(NULL, strlen(path) * 3 + strlen(query) + 16, 1), *at = uri;
     at += sprintf(at, "file:%s", path[0] == '/' ? "" : "./");
@@ -162,7 +162,7 @@ static char *uri_of(const char *path, const char *query)
 
 static int try_open(struct gs_database *db, int flags, const char *query)
 {
-    char *uri = uri_of(db->opened, query);
+    char *uri = gs_database_uri(db->opened, query);
     int rc = sqlite3_open_v2(uri, &db->db, flags | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX, NULL);
     free(uri);
     if (rc == SQLITE_OK) {

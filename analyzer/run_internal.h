@@ -135,6 +135,8 @@ int gs_database_recover(struct gs_database *db, const char *path, char *error, s
 bool gs_database_look(struct gs_database *db, char *error, size_t error_size);
 void gs_database_look_away(struct gs_database *db);
 void gs_database_close(struct gs_database *db);
+/* "file:…?query", to be freed. */
+char *gs_database_uri(const char *path, const char *query);
 bool gs_database_bad(const struct gs_database *db, char *error, size_t error_size);
 sqlite3_stmt *gs_prepare(struct gs_database *db, const char *sql);
 

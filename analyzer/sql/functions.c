@@ -1,0 +1,174 @@
+#include "analyzer/sql/sql.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/site.h"
+#include "analyzer/text.h"
+#include "analyzer/units.h"
+
+enum { TEXT_MAX = 1 << 16 };
+
+/* ---------------------------------------------------------------- names */
+
+/* By connections of their own: what stands in the other one's place may be a union of several. */
+static struct gs_run *names(struct sql_session *s)
+{
+    char error[512];
+    if (s->run) {
+        return s->run;
+    }
+    s->run = gs_realloc(NULL, 1, sizeof *s->run);
+    *s->run = (struct gs_run){.options = {.symbol = s->symbol, .symbol_data = s->symbol_data}};
+    for (size_t i = 0; i < s->n; i++) {
+        struct gs_database *d = &s->databases[i], with = {.opened = strdup(d->opened), .recording = d->recording};
+        if (gs_database_open(s->run, &with, d->path, error, sizeof error)) {
+            (void)gs_load_stacks(s->run, &with, error, sizeof error);
+            d->stacks = with.stacks;
+            with.stacks = (struct gs_ids){0};
+        }
+        gs_database_close(&with);
+    }
+    gs_site_helpers(s->run, &s->helpers);
+    return s->run;
+}
+
+static uint32_t stack_of(struct sql_session *s, sqlite3_value *value)
+{
+    (void)names(s);
+    int64_t id = sqlite3_value_int64(value), process = id / SQL_STRIDE;
+    if (sqlite3_value_type(value) != SQLITE_INTEGER || id < 0 || process >= (int64_t)s->n) {
+        return GS_NONE;
+    }
+    return gs_ids_get(&s->databases[process].stacks, id % SQL_STRIDE);
+}
+
+/* ---------------------------------------------------------------- the functions */
+
+#define FUNCTION(name) static void name(sqlite3_context *c, int n, sqlite3_value **v)
+
+FUNCTION(fn_bytes)
+{
+    char text[UNITS_TEXT];
+    if (sqlite3_value_type(v[0]) == SQLITE_NULL) {
+        return;
+    }
+    int64_t bytes = sqlite3_value_int64(v[0]);
+    if (bytes < 0) {
+        format_bytes_signed(text, bytes);
+    } else {
+        format_bytes(text, (uint64_t)bytes);
+    }
+    sqlite3_result_text(c, text, -1, SQLITE_TRANSIENT);
+}
+
+FUNCTION(fn_seconds)
+{
+    char text[UNITS_TEXT];
+    if (sqlite3_value_type(v[0]) == SQLITE_NULL) {
+        return;
+    }
+    double seconds = sqlite3_value_double(v[0]) / 1e9;
+    text[0] = '-';
+    format_seconds(text + (seconds < 0), seconds < 0 ? -seconds : seconds);
+    sqlite3_result_text(c, text, -1, SQLITE_TRANSIENT);
+}
+
+FUNCTION(fn_site)
+{
+    struct sql_session *s = sqlite3_user_data(c);
+    uint32_t stack = stack_of(s, v[0]);
+    char text[TEXT_MAX];
+    if (stack == GS_NONE) {
+        return;
+    }
+    struct gs_site site = gs_site_of(s->run, stack, &s->helpers);
+    char function[1024];
+    if (site.function && site.kind == GS_FRAME_NATIVE) { /* C++ without its template arguments */
+        site.function = text_function(function, sizeof function, site.function, 400, true);
+    }
+    gs_site_text(&site, text, sizeof text);
+    sqlite3_result_text(c, text, -1, SQLITE_TRANSIENT);
+}
+
+/* Root first, as Python prints a traceback; native frames only where there are none of Python. */
+FUNCTION(fn_stack_text)
+{
+    struct sql_session *s = sqlite3_user_data(c);
+    uint32_t stack = stack_of(s, v[0]), path[GS_DEPTH_MAX];
+    size_t depth = 0, size = 0;
+    char *text = NULL;
+    if (stack == GS_NONE) {
+        return;
+    }
+    const bool python = gs_stack_python(s->run, stack) != GS_NONE;
+    for (uint32_t at = stack; at != GS_NONE && depth < GS_DEPTH_MAX; at = gs_stack_parent(s->run, at)) {
+        if (!python || gs_stack_frame(s->run, at)->kind == GS_FRAME_PYTHON) {
+            path[depth++] = at;
+        }
+    }
+    FILE *out = open_memstream(&text, &size);
+    for (size_t i = depth; i-- > 0;) {
+        const struct gs_frame *f = gs_frame_named(s->run, path[i]);
+        const char *file = f->file ? f->file : f->module ? f->module : "?";
+        fprintf(out, "%s%s", i + 1 < depth ? "\n" : "", file);
+        if (f->line) {
+            fprintf(out, ":%d", f->line);
+        } else if (f->kind == GS_FRAME_NATIVE && !f->function) {
+            fprintf(out, "+0x%llx", (unsigned long long)f->offset);
+        }
+        if (f->function) {
+            fprintf(out, " in %s", f->function);
+        }
+    }
+    fclose(out);
+    sqlite3_result_text64(c, text, size, free, SQLITE_UTF8);
+}
+
+/* For the view `sites` over several processes: a column of the innermost Python frame's, or of the
+ * innermost one's where there is none. */
+FUNCTION(fn_site_part)
+{
+    struct sql_session *s = sqlite3_user_data(c);
+    uint32_t stack = stack_of(s, v[0]);
+    if (stack == GS_NONE) {
+        return;
+    }
+    uint32_t python = gs_stack_python(s->run, stack);
+    const struct gs_frame *f = gs_stack_frame(s->run, python != GS_NONE ? python : stack);
+    const char *texts[] = {f->function, f->file, f->kind == GS_FRAME_PYTHON ? "python" : "native"};
+    int what = sqlite3_value_int(v[1]);
+    if (what == 3 && f->line) {
+        sqlite3_result_int(c, f->line);
+    } else if (what >= 0 && what < 3 && texts[what]) {
+        sqlite3_result_text(c, texts[what], -1, SQLITE_TRANSIENT);
+    }
+}
+
+bool sql_functions(struct sql_session *s)
+{
+    static const struct {
+        const char *name;
+        int arguments;
+        void (*call)(sqlite3_context *, int, sqlite3_value **);
+    } functions[] = {
+        {"bytes", 1, fn_bytes}, {"seconds", 1, fn_seconds},         {"site", 1, fn_site},
+        {"stack_text", 1, fn_stack_text}, {"gpuspy_site_part", 2, fn_site_part},
+    };
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        if (sqlite3_create_function_v2(s->db, functions[i].name, functions[i].arguments,
+                                       SQLITE_UTF8 | SQLITE_DETERMINISTIC, s, functions[i].call, NULL,
+                                       NULL, NULL) != SQLITE_OK) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void sql_functions_free(struct sql_session *s)
+{
+    if (s->run) {
+        gs_run_close(s->run);
+    }
+    gs_map_free(&s->helpers);
+}

@@ -1,0 +1,55 @@
+/* Recordings opened for questions in SQL: gpuspy sql.
+ *
+ * The tables are those of schema/gpuspy.sql, whatever version the file has: what an older one lacks is
+ * there and empty, and `missing` names it. The views are this program's own, as temporary ones: a file
+ * may carry others under the same names. Several processes of a run are one database: each table is the
+ * union of theirs, process_id is 1 for the first, 2 for the next and so on, and numbers that only mean
+ * something within one process (stack_id, frame_id, id, …) have the process's place (from 0) times
+ * SQL_STRIDE added, so that joins stay as they are. Nothing can be written. */
+#ifndef GPUSPY_SQL_H
+#define GPUSPY_SQL_H
+
+#include <sqlite3.h>
+#include <stdio.h>
+#include "analyzer/run_internal.h"
+
+enum { SQL_PROCESSES = 11 }; /* SQLite attaches ten files to one */
+#define SQL_STRIDE ((int64_t)1 << 40)
+
+struct sql_session {
+    sqlite3 *db;
+    struct gs_database databases[SQL_PROCESSES];
+    size_t n;
+    char missing[512];     /* tables that the recording does not have; "" none */
+    const char *refused;   /* what the last statement wanted to do and may not; NULL nothing */
+    char refused_text[128];
+    /* names, read when first asked for */
+    struct gs_run *run;
+    struct gs_map helpers;
+    gs_symbol_fn symbol;
+    void *symbol_data;
+};
+
+/* Opens them all; the first is the main one. False and a line in `error`. */
+bool sql_open(struct sql_session *s, char *const *paths, size_t n, char *error, size_t error_size);
+void sql_close(struct sql_session *s);
+
+/* functions.c: bytes(), seconds(), site(), stack_text(). */
+bool sql_functions(struct sql_session *s);
+void sql_functions_free(struct sql_session *s);
+
+/* views.c: what is queried. */
+bool sql_views(struct sql_session *s, char *error, size_t error_size);
+
+/* print.c */
+enum sql_format { SQL_TABLE, SQL_JSON, SQL_CSV };
+struct sql_printer {
+    enum sql_format format;
+    FILE *out;
+    int width; /* of the terminal, 0: cells are never cut */
+    bool utf8;
+};
+/* Steps the statement to its end. The last result code: SQLITE_DONE where all went well. */
+int sql_print(const struct sql_printer *p, sqlite3_stmt *st);
+
+#endif

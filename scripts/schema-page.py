@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Writes the reference part of docs/schema.md from schema/gpuspy.sql, between two marks. The rest of the
+page, the queries, is written by hand.
+
+  scripts/schema-page.py            rewrites docs/schema.md
+  scripts/schema-page.py --check    exits 1 where it is not what the schema says
+"""
+import re
+import sqlite3
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "schema.md"
+BEGIN, END = "<!-- from here on: scripts/schema-page.py -->\n", "<!-- up to here -->\n"
+VIEWS = ("allocations", "copies", "syncs", "ooms", "marks", "mappings", "calls", "frames", "sites", "leaks",
+         "sync_sites", "copy_sites")
+
+
+def comments(text):
+    """By object: what stands above and behind its CREATE, and behind each of its columns."""
+    said, above, name, column = {}, [], None, None
+    for line in text.splitlines():
+        code, _, comment = (part.strip() for part in line.partition("--"))
+        create = re.match(r"CREATE (?:TABLE|VIEW) (\w+)", code)
+        if create:
+            name, column = create[1], None
+            said[name] = {None: " ".join(above + [comment]).strip()}
+            above = []
+        elif not code and comment and name and line[0] == " ":  # the rest of the comment above it
+            said[name][column] = (said[name].get(column, "") + " " + comment).strip()
+        elif not code:
+            above = above + [comment] if comment and not comment.endswith("---") else []
+            name = None if not comment else name
+        elif name:
+            word = re.match(r"(\w+)", code) and (re.search(r" AS (\w+),?$", code) or re.match(r"(\w+)", code))
+            if word:
+                column = word[1]
+                said[name][column] = comment
+            if code.endswith((";", ");")):
+                name = None
+    return said
+
+
+def escape(text):
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def words(db, table):
+    return ", ".join(f"{number} {word}" for number, word in db.execute(f"SELECT id, word FROM {table} ORDER BY id"))
+
+
+def reference():
+    text = (ROOT / "schema" / "gpuspy.sql").read_text()
+    said = comments(text)
+    db = sqlite3.connect(":memory:")
+    db.executescript(text)
+    version = re.search(r"GS_SCHEMA_VERSION (\d+)", (ROOT / "schema" / "store.h").read_text())[1]
+    names = [(kind, name) for kind, name in db.execute("SELECT type, name FROM sqlite_master WHERE type IN "
+                                                       "('table', 'view') ORDER BY rowid")
+             if not name.startswith(("recovery_", "sqlite_"))]
+    event = (ROOT / "schema" / "event.h").read_text()
+    lookups = {}
+    for table in ("layer", "space", "direction", "host_memory", "sync_kind", "frame_kind", "sample_source",
+                  "mark_kind", "handle_kind"):
+        plural = {"host_memory": "HOST_MEMORIES"}.get(table, table.upper() + "S")
+        body = re.search(rf"#define GS_{plural}\(X\)(.*?)(?:\n#define|\n/\*)", event, re.S)[1]
+        lookups[table] = re.findall(r'X\(\w+, (\d+), "(\w+)"\)', body)
+    out = [f"Schema version {version} (`PRAGMA user_version`). Look-up tables, for the views have the words: "]
+    out[0] += "; ".join(f"`{table}` " + ", ".join(f"{n} {word}" for n, word in rows)
+                        for table, rows in lookups.items()) + ".\n"
+    for heading, wanted in (("Views", lambda k, n: n in VIEWS),
+                            ("Tables", lambda k, n: n not in VIEWS and n not in lookups)):
+        out.append(f"\n## {heading}\n")
+        for kind, name in names:
+            if not wanted(kind, name):
+                continue
+            about = said.get(name, {})
+            out.append(f"\n### {name}\n")
+            if about.get(None):
+                out.append(f"\n{escape(about[None])}\n")
+            out.append("\n")
+            columns = [row[1:3] for row in db.execute(f"PRAGMA table_xinfo({name})")]
+            if name in VIEWS:
+                out.append(", ".join(f"`{column}`" for column, _ in columns) + "\n")
+                continue
+            out.append("| column | meaning |\n| --- | --- |\n")
+            for column, _ in columns:
+                out.append(f"| `{column}` | {escape(about.get(column, ''))} |\n")
+    return "".join(out)
+
+
+def main():
+    page = PAGE.read_text()
+    head, rest = page.split(BEGIN)
+    new = head + BEGIN + reference() + END + rest.split(END)[1]
+    if "--check" in sys.argv[1:]:
+        if new != page:
+            sys.exit("schema-page: docs/schema.md is not what schema/gpuspy.sql says; run scripts/schema-page.py")
+        return
+    PAGE.write_text(new)
+
+
+if __name__ == "__main__":
+    main()
