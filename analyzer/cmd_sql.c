@@ -221,6 +221,7 @@ static int prompt(struct sql_session *s, struct sql_printer *p)
         free(line);
         if (sqlite3_complete(text)) {
             query(s, p, text);
+            interrupted = 0;
             n = 0;
         }
     }

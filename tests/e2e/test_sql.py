@@ -199,6 +199,7 @@ def test_an_older_recording_has_todays_views(recording):
                          "insert into process(id, run_id, pid, complete, end_ns) values (1, 'r', 7, 1, 100);"
                          "insert into frame(id, kind, function, file, line) values (1, 0, 'f', '/x/a.py', 3);"
                          "insert into stack(id, frame_id, depth) values (1, 1, 1);")
+        db.executescript("insert into layer values (0, 'device'); insert into space values (0, 'device');")
         kind = 0 + 0 * 4 + 1 * 32
         db.execute("insert into allocation(kind, address, bytes, alloc_ns, alloc_stack_id) values (?, 16, 64, 5, 1)", (kind,))
     for name, query in QUERIES.items():
@@ -273,4 +274,8 @@ def test_a_prompt_and_ctrl_c(trained):
     until(b"interrupted")
     until(b"gpuspy> ")
     os.write(fd, b".quit\r")
-    assert os.waitpid(pid, 0)[1] == 0
+    deadline = time.monotonic() + 20
+    while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.close(fd)
+    assert ended == (pid, 0)
