@@ -127,6 +127,9 @@
         if (there.has("copy")) signs.push("blue dashes: copies");
         if (steps) signs.push("ticks below: steps, by " + page.clean(steps.by || steps.source || "marks"));
         if (rows.length) signs.push("bars below: NVTX ranges");
+        if (series.high.some((high, i) => series.low[i] < 0.985 * high)) {
+            signs.push("fine line: the least that was live around a moment");
+        }
         return signs.length ? page.capital(signs.join(" · ")) + "." : "";
     };
 

@@ -66,6 +66,25 @@
                              {device: peak.device, pid: peak.pid, rank: peak.rank, part: row.bytes / (peak.bytes || 1)},
                              row)));
 
+    /* What grew stands at several lines where one thing keeps them all. */
+    const grown = Object.assign(site(), {
+        cell: row => {
+            const rest = row.lines.filter(line => page.siteText(line.site) !== page.siteText(row.site)).slice(0, 4);
+            const more = rest.map(line =>
+                make("span", {class: "sub"}, page.bytes(line.bytes) + " of it: " + page.siteText(line.site)));
+            return make("div", null, site().cell(row), make("div", {class: "place"}, more));
+        },
+    });
+    const how = row => [row.graph ? "what one forward pass makes is kept, as with an autograd graph" : "",
+        row.jumps ? "in " + page.plural(row.jumps, "jump") + ", not with each step" : ""].filter(Boolean).join("; ");
+    const allocatorRows = () => page.report.allocator.flatMap(state => {
+        const at = {moment: state.moment, device: state.device, pid: state.pid, rank: state.rank};
+        const some = (list, say) => (list.length > 1 ? list : []).map(part => Object.assign({of: say(part)}, at, part));
+        const stream = part => (part.stream === null ? "an unknown stream" : "stream " + part.stream);
+        return [Object.assign({of: "all"}, state), ...some(state.by_pool, part => part.pool + " pool"),
+            ...some(state.by_stream, stream)];
+    });
+
     const tables = [
         {
             name: "peak",
@@ -80,7 +99,7 @@
             rows: () => page.report.growth,
             sort: "bytes",
             columns: () => [bytes("bytes", "grew by"), bytes("bytes_per_step", "a step"), count("steps"),
-                word("step", "step is"), layer, ...where(), site()],
+                word("step", "step is"), layer, ...where(), grown, word("why", "how", how)],
             about: "Memory that rose steadily over the run."
         },
         {
@@ -174,6 +193,16 @@
                 bytes("estimate_bytes", "needed"), bytes("measured_bytes", "at the peak"),
                 bytes("most_bytes", "at most"),
                 numeric("difference_bytes", "difference", v => (v === null ? "" : page.signed(v))), word("why")]
+        },
+        {
+            name: "allocator",
+            words: "Allocator",
+            rows: allocatorRows,
+            sort: null,
+            columns: () => [word("moment", "at the"), ...where(), word("of", "of"), bytes("reserved_bytes", "held"),
+                bytes("allocated_bytes", "in blocks"), bytes("pending_bytes", "waiting for a stream"),
+                bytes("largest_free_bytes", "largest hole"), count("segments"), count("blocks")],
+            about: "What PyTorch’s allocator held, by pool and by stream."
         },
         {
             name: "fragmentation",
