@@ -366,6 +366,8 @@ int cmd_export(int argc, char **argv)
     struct symbolizer *symbols = symbolizer_new();
     int code = f->write ? moment(&s, argv, f, symbols)
                         : whole_run(&s, argv, (size_t)operands, f, symbols);
+    if (symbols)
+        symbolizer_complain(symbols, false);
     symbolizer_free(symbols);
     return code;
 }
