@@ -11,11 +11,25 @@
 #include "analyzer/units.h"
 #include "analyzer/view_text_parts.h"
 
-static bool grows(const struct gs_report *r, const struct gs_profile_entry *e, const struct gs_site *site)
+static bool same_stack(struct gs_run *run, const struct gs_trace *trace, uint32_t stack)
+{
+    size_t n = 0, places;
+
+    for (; stack != GS_NONE; stack = gs_stack_parent(run, stack)) {
+        const struct gs_frame *f = gs_frame_places(run, stack, &places);
+        for (size_t i = 0; i < places; i++, n++)
+            if (n >= trace->n || trace->frames[n] != &f[i])
+                return false;
+    }
+    return n == trace->n;
+}
+
+static bool grows(struct gs_run *run, const struct gs_report *r, const struct gs_profile_entry *e)
 {
     for (size_t i = 0; i < r->leaks_n; i++)
         if (r->leaks[i].growing && r->leaks[i].process == e->process &&
-            r->leaks[i].layer == e->layer && gs_site_key(&r->leaks[i].stack.site) == gs_site_key(site))
+            r->leaks[i].device == e->device && r->leaks[i].layer == e->layer &&
+            same_stack(run, &r->leaks[i].stack, e->stack))
             return true;
     return false;
 }
@@ -62,7 +76,7 @@ void leaks_collect(struct gs_run *run, const struct gs_report *r, const struct g
         struct leak_row row = {.process = e->process, .stack = e->stack, .device = e->device,
                           .layer = e->layer, .category = e->category, .bytes = e->weight,
                           .count = e->count, .site = gs_site_of(run, e->stack, &helpers)};
-        row.growing = grows(r, e, &row.site);
+        row.growing = grows(run, r, e);
         add(out, &index, &row, by_place);
     }
     for (size_t i = 0; i < out->n; i++)

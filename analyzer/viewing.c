@@ -66,6 +66,10 @@ static int choose(struct viewing *v)
     gs_run_close(v->run);
     v->run = open_run(v, (const char *const *)paths, at, true);
     code = v->run ? EXIT_YES : EXIT_INPUT;
+    if (v->run && (gs_run_processes(v->run, &n), n != wanted)) {
+        complain("%s: '%s' holds several processes: one of them cannot be shown alone", v->who, paths[0]);
+        code = EXIT_INPUT;
+    }
     for (size_t i = 0; i < at; i++)
         free(paths[i]);
     free(paths);
