@@ -203,7 +203,7 @@ class Session:
     def __init__(self, config):
         self.config = config
         self.recorder = recorder.Recorder()
-        self.pid = os.getpid()
+        self.pid, self.since = os.getpid(), time.time_ns()
         named = os.environ.get(recorder.FOLDER)
         self.folder = named or os.path.dirname(os.path.abspath(os.environ.get("GPUSPY_DB") or "run.db"))
         self.first = os.environ.get(recorder.OWN) == str(os.getpid())  # it prints, and cleans up
@@ -345,7 +345,7 @@ class Session:
         top = self.config.getoption("gpuspy_top")
         if hasattr(self.config, "workerinput") or top <= 0:
             return
-        said = self.ask({"all": PREFIX}) if self.database_exists() else {}
+        said = self.ask({"all": PREFIX, "pid": self.pid, "since": self.since}) if self.database_exists() else {}
         tests = sorted(said.get("tests", ()), key=lambda test: (-test["peak"], -test["waits"], test["name"]))
         if said.get("error"):
             terminalreporter.write_line(f"gpuspy: {said['error']}")

@@ -3,7 +3,7 @@ that it also writes drops SQLite's locks. Needs nothing but the standard library
 
 It reads requests from stdin and answers on stdout, a JSON object a line each:
   {"folder", "pid", "start": name or null, "end": name, "file"}  → what was done between the two marks
-  {"folder", "all": prefix}                              → the same of each test that left its marks
+  {"folder", "all": prefix, "pid", "since": ns}          → the same of each test that left its marks
   {"folder", "remove": pid}                              → removes the folder when that process has ended
 What is live is kept from one request to the next, so that each row is read once."""
 import heapq
@@ -28,7 +28,7 @@ class Database:
         self.path = path
         self.db = sqlite3.connect(f"file:{path.replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?mode=ro",
                                   uri=True, timeout=10)
-        self.pid, self.rank = self.db.execute("SELECT pid, rank FROM process").fetchone()
+        self.pid, self.began = self.db.execute("SELECT pid, start_real_ns FROM process").fetchone()
         self.shared = {row[0] for row in self.db.execute("SELECT id FROM space WHERE word = 'shared'")}
         self.layers = dict(self.db.execute("SELECT word, id FROM layer"))
         self.kinds = dict(self.db.execute("SELECT word, id FROM sync_kind"))
@@ -283,6 +283,8 @@ class Reader:
     def all(self, request):
         tests, self.open = [], {}  # from the beginning
         for db in self.look(request["folder"]):
+            if db.pid != request["pid"] and (db.began or 0) < request["since"]:  # of an earlier session
+                continue
             for name, since, to in db.tests(request["all"]):
                 said = db.measure(since, to, False)
                 if said["peak"] or said["waits"]:
