@@ -14,7 +14,7 @@
 struct settings {
     const char *text[GATES_N];
     bool flag[GATES_N];
-    const char *config, *junit, *baseline;
+    const char *config, *junit, *baseline, *per;
     bool no_config, json, github, all, alone, allow_incomplete;
 };
 
@@ -43,6 +43,8 @@ static const struct option_row options[] = {
      "what limits such as +5% or +100MiB are relative to: an earlier recording"},
     {"allow-incomplete", 0, OPTION_FLAG, offsetof(struct settings, allow_incomplete), NULL, NULL, 0, 0,
      "judge what there is of a recording that lost events or whose program was killed"},
+    {"per", 0, OPTION_CHOICE, offsetof(struct settings, per), "WHICH", "rank|device", 0, 0,
+     "judge peaks by process, or of all processes on a GPU together; rank if not given"},
     {"alone", 0, OPTION_FLAG, offsetof(struct settings, alone), NULL, NULL, 0, 0,
      "do not look for the other processes of the run beside the file"},
     {"all", 'a', OPTION_FLAG, offsetof(struct settings, all), NULL, NULL, 0, 0,
@@ -255,6 +257,7 @@ int cmd_check(int argc, char **argv)
                               .limits = &limits,
                               .alone = s.alone,
                               .allow_incomplete = s.allow_incomplete || limits.allow_incomplete,
+                              .per_device = s.per && strcmp(s.per, "device") == 0,
                               .baseline = s.baseline};
     if (code == EXIT_YES && !input_openable("check", argv, (size_t)operands))
         code = EXIT_INPUT;

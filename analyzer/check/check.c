@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/rank.h"
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/view_text_parts.h"
 
@@ -155,6 +156,17 @@ static void judge(struct runner *r, struct check_result *result)
     }
 }
 
+static const char *gpu_of(struct checking *c, int device)
+{
+    struct gs_arena words = {0};
+    struct gs_builder b = {.run = c->run, .arena = &words};
+    const char *gpu = device < 0 ? ""
+                                 : gs_arena_printf(c->arena, "%s %s", c->process->host ? c->process->host : "",
+                                                   gs_gpu_word(&b, 0, device));
+    gs_arena_free(&words);
+    return gpu;
+}
+
 static void on_reading(struct checking *c, const struct check_result *reading)
 {
     struct runner *r = c->self;
@@ -176,6 +188,7 @@ static void on_reading(struct checking *c, const struct check_result *reading)
     result->path = text_of(c->arena, c->process->path);
     result->cwd = text_of(c->arena, c->process->cwd);
     result->why = text_of(c->arena, reading->why);
+    result->gpu = gpu_of(c, reading->device);
     result->pid = c->process->pid;
     result->rank = c->process->rank;
     result->limit = limit_value(r, reading, l);
@@ -350,6 +363,9 @@ bool check_run(const struct check_wish *wish, struct check *out, bool *nothing, 
     free(bases.list);
     *nothing = ok && !r.any;
     if (ok) {
+        if (wish->per_device) {
+            check_share(out);
+        }
         if (out->n) {
             qsort(out->results, out->n, sizeof *out->results, in_order);
         }

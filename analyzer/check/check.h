@@ -116,6 +116,8 @@ struct check_result {
     int64_t rank;     /* GS_UNKNOWN */
     bool several;     /* the run has several processes: say which */
     int device;       /* -1 none */
+    const char *gpu;  /* as its host knows it, with the host; "" none */
+    unsigned shared;  /* --per device: so many other processes are in it */
     const char *what; /* of the budget: "parameters"; NULL the gate's */
     double value, limit; /* NAN */
     const char *why;  /* of an unknown: a sentence; else a remark, or NULL */
@@ -141,12 +143,14 @@ struct check_wish {
     const struct limits *limits;
     bool alone;            /* not the run's other processes */
     bool allow_incomplete;
+    bool per_device;       /* peaks of processes on one GPU are added up */
     const char *baseline;  /* NULL none */
 };
 /* False: one line in `error`. *nothing: no limit concerns these recordings. */
 bool check_run(const struct check_wish *wish, struct check *out, bool *nothing, char *error,
                size_t error_size);
 void check_free(struct check *c);
+void check_share(struct check *c); /* shared.c: --per device */
 
 const char *check_status_word(enum check_status s); /* "ok", "failed", "unknown" */
 /* "GPU memory at most 3.20 GiB on GPU 0, 1.20 GiB over the limit of 2.00 GiB" in the arena. */

@@ -18,7 +18,8 @@ const char *check_status_word(enum check_status s)
 char *check_who(const struct check_result *r, char *out, size_t size)
 {
     char process[64] = "", gpu[32] = "";
-    if (r->several && r->rank >= 0) {
+    if (r->shared) { /* of all of them */
+    } else if (r->several && r->rank >= 0) {
         snprintf(process, sizeof process, "rank %lld", (long long)r->rank);
     } else if (r->several) {
         snprintf(process, sizeof process, "process %u", r->pid);

@@ -236,9 +236,9 @@ import os, subprocess, sys, time
 from minicuda import Runtime, Tensor
 runtime = Runtime()
 rank = int(os.environ.get("RANK", "0"))
+keep = Tensor(runtime, (8 if rank == 0 else 24) << 20)  # the first one has run.db
 if rank == 0:
     child = subprocess.Popen([sys.executable, __file__], env={**os.environ, "RANK": "1"})
-keep = Tensor(runtime, (8 if rank == 0 else 24) << 20)
 for i in range(40):
     batch = Tensor(runtime, 1 << 20)
     batch.copy_from(bytes(1 << 20))
@@ -262,6 +262,12 @@ def test_each_process_is_judged_alone_and_the_worst_counts(recording):
     assert alone["max-peak"]["value"] == 10 * MIB
     folder = one.json("--max-peak", "20MiB", database=one.folder, code=1)
     assert folder["max-peak"]["rank"] is not None
+    # both on one GPU: 10 MiB and 26 MiB
+    shared = one.json("--per", "device", "--max-peak", "36MiB", code=0)["max-peak"]
+    assert shared["value"] == 36 * MIB and [line["amount"] for line in shared["lines"]] == [10 * MIB, 26 * MIB]
+    said = one.json("--per", "device", "--max-peak", "30MiB", code=1)["max-peak"]
+    assert said["status"] == "unknown" and "2 processes" in said["why"]
+    assert one.json("--per", "device", "--max-peak", "20MiB", code=1)["max-peak"]["status"] == "failed"
 
 
 # ---------------------------------------------------------------- words

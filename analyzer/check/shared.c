@@ -1,0 +1,78 @@
+/* What several processes hold on one GPU, added up: --per device.
+ *
+ * Their peaks are known, and the moments of each are its own: their sum is the most that it can have been. Where
+ * that is within the limit it is a yes, where one of them alone is beyond it a no; between the two it cannot be
+ * told. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/check/check.h"
+
+static bool adds_up(const struct check_result *r)
+{
+    return (r->gate == GATE_PEAK || r->gate == GATE_TENSOR_PEAK) && r->device >= 0;
+}
+
+static bool one_gpu(const struct check_result *a, const struct check_result *b)
+{
+    return a->gate == b->gate && strcmp(a->gpu, b->gpu) == 0;
+}
+
+static const char *process_text(struct check *c, const struct check_result *r)
+{
+    return r->rank >= 0 ? gs_arena_printf(&c->arena, "rank %lld: %s", (long long)r->rank, r->path)
+                        : gs_arena_printf(&c->arena, "process %u: %s", r->pid, r->path);
+}
+
+/* Takes b into a. */
+static void add(struct check *c, struct check_result *a, const struct check_result *b)
+{
+    if (!a->shared) {
+        struct check_line own = {.place = process_text(c, a), .amount = a->value};
+        a->lines_n = a->lines_total = 0;
+        a->lines = gs_arena_alloc(&c->arena, c->processes * sizeof own);
+        a->lines[a->lines_n++] = own;
+    }
+    if (a->lines_n < c->processes) {
+        a->lines[a->lines_n++] = (struct check_line){.place = process_text(c, b), .amount = b->value};
+    }
+    a->lines_total = a->lines_n;
+    a->shared++;
+    a->status = a->status == CHECK_FAILED || b->status == CHECK_FAILED ? CHECK_FAILED
+                : a->status == CHECK_UNKNOWN                           ? CHECK_UNKNOWN
+                                                                       : b->status;
+    a->value += b->value;
+}
+
+static void judge(struct check *c, struct check_result *r)
+{
+    if (r->shared && r->status == CHECK_OK && r->value > r->limit) {
+        r->status = CHECK_UNKNOWN;
+        r->why = gs_arena_printf(&c->arena, "the peaks of %u processes on this GPU come to more than the limit together, "
+                                            "but were not at the same moment, maybe", r->shared + 1);
+    } else if (r->shared) {
+        r->why = gs_arena_printf(&c->arena, "the peaks of %u processes together", r->shared + 1);
+    }
+}
+
+void check_share(struct check *c)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        const struct check_result *r = &c->results[i];
+        size_t at = kept;
+        for (size_t k = 0; k < kept && at == kept && adds_up(r); k++) {
+            at = adds_up(&c->results[k]) && one_gpu(&c->results[k], r) ? k : at;
+        }
+        if (at < kept) {
+            struct check_result copy = *r;
+            add(c, &c->results[at], &copy);
+        } else {
+            c->results[kept++] = *r;
+        }
+    }
+    c->n = kept;
+    for (size_t i = 0; i < c->n; i++) {
+        judge(c, &c->results[i]);
+    }
+}
