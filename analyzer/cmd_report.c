@@ -9,6 +9,7 @@
 #include "analyzer/estimate/settings.h"
 #include "analyzer/input.h"
 #include "analyzer/output.h"
+#include "analyzer/pager.h"
 #include "analyzer/progress.h"
 #include "analyzer/report.h"
 #include "analyzer/symbol/symbol.h"
@@ -77,7 +78,8 @@ static bool print(const struct settings *s, const struct gs_report *report, cons
     struct term term = display_start(&s->display);
 
     if (s->json)
-        return gs_view_json_some(report, s->only ? view_section_key : NULL, s->only, stdout) == 0;
+        return gs_view_json_some(report, s->only ? view_section_key : NULL, s->only, stdout) == 0 ||
+               pager_runs(); /* who leaves it has seen enough */
     view_text(&(struct view_text){.report = report,
                                   .term = term,
                                   .out = stdout,

@@ -6,6 +6,7 @@
 #include "analyzer/export_choice.h"
 #include "analyzer/input.h"
 #include "analyzer/json_parts.h"
+#include "analyzer/pager.h"
 #include "analyzer/progress.h"
 #include "analyzer/text.h"
 #include "analyzer/units.h"
@@ -178,7 +179,8 @@ int viewing_json(struct viewing *v, json_t *o)
     int rc = json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
 
     json_decref(o);
-    return rc == 0 && fputc('\n', stdout) != EOF ? EXIT_YES : EXIT_INPUT;
+    bool written = rc == 0 && fputc('\n', stdout) != EOF;
+    return written || pager_runs() ? EXIT_YES : EXIT_INPUT; /* who leaves a pager has seen enough */
 }
 
 /* ---------------------------------------------------------------- the profile */
