@@ -105,6 +105,20 @@ def test_each_form_of_debugging_information_gives_the_chain(recording, form):
     assert site["line"] == LINES["CALL"] and site["file"].endswith("code.cc")
 
 
+def test_a_header_of_the_system_does_not_stand_for_its_user(recording):
+    """std::invoke calls; who called std::invoke is what people look for. The chain has both."""
+    source = SOURCE.replace("#include <vector>", "#include <functional>").replace("cudaMalloc(&p, n);", "std::invoke(cudaMalloc, &p, n);")
+    source = source.replace("std::vector<void *> held;", "void *held;").replace("held.push_back(grab(n));", "held = grab(n);")
+    source = source.replace("pool.held.size()", "pool.held != nullptr")
+    (recording.folder / "code.cc").write_text(source)
+    sh(recording.folder, f"g++ -std=c++17 -g -O2 -o program code.cc -L{BUILD}/sim -l:libcudart.so.12")
+    record(recording)
+    stack = recording.report()["peak"][0]["by_stack"][0]
+    assert stack["site"]["line"] == LINES["CALL"] and "grab" in stack["site"]["function"]
+    files = [f["file"] or "" for f in stack["frames"]]
+    assert "/include/c++/" in files[0] and is_whole(chain(recording))
+
+
 def text_section(path):
     out = subprocess.run(["readelf", "-SW", path], text=True, stdout=subprocess.PIPE, check=True).stdout
     start, size = re.search(r" \.text +PROGBITS +(\w+) \w+ (\w+)", out).groups()
@@ -171,7 +185,9 @@ def test_names_that_are_packed_into_the_program(recording):
 def outputs(recording, folder):
     """What people see of it."""
     views = {"text": ["report"], "native": ["report", "--native"], "json": ["report", "--json"],
-             "snapshot": ["export", "--stacks", "both", "-o", "-"]}
+             "snapshot": ["export", "--stacks", "both", "-o", "-"], "page": ["report", "--html", "-"],
+             **{f: ["export", "-f", f, "--native", "-o", "-"] for f in ("folded", "speedscope", "pprof", "chrome-trace")},
+             **{c: [c] for c in ("tree", "flame", "table", "leaks", "stats", "timeline")}}
     found = {}
     for name, words in views.items():
         done = subprocess.run([str(BUILD / "gpuspy"), *words, "run.db"], cwd=folder, stdout=subprocess.PIPE,
@@ -185,7 +201,8 @@ def test_a_symbolized_recording_reads_the_same_without_the_programs(recording):
     program = build(recording.folder)
     record(recording)
     before = outputs(recording, recording.folder)
-    assert b"THE" not in before["json"] and b"Pool::add" in before["json"] and b"code.cc" in before["native"]
+    assert b"Pool::add" in before["json"] and b"code.cc" in before["native"] and b"Pool::add" in before["page"]
+    assert b"app::Pool::add(unsigned long) (code.cc" in before["folded"]
     done = recording.gpuspy("symbolize", "run.db")
     assert done.returncode == 0 and not done.stderr, done.stderr
     assert re.match(r"\d+ of \d+ native frames are named, [1-9]\d* with file and line\n1 stand", done.stdout), done.stdout
@@ -418,7 +435,8 @@ def test_more_debugging_information_later_adds_lines(recording):
     assert is_whole(chain(recording))
 
 
-def test_servers_are_asked_only_where_somebody_wants_it(recording):
+@pytest.mark.parametrize("gone", [False, True], ids=["stripped", "gone"])
+def test_servers_are_asked_only_where_somebody_wants_it(recording, gone):
     """A folder stands for a server: its layout is that of debuginfod's addresses."""
     program = build(recording.folder)
     served = recording.folder / "server" / "buildid" / build_id(program)
@@ -426,7 +444,8 @@ def test_servers_are_asked_only_where_somebody_wants_it(recording):
     shutil.copy(program, served / "executable")
     sh(recording.folder, f"objcopy --only-keep-debug program {served}/debuginfo", "strip program")
     record(recording)
-    program.unlink()
+    if gone:
+        program.unlink()
     env = dict(os.environ, DEBUGINFOD_URLS=f"file://{recording.folder}/server/", DEBUGINFOD_CACHE_PATH=str(recording.folder / "cache"),
                HOME=str(recording.folder))
 
