@@ -105,11 +105,12 @@ static void add_row(const struct view_text *t, struct table *table, const struct
     size_t n = 0;
     int64_t mean_of = r->own_count ? r->own / (int64_t)r->own_count : 0;
 
-    cells[n++] = profile_weight(p, r->own, own);
-    cells[n++] = format_share(share, p->total ? (double)r->own / (double)p->total : 0);
+    bool none = !r->own && !r->own_count; /* it only calls */
+    cells[n++] = none ? "" : profile_weight(p, r->own, own);
+    cells[n++] = none ? "" : format_share(share, p->total ? (double)r->own / (double)p->total : 0);
     if (calls)
         cells[n++] = profile_weight(p, r->total, total);
-    cells[n++] = format_count(count, r->own_count);
+    cells[n++] = none ? "" : format_count(count, r->own_count);
     if (each)
         cells[n++] = r->own_count ? profile_weight(p, mean_of, mean) : "";
     table_add(table, cells, r);

@@ -44,12 +44,12 @@ def data(*words):
     return json.loads(gpuspy(words[0], "--json", *words[1:]))
 
 
-def terminal(*words, columns=80, rows=200, keys=b"", stderr_too=True, code=0, **env):
-    """What somebody sees in a terminal: all that is written to it."""
+def terminal(*words, columns=80, rows=200, keys=b"", after=b"", code=0, **env):
+    """What somebody sees in a terminal: all that is written to it; who types `keys` once `after` is there."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     child = subprocess.Popen([GPUSPY, *map(str, words)], env=environment(**env), stdin=slave, stdout=slave,
-                             stderr=slave if stderr_too else subprocess.DEVNULL, start_new_session=True,
+                             stderr=slave, start_new_session=True,
                              preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
     os.close(slave)
     seen, end = b"", time.monotonic() + SECONDS
@@ -62,7 +62,7 @@ def terminal(*words, columns=80, rows=200, keys=b"", stderr_too=True, code=0, **
             if not piece:
                 break
             seen += piece
-        elif keys:
+        elif keys and after in seen:
             os.write(master, keys)
             keys = b""
     child.wait(SECONDS)
@@ -414,7 +414,7 @@ def test_the_answers_status_and_ctrl_c(run, tmp_path):
                       "text = sys.stdin.read()\nprint('ready', flush=True)\nsys.stdin = open('/dev/tty')\n"
                       "line = sys.stdin.readline()\nprint('left', len(text) > 0, flush=True)\n")
     script.chmod(0o755)
-    seen = terminal("tree", run, PAGER=script, keys=b"\x03\n")
+    seen = terminal("tree", run, PAGER=script, keys=b"\x03\n", after=b"ready")
     assert "ready" in seen and "left True" in seen
 
 
@@ -423,7 +423,7 @@ def test_less_where_it_is(run):
         pytest.skip("no less here")
     short = terminal("tree", run, rows=200)  # fits: less prints it and is gone
     assert "Live at the peak" in plain(short)
-    long = terminal("stats", run, rows=10, keys=b"q")
+    long = terminal("stats", run, rows=10, keys=b"q", after=b"events")
     assert "Allocations" in plain(long) or "events" in plain(long)
 
 
