@@ -227,7 +227,6 @@ static void close_bucket(struct gs_page_serieses *p, struct level *l)
             line->out = bytes;
             line->out_n = blocks;
             line->most = bytes > line->most ? bytes : line->most;
-            line->changes_n++;
         }
         line->queued = line->now != line->out || line->now_n != line->out_n;
         if (line->queued) {

@@ -9,7 +9,7 @@ enum {
     BUCKETS_MOST = 2000,   /* … and of one */
     BUCKETS_LEAST = 40,
     CHANGES = 3 << 20,     /* in memory, at the most */
-    CHANGES_PUT = 800000,  /* written: about 7 bytes each */
+    PUT = 4 << 20,         /* bytes that changes are written in, of all series together */
     LINES_MOST = 6000,     /* of one series */
     EXACT_MOST = 4000,     /* lines at the peak */
     FOCUS_MOST = 9,        /* moments of one series that are looked at more closely */
@@ -22,7 +22,7 @@ struct line { /* a call path's blocks of one category, or all those that have no
     bool merged, queued;
     uint32_t paths;     /* merged: how many */
     uint32_t number;    /* as it is written */
-    uint32_t changes_n; /* over all buckets */
+    uint64_t put;       /* bytes that its changes are written in, about */
     int64_t now, at, out, most; /* bytes: now, at the bucket's highest moment, in the bucket before */
     int64_t now_n, at_n, out_n; /* blocks */
     uint64_t epoch;     /* `at` is that of this highest moment; else nothing changed since it */

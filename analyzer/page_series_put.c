@@ -43,6 +43,39 @@ static uint64_t common(uint64_t a, int64_t value)
     return a;
 }
 
+static unsigned digits(int64_t value)
+{
+    uint64_t size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    return size ? (70 - (unsigned)__builtin_clzll(size)) / 5 : 1; /* one bit is the sign */
+}
+
+static void find_unit(struct putting *t)
+{
+    const struct level *l = t->l;
+    t->unit = 0;
+    for (size_t i = 0; i < l->buckets_n; i++) {
+        t->unit = common(t->unit, l->buckets[i].high);
+        t->unit = common(t->unit, l->buckets[i].low);
+    }
+    for (size_t i = 0; i < l->changes_n; i++) {
+        t->unit = common(t->unit, l->changes[i].bytes);
+    }
+    for (size_t i = 0; i < t->exact_n; i++) {
+        t->unit = common(t->unit, t->exact[i].bytes);
+    }
+    t->unit = t->unit ? t->unit : 1;
+}
+
+/* What each line's changes will take. */
+static void weigh(struct putting *t)
+{
+    find_unit(t);
+    for (size_t i = 0; i < t->l->changes_n; i++) {
+        const struct change *c = &t->l->changes[i];
+        t->p->lines[c->line].put += 1 + digits(c->bytes / (int64_t)t->unit) + digits(c->blocks);
+    }
+}
+
 /* --- lines -------------------------------------------------------------------------------------- */
 
 static uint32_t number_new(struct putting *t, uint32_t stack, unsigned category, bool merged)
@@ -72,14 +105,14 @@ static void number_lines(struct putting *t, const uint32_t *order, size_t n, siz
                          struct gs_page_resolution *r)
 {
     struct gs_page_serieses *p = t->p;
-    size_t changes = 0;
+    uint64_t put = 0;
     for (size_t i = 0; i < n; i++) {
         struct line *line = &p->lines[order[i]];
-        changes += line->changes_n;
+        put += line->put;
         if (line->merged) {
             line->number = merged_number(t, line->category, line->paths);
             r->merged += line->paths;
-        } else if (changes <= room) {
+        } else if (put <= room) {
             line->number = number_new(t, line->stack, line->category, false);
             *gs_map_at(&t->number_of, line_key(line->stack, line->category)) = line->number;
         } else {
@@ -244,23 +277,6 @@ static void put_changes(struct putting *t, struct gs_page_writer *w)
     gs_put_column(w, "exact", &exact);
 }
 
-static void find_unit(struct putting *t)
-{
-    const struct level *l = t->l;
-    t->unit = 0;
-    for (size_t i = 0; i < l->buckets_n; i++) {
-        t->unit = common(t->unit, l->buckets[i].high);
-        t->unit = common(t->unit, l->buckets[i].low);
-    }
-    for (size_t i = 0; i < l->changes_n; i++) {
-        t->unit = common(t->unit, l->changes[i].bytes);
-    }
-    for (size_t i = 0; i < t->exact_n; i++) {
-        t->unit = common(t->unit, t->exact[i].bytes);
-    }
-    t->unit = t->unit ? t->unit : 1;
-}
-
 /* --- a series ----------------------------------------------------------------------------------- */
 
 static void put_label(const struct gs_report *r, const struct level *l, struct gs_page_writer *w)
@@ -325,6 +341,7 @@ static void put_series(struct gs_page_serieses *p, struct level *l, const uint32
 {
     struct putting t = {.p = p, .l = l};
     int64_t peak = peak_bucket(l);
+    weigh(&t);
     number_lines(&t, order, n, room, r);
     if (peak >= 0) {
         list_exact(&t);
@@ -379,7 +396,7 @@ void gs_page_serieses_put(struct gs_page_serieses *p, struct gs_page_stacks *sta
             at++;
         }
         if (p->levels[i].buckets_n) {
-            size_t room = CHANGES_PUT * p->levels[i].buckets_n / buckets;
+            size_t room = PUT * p->levels[i].buckets_n / buckets;
             put_series(p, &p->levels[i], order + first, at - first, room, stacks, w, r);
         }
     }

@@ -110,7 +110,7 @@ static void put_resolution(const struct left_out *l, const struct gs_page_stacks
     }
     if (r->merged) {
         format_bytes(bytes, (uint64_t)r->merged_bytes);
-        fprintf(f, " %s call paths that never held more than %s are merged, by category.",
+        fprintf(f, " %s call paths that held no more than %s at any of these moments are merged, by category.",
                 grouped(number, sizeof number, r->merged), bytes);
     }
     if (stacks->shortened) {
