@@ -1,5 +1,6 @@
 """Recordings of a job of many processes, on several hosts: what is in the folder, how far apart its ranks are."""
 import json
+import re
 import socket
 import sys
 import time
@@ -176,6 +177,17 @@ def test_a_folder_for_each_host_is_made(recording):
     (database,) = (recording.folder / "runs").glob("*/*.db")
     assert database.parent.name == socket.gethostname() and str(database.relative_to(recording.folder)) in done.stderr
     assert report(recording, "runs")["peak"][0]["bytes"] == 1 << 20
+
+
+def test_the_page_on_launchers_uses_what_there_is(recording):
+    """Each gpuspy command of docs/launchers.md has the options that it is given."""
+    page = (ROOT / "docs" / "launchers.md").read_text().replace("\\\n", " ")
+    used = re.findall(r"^\s+(?:srun |mpirun )?.*?gpuspy (run|report|diff)\b(.*)$", page, re.M)
+    assert len(used) >= 10
+    for command, rest in used:
+        known = recording.gpuspy(command, "--help").stdout
+        for option in re.findall(r"(?<= )--?[a-z][a-z-]*", " " + rest.split(" -- ")[0]):
+            assert re.search(rf"(?<![\w-]){re.escape(option)}\b", known), (command, option)
 
 
 # --- many
