@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/branch.h"
 #include "analyzer/json_parts.h"
 #include "analyzer/tally.h"
 #include "analyzer/text.h"
@@ -116,6 +117,12 @@ static void add_row(const struct view_text *t, struct table *table, const struct
     table_add(table, cells, r);
 }
 
+/* What only calls is listed where that is asked for, but for what passes on all there is. */
+static bool worth_a_row(const struct tally_row *r, enum tally_sort sort)
+{
+    return r->own > 0 || (sort == TALLY_BY_TOTAL && !(r->frame && branch_plumbing(r->frame)));
+}
+
 static void print_table(const struct view_text *t, const struct gs_profile *p, const struct tally *tally,
                         enum tally_by by, enum tally_sort sort)
 {
@@ -134,9 +141,9 @@ static void print_table(const struct view_text *t, const struct gs_profile *p, c
         table.head[n++] = "each";
     table.head[n++] = heads[by];
     for (size_t i = 0; i < tally->n; i++)
-        listed += tally->rows[i].own > 0 || sort == TALLY_BY_TOTAL;
+        listed += worth_a_row(&tally->rows[i], sort);
     for (size_t i = 0; i < tally->n && shown < t->top; i++) {
-        if (tally->rows[i].own > 0 || sort == TALLY_BY_TOTAL) {
+        if (worth_a_row(&tally->rows[i], sort)) {
             add_row(t, &table, p, &tally->rows[i], calls, wide);
             shown++;
         }

@@ -80,7 +80,7 @@ FIGURE(figure_peak, view_bytes(out, most_live(x->report, layer)))
 FIGURE(figure_end, view_bytes(out, l->kept.bytes))
 FIGURE(figure_mean, mean_text(out, l->allocated, l->allocations))
 FIGURE(figure_largest, view_bytes(out, l->largest))
-FIGURE(figure_life, format_seconds(out, l->frees ? l->life_ns / (double)l->frees / 1e9 : NAN))
+FIGURE(figure_life, *out = 0; if (l->frees) format_seconds(out, l->life_ns / (double)l->frees / 1e9))
 FIGURE(figure_rate, rate_text(out, x, l->allocations))
 FIGURE(figure_step, step_text(out, x, l->allocations))
 
