@@ -82,18 +82,29 @@ static void metadata(struct gs_chrome *c, uint32_t process, const char *what, co
     fputs("}}", c->out);
 }
 
+/* "/usr/bin/python train.py" → "python train.py" */
+static const char *without_folder(const char *command)
+{
+    const char *at = command;
+    for (const char *p = command; *p && *p != ' '; p++) {
+        at = *p == '/' ? p + 1 : at;
+    }
+    return at;
+}
+
 static void name_processes(struct gs_chrome *c)
 {
     size_t n;
     const struct gs_process *p = gs_run_processes(c->e->run, &n);
     for (uint32_t i = 0; i < n; i++) {
-        char name[512], rank[32] = "", command[256], host[128];
+        char name[512], rank[32] = "", command[128], host[128];
         if (p[i].rank != GS_UNKNOWN) {
             snprintf(rank, sizeof rank, "rank %lld: ", (long long)p[i].rank);
         }
-        term_clean(command, sizeof command, p[i].command ? p[i].command : "", true);
+        term_clean(command, sizeof command, without_folder(p[i].command ? p[i].command : ""), true);
         term_clean(host, sizeof host, p[i].host ? p[i].host : "", true);
-        snprintf(name, sizeof name, "%s%s (%u on %s)", rank, command, p[i].pid, *host ? host : "an unknown host");
+        snprintf(name, sizeof name, "%s%s on %s", rank, *command ? command : "a process",
+                 *host ? host : "an unknown host");
         metadata(c, i, "process_name", name);
         gs_chrome_event(c, 'M', i, GS_UNKNOWN);
         fprintf(c->out, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%lld}}",

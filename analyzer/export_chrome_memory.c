@@ -45,7 +45,7 @@ static void begin(struct memory *m, uint32_t process, int64_t time_ns, int devic
 {
     gs_chrome_event(m->c, 'C', process, time_ns);
     if (device >= 0) {
-        fprintf(m->c->out, ",\"name\":\"GPU %d: ", device);
+        fprintf(m->c->out, ",\"name\":\"GPU %d ", device);
     } else {
         fputs(",\"name\":\"", m->c->out);
     }
@@ -62,7 +62,7 @@ static void write_point(struct memory *m, const struct gs_series *s, const struc
         return;
     }
     begin(m, s->process, p->time_ns, s->device);
-    fprintf(out, "%s by category\",\"args\":{", series_names[s->layer]);
+    fprintf(out, "%s:\",\"args\":{", series_names[s->layer]);
     for (int i = 0; i < GS_CATEGORIES_N; i++) {
         if (l->used[i]) {
             fprintf(out, "%s\"%s\":%lld", comma, gs_category_word((enum gs_category)i), (long long)p->by[i]);

@@ -61,6 +61,24 @@ static void add(struct scope *s, const struct gs_profile *p, const uint32_t *pro
     }
 }
 
+/* In order of rank, those without one last. */
+static void add_each(struct scope *s, const struct gs_profile *p)
+{
+    size_t n;
+    const struct gs_process *all = gs_run_processes(s->e->run, &n);
+    uint32_t order[PROCESSES_MOST];
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = i;
+        for (; at > 0 && (uint64_t)all[order[at - 1]].rank > (uint64_t)all[i].rank; at--) {
+            order[at] = order[at - 1];
+        }
+        order[at] = i;
+    }
+    for (size_t i = 0; i < n; i++) {
+        add(s, p, &order[i]);
+    }
+}
+
 static bool ask(struct scope *s, enum gs_profile_what what, char *error, size_t error_size)
 {
     size_t n;
@@ -70,8 +88,8 @@ static bool ask(struct scope *s, enum gs_profile_what what, char *error, size_t 
     }
     gs_run_processes(s->e->run, &n);
     add(s, p, NULL);
-    for (uint32_t i = 0; n > 1 && n <= PROCESSES_MOST && i < n; i++) {
-        add(s, p, &i);
+    if (n > 1 && n <= PROCESSES_MOST) {
+        add_each(s, p);
     }
     gs_profile_free(p);
     return true;
