@@ -23,7 +23,8 @@ const char *gs_frame_function(const struct gs_frame *f, char out[GS_LABEL])
 const char *gs_frame_label(const struct gs_frame *f, const char *cwd, char out[GS_LABEL])
 {
     char function[GS_LABEL], place[GS_LABEL / 4] = "", line[16] = "";
-    const char *file = f->file ? f->file : f->function ? f->module : NULL;
+    const char *slash = f->module ? strrchr(f->module, '/') : NULL;
+    const char *file = f->file ? f->file : f->function ? (slash ? slash + 1 : f->module) : NULL;
     gs_frame_function(f, function);
     if (!file) {
         return strcpy(out, function);

@@ -139,13 +139,12 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
     }
 }
 
-static bool series_wanted(const struct build *b, const struct gs_series *s);
-
-/* What it was for is told by the calls that made and freed it. */
+/* What it was for is told by the calls that made and freed it. Which series are wanted is known when all
+ * is seen. */
 static void add_ended(struct build *b, const struct gs_lifetime *life)
 {
     const struct gs_series *s = gs_run_series(b->run, life->series);
-    if (series_wanted(b, s)) {
+    if (process_wanted(b, s->process)) {
         bool tensor = life->layer == GS_LAYER_TENSOR;
         unsigned rule = gs_category_rule_of(b->categorizer, tensor, life->stack,
                                             gs_run_free_stack(b->run, life),
@@ -252,6 +251,19 @@ static void find_ooms(struct build *b)
             *last = &all[i];
         }
     }
+}
+
+static void drop_unwanted(struct build *b)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < b->p->n; i++) {
+        const struct gs_profile_entry *e = &b->p->entries[i];
+        struct gs_series s = {.process = e->process, .device = e->device, .layer = e->layer};
+        if (e->weight > 0 && series_wanted(b, &s)) {
+            b->p->entries[kept++] = *e;
+        }
+    }
+    b->p->n = kept;
 }
 
 /* --- what was live ------------------------------------------------------------------------------- */
@@ -400,7 +412,9 @@ static bool add_memory(struct build *b, char *error, size_t error_size)
         return false;
     }
     if (what == GS_PROFILE_ALLOCATED || (what == GS_PROFILE_END && !b->wish->categories)) {
-        if (!b->categorizer) {
+        if (b->categorizer) {
+            drop_unwanted(b);
+        } else {
             add_locations(b);
         }
     } else if (!add_moments(b, error, error_size)) {

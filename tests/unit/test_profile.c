@@ -313,6 +313,30 @@ static void test_frames(void **state)
     syn_end(&s);
 }
 
+/* PyTorch takes memory from CUDA before the first tensor is there: what is given back before that is not
+ * the tensors' either. */
+static void test_segments_before_the_first_tensor(void **state)
+{
+    (void)state;
+    static const struct gs_options options = {.all = true, .memory_map = true};
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, 0, 1);
+    syn_alloc(&s, (struct syn_alloc){.bytes = 100, .at = 1, .life = 2});
+    syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = 7, .at = 9, .life = 3});
+    struct gs_report *r = syn_report(&s, &options);
+    for (int categories = 0; categories < 2; categories++) {
+        struct gs_profile_wish wish = of(GS_PROFILE_ALLOCATED);
+        wish.categories = categories;
+        struct gs_profile *p = build(r->run, wish);
+        assert_int_equal(p->total, 7);
+        assert_int_equal(p->n, 1);
+        gs_profile_free(p);
+    }
+    syn_close(r);
+    syn_end(&s);
+}
+
 static void test_nothing(void **state)
 {
     (void)state;
@@ -340,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_processes),
         cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_segments_before_the_first_tensor),
         cmocka_unit_test(test_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
