@@ -215,8 +215,11 @@ var gpuspyPage = (function () {
     /* By line where nothing is known of categories. */
     page.stackedBy = function () {
         const series = page.series();
-        return page.state.by ||
-            (series && series.lines.some(line => line.category !== "unknown") ? "category" : "site");
+        return page.state.by || (page.isPlain(series) ? "site" : "category");
+    };
+    page.isPlain = function (series) {
+        if (series && series.plain === undefined) series.plain = series.lines.every(line => line.category === "unknown");
+        return Boolean(series && series.plain);
     };
     page.choosePlace = function (index) {
         const place = page.places[index], layers = page.layersOf(place);

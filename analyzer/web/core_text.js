@@ -67,8 +67,11 @@
     };
     page.plural = (n, one, many) => page.count(n) + " " + (n === 1 ? one : many || one + "s");
     page.capital = word => word.charAt(0).toUpperCase() + word.slice(1);
-    page.categoryName = word => (word || "unknown").replace(/_/g, " ");
-    page.categoryColour = word => page.ink[word] || page.ink.unknown;
+    page.categoryName = word => (word && word[0] === "\0" ? page.clean(word.slice(1)) : (word || "unknown").replace(/_/g, " "));
+    page.categoryColour = word =>
+        (word && word[0] === "\0" ? page.chart.siteColour(word.slice(1)) : page.ink[word] || page.ink.unknown);
+    /* What something is coloured by: its category; where no category is known, its line, as in the chart. */
+    page.tone = (category, label) => (page.isPlain(page.series()) ? "\0" + label : category);
 
     /* A name as it can be shown: control characters visible, no change of writing direction, cut in the middle. */
     page.clean = function (name, longest = LONGEST) {

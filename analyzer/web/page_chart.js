@@ -44,12 +44,32 @@
     };
     chart.colour = layer =>
         (layer.site ? (layer.other ? page.ink.unknown : layer.site) : page.categoryColour(layer.name));
+    chart.siteColour = function (label) {
+        const layer = chart.stacked(page.seriesIndex(), "site").find(one => one.name === label);
+        return layer ? chart.colour(layer) : page.ink.unknown;
+    };
+    /* From the beginning to the end; of a long time in which nothing more happens, a little. */
+    const ends = new Map();
     chart.full = function (series) {
-        const first = series.time[0], last = series.time[series.n - 1];
-        const end = Math.max(last, (page.report.run.processes[series.process] || {}).duration_s || 0);
+        if (!ends.has(series)) ends.set(series, findEnds(series));
+        return ends.get(series);
+    };
+    function findEnds(series) {
+        const first = series.time[0], {events, rows} = page.lanes.of(series);
+        let i = series.n - 1;
+        while (i > 0 && series.high[i] === series.high[i - 1]) i--;
+        let last = series.time[i], end = (page.report.run.processes[series.process] || {}).duration_s || 0;
+        for (const e of events) if (isFinite(e.end) && e.end > last) last = e.end;
+        for (const row of rows) for (const mark of row) if (isFinite(mark.end) && mark.end > last) last = mark.end;
+        if (end - last > 2 * (last - first) && last > first) {
+            series.quietUntil = end;
+            end = last + 0.2 * (last - first);
+        } else {
+            end = Math.max(end, series.time[series.n - 1]);
+        }
         const start = first < 0.25 * end ? Math.min(0, first) : first;
         return end > start ? [start, end] : [start - 0.5, start + 0.5];
-    };
+    }
     chart.x = time => ((time - chart.domain[0]) / (chart.domain[1] - chart.domain[0])) * chart.width;
     chart.time = x => chart.domain[0] + (x / chart.width) * (chart.domain[1] - chart.domain[0]);
     chart.y = bytes => chart.top + (1 - bytes / chart.most) * chart.area;
@@ -77,7 +97,7 @@
         const add = (i, a, b, low) => {
             out.index.push(i);
             out.left.push(Math.max(0, a));
-            out.right.push(Math.min(chart.width, b));
+            out.right.push(Math.min(chart.width, Math.max(b, a + 1))); /* the shortest can be seen */
             out.low.push(low);
         };
         if (last - first < chart.width / width) {

@@ -99,17 +99,9 @@
             const net = (node.more - node.less) / (node.value || 1);
             return d3.interpolateRgb(ink.sunk, net > 0 ? ink.more : ink.less)(Math.min(1, 0.25 + 0.75 * Math.abs(net)));
         }
-        const base = flame.tree.categories.size === 1 && node.category === "unknown" && node.frame
-            ? ofName(node.frame)
-            : page.categoryColour(node.category);
+        const base = page.categoryColour(node.category);
         return node.frame && !node.frame.place && page.isLibrary(node.frame) ? d3.interpolateRgb(base, ink.card)(0.55)
                                                                              : base;
-    }
-    /* Where nothing is known of categories: the same function, the same colour. */
-    function ofName(frame) {
-        let h = 7;
-        for (const c of String(frame.function || "").slice(0, 60)) h = (h * 31 + c.charCodeAt(0)) % 65521;
-        return page.siteColours[h % page.siteColours.length];
     }
     function inkOn(colour) {
         const c = d3.rgb(colour),

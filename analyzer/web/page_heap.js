@@ -129,7 +129,7 @@
             if (to <= from) continue;
             const left = x + px(from - piece.from), w = Math.max(0.6, px(to - from) - (px(to - from) > 3 ? 0.6 : 0));
             c.globalAlpha = query && !matches(b, query) ? 0.18 : 1;
-            c.fillStyle = b.pending ? hatch : page.categoryColour(b.category);
+            c.fillStyle = b.pending ? hatch : page.categoryColour(toneOf(b));
             c.fillRect(left, y, w, BAR);
         }
         c.globalAlpha = 1;
@@ -140,6 +140,7 @@
     const placeOf = block => (block.stack >= 0 ? page.clean(page.model.site(block.stack))
             : block.merged                     ? page.plural(block.merged, "block") + " of smaller places"
                                                : "unknown place");
+    const toneOf = block => page.tone(block.category, block.stack >= 0 ? page.model.site(block.stack) : "");
     const matches = (block, query) => page.matches(placeOf(block) + " " + page.categoryName(block.category));
 
     /* What keeps a segment that is nearly empty: it cannot be given back while one block lies in it. */
@@ -157,7 +158,7 @@
                 return make("li", null,
                     make(
                         "span", {class: "soft"}, page.bytes(s.bytes) + ", " + page.share(s.used / s.bytes) + " in use"),
-                    make("span", null, page.bytes(block.bytes), " ", page.swatch(page.categoryColour(block.category)),
+                    make("span", null, page.bytes(block.bytes), " ", page.swatch(page.categoryColour(toneOf(block))),
                         " ", page.siteButton(text, text),
                         others
                             ? make("span", {class: "soft"}, " and " + page.plural(others, "more block", "more blocks"))
@@ -204,11 +205,19 @@
                                                                                    words)));
         drawMap(map);
         page.byId("heap-about").textContent = about(map);
-        const present = new Set(map.segments.flatMap(s => s.blocks.map(b => (b.pending ? "pending" : b.category))));
+        const present = new Map();
+        for (const s of map.segments) {
+            for (const b of s.blocks) {
+                const tone = b.pending ? "pending" : toneOf(b);
+                present.set(tone, (present.get(tone) || 0) + b.bytes);
+            }
+        }
+        const tones = page.isPlain(page.series())
+            ? Array.from(present.keys()).filter(t => t !== "pending").sort((a, b) => present.get(b) - present.get(a))
+            : page.categories.filter(c => present.has(c));
         page.fill(page.byId("heap-legend"),
-            page.categories.filter(c => present.has(c))
-                .map(c => make("span", {class: "cats"},
-                         make("span", null, page.swatch(page.categoryColour(c)), page.categoryName(c)))),
+            tones.slice(0, 12).map(t => make("span", {class: "cats"},
+                make("span", null, page.swatch(page.categoryColour(t)), page.categoryName(t) || "unknown place"))),
             present.has("pending") ? make("span", {class: "note"}, "hatched: freed, but a stream may still use it")
                                    : null);
         pins(map);
@@ -230,7 +239,7 @@
             (segment.expandable ? ", expandable" : "");
         return page.tip(event.clientX, event.clientY, block
             ? [make("div", null, make("span", {class: "big"}, page.bytes(block.bytes)), make("span", {class: "soft"}, block.pending ? " freed, waiting for a stream" : "")),
-                make("div", null, page.swatch(page.categoryColour(block.category)), " " + page.categoryName(block.category)), make("div", {class: "mono"}, placeOf(block))]
+                make("div", null, page.swatch(page.categoryColour(toneOf(block))), " " + page.categoryName(toneOf(block))), make("div", {class: "mono"}, placeOf(block))]
             : make("div", null, make("span", {class: "big"}, hole ? page.bytes(hole.bytes) : ""), make("span", {class: "soft"}, " free: a hole")),
         make("div", {class: "soft"}, where), make("div", {class: "faint mono"}, "0x" + BigInt(Math.round(segment.address + (block ? block.offset : hole ? hole.offset : 0))).toString(16)));
     }
@@ -239,5 +248,5 @@
         for (const kind of ["pointermove", "pointerdown"]) canvas.addEventListener(kind, tip);
         canvas.addEventListener("pointerleave", page.tipOff);
     });
-    page.view(["place", "heap", "heapOrder", "query", "ink"], draw);
+    page.view(["place", "layer", "heap", "heapOrder", "query", "ink"], draw);
 })(gpuspyPage);

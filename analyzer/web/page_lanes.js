@@ -130,6 +130,8 @@
         if (series.high.some((high, i) => series.low[i] < 0.985 * high)) {
             signs.push("fine line: the least that was live around a moment");
         }
+        page.chart.full(series);
+        if (series.quietUntil) signs.push("then nothing changes until " + page.seconds(series.quietUntil));
         return signs.length ? page.capital(signs.join(" · ")) + "." : "";
     };
 

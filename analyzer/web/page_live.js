@@ -187,7 +187,7 @@
                     page.siteButton(
                         page.clean(row.label), row.file ? row.file + (row.line ? ":" + row.line : "") : row.label),
                     row.inner ? make("span", {class: "sub"}, "in ", page.marked(row.inner)) : null,
-                    make("span", {class: "sub phone"}, live.categories(row.categories)))
+                    page.isPlain(page.series()) ? null : make("span", {class: "sub phone"}, live.categories(row.categories)))
             },
             {
                 key: "category",
@@ -197,6 +197,7 @@
                 cell: row => live.categories(row.categories)
             },
         ];
+        if (page.isPlain(page.series())) columns.pop();
         page.table(page.byId("live-table"), {
             id: "live",
             columns,
@@ -215,6 +216,7 @@
         page.choice(page.byId("source"), "source", live.sources(), source);
                 page.byId("source").hidden = false;
         live.entries = makers[source](series, page.places[page.state.place]);
+        for (const e of live.entries) e.category = page.tone(e.category, e.label);
         const anyPython = live.entries.some(e => e.frames.some(f => !page.isNative(f)));
         const native = live.entries.some(e => e.frames.some(page.isNative));
         page.choice(page.byId("frames"), "frames", anyPython ? [["yours", "Your code", "what PyTorch and Python do by themselves is folded"], ["python", "Python", "all Python frames"]].concat(native ? [["native", "With native", "C and C++ frames, too"]] : []) : []);
