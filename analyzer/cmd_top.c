@@ -516,6 +516,7 @@ static int word_at(const char *word, const char *words)
 static int run(struct top_view *v, const struct settings *s)
 {
     bool screen = !s->once && !s->json && isatty(STDOUT_FILENO);
+    top_model_sort(v->tables->model);
     top_model_look(v->tables->model, 0);
     int code = unreadable(v->tables->model);
     if (code != EXIT_YES) {

@@ -164,6 +164,34 @@ void top_model_add(struct top_model *m, const char *path)
     };
 }
 
+static int by_rank(const void *a, const void *b)
+{
+    const struct top_source *x = a, *y = b;
+    if (x->rank != y->rank) {
+        return x->rank < y->rank ? -1 : 1;
+    }
+    return strcmp(x->db.path, y->db.path);
+}
+
+void top_model_sort(struct top_model *m)
+{
+    char error[512];
+    for (size_t i = 0; i < m->sources_n; i++) {
+        struct top_source *s = &m->sources[i];
+        sqlite3_stmt *st = gs_database_look(&s->db, error, sizeof error)
+                               ? gs_prepare(&s->db, "SELECT rank FROM process LIMIT 1")
+                               : NULL;
+        if (st && sqlite3_step(st) == SQLITE_ROW) {
+            s->rank = gs_column_int(st, 0);
+        }
+        sqlite3_finalize(st);
+        gs_database_look_away(&s->db);
+    }
+    if (m->sources_n > 1) {
+        qsort(m->sources, m->sources_n, sizeof *m->sources, by_rank);
+    }
+}
+
 bool top_peek(const char *path, char *run_id, size_t size, bool *recording)
 {
     struct gs_database db = {.path = strdup(path)};
@@ -232,7 +260,7 @@ static void set_clock(struct top_source *s, const struct top_spool *spool)
     s->waiting_bytes = spool->waiting_bytes;
     s->start_mono_ns = spool->there ? spool->start_mono_ns : s->start_mono_ns;
     s->age_ns = 0;
-    s->now_ns = s->end_ns;
+    s->now_ns = s->clock_ns = s->end_ns;
     if (s->state != TOP_RECORDING) {
         return;
     }
@@ -242,9 +270,12 @@ static void set_clock(struct top_source *s, const struct top_spool *spool)
     } else if (s->start_real_ns != GS_UNKNOWN) {
         now = clock_ns(CLOCK_REALTIME) - s->start_real_ns;
     }
-    now = now > s->end_ns ? now : s->end_ns;
-    s->age_ns = s->waiting_bytes ? now - s->end_ns : 0;
-    s->now_ns = s->waiting_bytes ? s->end_ns : now;
+    s->clock_ns = now > s->end_ns ? now : s->end_ns;
+    if (s->waiting_bytes == 0) {
+        s->fresh_ns = s->clock_ns;
+    }
+    s->now_ns = s->fresh_ns > s->end_ns ? s->fresh_ns : s->end_ns;
+    s->age_ns = s->clock_ns - s->now_ns;
 }
 
 static bool look_at_rows(struct top_model *m, uint32_t source, bool final, int64_t budget_ns,

@@ -125,6 +125,8 @@ struct top_source {
     const char *command, *cwd, *host, *run_id;
     uint64_t lost_events, events;
     int64_t end_ns;        /* of what is shown: the last event that was read, or the end */
+    int64_t clock_ns;      /* since its start, when it was looked at */
+    int64_t fresh_ns;      /* up to when nothing that had happened is missing */
     int64_t now_ns;        /* the moment that it is shown for */
     int64_t age_ns;        /* of the data: at most so old; 0 nothing waits in the spool */
     int64_t waiting_bytes; /* in the spool, not in the database yet */
@@ -162,6 +164,8 @@ struct top_model *top_model_new(gs_symbol_fn symbol, void *symbol_data);
 void top_model_free(struct top_model *m);
 /* A database, being recorded or not: it is read at the next look. */
 void top_model_add(struct top_model *m, const char *path);
+/* By rank, before the first look. */
+void top_model_sort(struct top_model *m);
 /* Which run a database belongs to, and whether it goes on. False: it cannot be read (yet). */
 bool top_peek(const char *path, char *run_id, size_t size, bool *recording);
 /* Reads what is new of all of them. `budget_ns`: how long the search for frees may take, 0 as long as

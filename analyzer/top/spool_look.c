@@ -6,8 +6,31 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "schema/record.h"
 #include "schema/spool.h"
 #include "schema/spool_file.h"
+
+enum { LOOKED_INTO = 4096 };
+
+/* What NVML says once a second waits for most of that second: it is nothing that the program did. */
+static int64_t without_samples(int fd, uint32_t index, uint32_t from, int64_t waiting)
+{
+    _Alignas(8) uint8_t bytes[LOOKED_INTO];
+    const off_t at = (off_t)(gs_spool_chunk_offset(index) + sizeof(struct gs_chunk) + from);
+    if (waiting > LOOKED_INTO || pread(fd, bytes, (size_t)waiting, at) != (ssize_t)waiting) {
+        return waiting;
+    }
+    int64_t samples = 0;
+    for (size_t i = 0; i + sizeof(struct gs_rec) <= (size_t)waiting;) {
+        const struct gs_rec *rec = (const void *)(bytes + i);
+        if (!gs_record_valid(rec, (size_t)waiting - i)) {
+            break;
+        }
+        samples += rec->type == GS_REC_DEVICE_SAMPLE ? rec->size : 0;
+        i += rec->size;
+    }
+    return waiting - samples;
+}
 
 static int64_t waiting_in(int fd, uint32_t index, const struct gs_progress *progress,
                           uint32_t threads)
@@ -28,7 +51,8 @@ static int64_t waiting_in(int fd, uint32_t index, const struct gs_progress *prog
     if (chunk.seq < at.seq) {
         return 0;
     }
-    return chunk.seq > at.seq ? used : used > at.offset ? (int64_t)(used - at.offset) : 0;
+    const uint32_t from = chunk.seq > at.seq ? 0 : at.offset;
+    return used > from ? without_samples(fd, index, from, (int64_t)(used - from)) : 0;
 }
 
 void top_spool_look(const char *database, const struct gs_progress *progress, uint32_t threads,

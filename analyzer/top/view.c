@@ -326,7 +326,7 @@ static void process_line(struct line *l, uint32_t source)
         put(l, TERM_BOLD, " rank %lld", (long long)s->rank);
     }
     if (s->state == TOP_RECORDING) {
-        put(l, TERM_PLAIN, "  %s", format_seconds(text, (double)s->now_ns / 1e9));
+        put(l, TERM_PLAIN, "  %s", format_seconds(text, (double)s->clock_ns / 1e9));
         piece(l, TERM_PLAIN, "  %s alloc/s", short_rate(text, top_allocation_rate(m, source)));
         top_rates(m, m->copies, m->copies_n, source, &rate, &amounts);
         if (rate > 0) {

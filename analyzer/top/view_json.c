@@ -96,7 +96,7 @@ static json_t *source_json(struct top_tables *t, uint32_t source)
     set(o, "rank", s->rank == GS_UNKNOWN ? NULL : json_integer(s->rank));
     set_text(o, "host", s->host);
     set_text(o, "command", s->command);
-    set_real(o, "time_s", seconds(s->now_ns));
+    set_real(o, "time_s", seconds(s->clock_ns));
     set_real(o, "age_s", s->loaded ? seconds(s->age_ns) : NAN);
     set_bytes(o, "waiting_bytes", s->waiting_bytes);
     set_bytes(o, "unfound_bytes", s->unfound_bytes);

@@ -1,0 +1,445 @@
+"""gpuspy top: on programs that go on, held against what they print of themselves; on a pseudo-terminal,
+read back through a terminal emulator; while they end, are killed, lose their database."""
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+from conftest import BUILD, ROOT, thread_sanitized
+
+pyte = pytest.importorskip("pyte")
+
+# Obeys one letter a line on its standard input and answers with what it holds; then it does nothing, so
+# that what is seen can be compared with it.
+PROGRAM = """import sys
+import minicuda
+
+rt = minicuda.Runtime()
+weights, leaks = [], []
+
+def weight():
+    weights.append(minicuda.Tensor(rt, 64 << 20))
+
+def leak():
+    leaks.append(minicuda.Tensor(rt, 1 << 20))
+
+def temporary():
+    t = minicuda.Tensor(rt, 8 << 20)
+    t.copy_from(bytes(4096))
+    t.item()
+
+def too_much():
+    try:
+        minicuda.Tensor(rt, 64 << 30)
+    except minicuda.OutOfMemoryError:
+        pass
+
+for line in sys.stdin:
+    for what in line.strip():
+        {"w": weight, "l": leak, "t": temporary, "o": too_much, "f": lambda: weights.pop(0)}[what]()
+    print(sum(t.bytes for t in weights), len(weights), sum(t.bytes for t in leaks), len(leaks), flush=True)
+"""
+
+
+class Program:
+    def __init__(self, recording, name="program.py", **more):
+        path = recording.folder / name
+        path.write_text(PROGRAM)
+        more.setdefault("PYTHONPATH", str(ROOT / "fixtures" / "python"))
+        self.recording = recording
+        self.process = subprocess.Popen([sys.executable, str(path)], cwd=recording.folder, text=True, stdin=subprocess.PIPE,
+                                        env=recording.environment(SIMCUDA_MEMORY="8GiB", **more),
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def do(self, letters):
+        self.process.stdin.write(letters + "\n")
+        self.process.stdin.flush()
+        return dict(zip(("weight", "weights", "leak", "leaks"), map(int, self.process.stdout.readline().split())))
+
+    def end(self):
+        self.process.stdin.close()
+        assert self.process.wait(30) == 0
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def program(recording):
+    program = Program(recording)
+    yield program
+    if program.process.poll() is None:
+        program.kill()
+
+
+def snapshot(recording, *arguments, code=0):
+    done = recording.gpuspy("top", "--json", *(arguments or [recording.database]))
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]) if code == 0 else done
+
+
+def settled(recording, *arguments):
+    """Once nothing waits in the spool any more."""
+    deadline = time.monotonic() + 20
+    while True:
+        now = snapshot(recording, *arguments)
+        if all(p["waiting_bytes"] == 0 and p["events"] for p in now["processes"]) or time.monotonic() > deadline:
+            return now
+        time.sleep(0.05)
+
+
+def by_function(now, table="functions"):
+    return {row["site"]["function"]: row for row in now[table]}
+
+
+def test_the_figures_are_the_programs_own(recording, program):
+    for letters in ("wwwwlllttt", "fflltttt", "w" * 5 + "f" * 4):
+        own = program.do(letters)
+        now = settled(recording)
+        (process,) = now["processes"]
+        assert process["state"] == "recording" and process["age_s"] == 0 and process["unfound_bytes"] == 0
+        live = next(series for series in process["live"] if series["layer"] == "device")
+        assert live["bytes"] == own["weight"] + own["leak"] and live["count"] == own["weights"] + own["leaks"]
+        held = by_function(now)
+        assert (held["weight"]["bytes"], held["weight"]["count"]) == (own["weight"], own["weights"])
+        assert (held["leak"]["bytes"], held["leak"]["count"]) == (own["leak"], own["leaks"])
+        assert held["weight"]["change_bytes"] == own["weight"]  # all of it within the last minute
+        assert sum(row["bytes"] for row in now["lines"]) == live["bytes"]
+    assert {(row["direction"], row["count"], row["bytes"]) for row in now["copies"]} == {("h2d", 7, 7 * 4096), ("d2h", 7, 28)}
+    assert sum(row["count"] for row in now["syncs"] if row["kind"] == "stream") == 7
+    assert process["last_waits"][0]["site"]["line"]
+    program.end()
+
+
+def test_looking_again_and_again_finds_the_same_as_looking_once(recording, program):
+    """What is found from row to row agrees with what is read at once: and with the program."""
+    program.do("wwwwllll")
+    settled(recording)
+    watcher = subprocess.Popen([str(BUILD / "gpuspy"), "top", "--json", "--interval", "0.1", str(recording.database)],
+                               stdout=subprocess.PIPE, text=True)
+    for letters in ("ttttf", "wl", "fftt", "lllwww", "f"):
+        own = program.do(letters)
+        time.sleep(0.3)
+    settled(recording)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        now = json.loads(watcher.stdout.readline())
+        if now["processes"][0]["waiting_bytes"] == 0 and sum(r["bytes"] for r in now["lines"]) == own["weight"] + own["leak"]:
+            break
+    once = settled(recording)
+    for table in ("functions", "lines", "copies", "syncs"):
+        assert [(row["site"], row["count"], row.get("bytes")) for row in now[table] if row["count"]] == \
+               [(row["site"], row["count"], row.get("bytes")) for row in once[table] if row["count"]]
+    program.end()
+    last = [json.loads(line) for line in watcher.stdout][-1]  # it ends with the recording
+    assert last["processes"][0]["state"] == "ended" and watcher.wait(20) == 0
+
+
+def test_a_failure_and_a_pid(recording, program):
+    program.do("wo")
+    now = settled(recording, program.process.pid)
+    (failure,) = now["processes"][0]["failures"]
+    assert failure["requested_bytes"] == 64 << 30 and now["processes"][0]["pid"] == program.process.pid
+    assert now["processes"][0]["failures_total"] == 1
+
+
+def test_a_parents_pid_and_no_recording(recording, program):
+    program.do("w")
+    assert settled(recording, os.getpid())["processes"][0]["pid"] == program.process.pid
+    other = subprocess.Popen(["sleep", "60"])
+    done = snapshot(recording, other.pid, code=3)
+    assert "not being recorded" in done.stderr
+    other.kill()
+    other.wait()
+    assert "no process" in snapshot(recording, other.pid, code=3).stderr
+
+
+def test_what_ended_is_shown_at_its_end(recording, program):
+    program.do("wwl")
+    program.end()
+    now = snapshot(recording)
+    assert now["processes"][0]["state"] == "ended" and "has ended" in now["processes"][0]["said"]
+    text = recording.gpuspy("top", recording.database).stdout
+    assert "gpuspy report" in text and "\x1b" not in text
+    assert sorted(path.name for path in recording.folder.iterdir()) == ["program.py", "run.db"]
+
+
+def test_a_killed_one_is_completed_as_a_report_does(recording, program):
+    own = program.do("wwwl")
+    program.kill()
+    now = snapshot(recording)
+    assert now["processes"][0]["state"] == "died"
+    assert sum(row["bytes"] for row in now["lines"]) == own["weight"] + own["leak"]
+
+
+def test_wrong_words(recording):
+    assert recording.gpuspy("top", "--interval", "0", "x.db").returncode == 2
+    assert recording.gpuspy("top", "a.db", "b.db").returncode == 2
+    assert recording.gpuspy("top", "none.db").returncode == 3
+    (recording.folder / "text.db").write_text("hello")
+    assert recording.gpuspy("top", "text.db").returncode == 3
+    (recording.folder / "empty").mkdir()
+    assert recording.gpuspy("top", "empty").returncode == 3
+
+
+def test_two_processes_of_a_run_and_two_runs_of_a_folder(recording):
+    first = Program(recording, GPUSPY_RUN_ID="one", RANK="0")
+    own = [first.do("wlt")]
+    second = Program(recording, GPUSPY_RUN_ID="one", RANK="1")
+    own.append(second.do("wwllt"))
+    now = settled(recording, recording.folder)
+    assert [p["rank"] for p in now["processes"]] == [0, 1]
+    assert by_function(now)["weight"]["bytes"] == sum(o["weight"] for o in own)
+    text = recording.gpuspy("top", "--once", recording.folder).stdout
+    assert "rank 0" in text and "rank 1" in text and "and 1 more" in text
+    first.end()
+    second.end()
+
+
+# ------------------------------------------------------------------ on a terminal
+
+class Terminal:
+    def __init__(self, folder, *arguments, columns=80, rows=24, **more):
+        self.screen = pyte.Screen(columns, rows)
+        self.stream = pyte.ByteStream(self.screen)
+        self.raw = b""
+        self.before = None
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
+        env.update(TERM="xterm-256color", LC_ALL="C.UTF-8", **more)
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(folder)
+            time.sleep(0.1)
+            os.execve(str(BUILD / "gpuspy"), ["gpuspy", "top", *map(str, arguments)], env)
+        self.resize(columns, rows)
+        self.before = termios.tcgetattr(self.fd)
+
+    def resize(self, columns, rows):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.screen.resize(rows, columns)
+
+    def pump(self, seconds=0.05):
+        if select.select([self.fd], [], [], seconds)[0]:
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:
+                return False
+            self.raw += data
+            self.stream.feed(data)
+            return bool(data)
+        return True
+
+    def text(self):
+        return "\n".join(line.rstrip() for line in self.screen.display)
+
+    def until(self, pattern, seconds=20):
+        deadline = time.monotonic() + seconds
+        while not re.search(pattern, self.text()) and time.monotonic() < deadline and self.pump():
+            pass
+        assert re.search(pattern, self.text()), self.text()
+        return self.text()
+
+    def key(self, keys):
+        os.write(self.fd, keys.encode())
+
+    def ended(self):
+        """The exit status; the terminal is as it was."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            self.pump()
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                break
+        else:
+            os.kill(self.pid, signal.SIGKILL)
+            pytest.fail("it did not end")
+        while select.select([self.fd], [], [], 0)[0] and self.pump():
+            pass
+        assert self.raw.count(b"\x1b[?1049h") == self.raw.count(b"\x1b[?1049l") == 1
+        assert self.raw.rindex(b"\x1b[?25h") > self.raw.rindex(b"\x1b[?25l")
+        assert b"\x1b[?1049l" in self.raw[-20:]
+        assert termios.tcgetattr(self.fd)[:4] == self.before[:4]
+        os.close(self.fd)
+        return status
+
+
+@pytest.fixture
+def watched(recording, program):
+    program.do("wwwllltt")
+    settled(recording)
+    terminal = Terminal(recording.folder, "run.db", "--interval", "0.2")
+    terminal.until("HELD")
+    yield terminal
+    if terminal.fd >= 0:
+        try:
+            os.kill(terminal.pid, signal.SIGKILL)
+            os.waitpid(terminal.pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            pass
+
+
+@pytest.mark.parametrize("columns, rows", [(80, 24), (200, 50), (40, 10), (20, 5)])
+def test_it_fits(recording, program, columns, rows):
+    program.do("wwwllltto")
+    settled(recording)
+    terminal = Terminal(recording.folder, "run.db", "--interval", "0.2", columns=columns, rows=rows)
+    text = terminal.until("gpuspy top")
+    if columns >= 80:
+        text = terminal.until(r"192\.00 MiB +98 % +3 ")
+        assert "weight" in text or "program.py:8" in text
+        assert re.search(r"GPU 0 \[", text) and "195.00 MiB" in text
+        assert terminal.screen.display[-1].startswith("q quit")
+    assert "\x1b[" not in text
+    terminal.key("q")
+    assert terminal.ended() == 0
+
+
+def test_it_follows_the_program(watched, program):
+    watched.until(r"192\.00 MiB +98 % +3 ")
+    program.do("ff")
+    watched.until(r"64\.00 MiB +96 % +1 ")
+    program.do("lllll")
+    watched.until(r" 8\.00 MiB +11 % +8 ")
+    watched.key("q")
+    assert watched.ended() == 0
+
+
+def test_keys(watched, program):
+    watched.key("2")
+    assert "by function" in watched.until("FUNCTION")
+    watched.key("3")
+    assert "cudaStreamSynchronize" in watched.until("the last waits")
+    watched.key("4")
+    assert "h2d pageable" in watched.until("who copies")
+    watched.key("1")
+    watched.until("who holds what, by line")
+    watched.key("/program.py:11")
+    watched.until("/program.py:11_")
+    watched.key("\x7f")
+    watched.until("/program.py:1_")
+    watched.key("1\r")
+    text = watched.until("only /program.py:11")
+    assert re.search(r"3\.00 MiB", text) and not re.search(r"192\.00 MiB +98", text)
+    watched.key("/")
+    watched.key("\x1b")
+    watched.until(r"192\.00 MiB +98")
+    watched.key("?")
+    watched.until("Ctrl-C +quit")
+    watched.key("?")
+    watched.until("HELD")
+    watched.key("\t")
+    watched.key("m")
+    watched.until("device allocations")
+    watched.key("m")
+    watched.until("pinned host memory")
+    watched.key("mmm")
+    watched.until("device allocations")
+    watched.key(" ")
+    watched.until("paused")
+    program.do("w")
+    time.sleep(1.5)
+    watched.pump()
+    assert re.search(r"192\.00 MiB +98", watched.text())
+    watched.key(" ")
+    watched.until(r"256\.00 MiB")
+    watched.key("c")  # by count: 3 leaks and 4 weights
+    watched.key("n\x1b[A\x1b[B\x1b[5~\x1b[6~\x1b[H\x1b[Z\x1b[99;99R")
+    watched.resize(132, 40)
+    os.kill(watched.pid, signal.SIGWINCH)
+    watched.until("LAST AGO")
+    watched.key("\x03")
+    assert watched.ended() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGSEGV])
+def test_signals_leave_the_terminal_as_it_was(watched, number):
+    os.kill(watched.pid, number)
+    status = watched.ended()
+    assert os.WTERMSIG(status) == number if number == signal.SIGSEGV else status == 0
+
+
+def test_killed_while_watched(recording, watched, program):
+    own = program.do("wl")
+    program.kill()
+    text = watched.until("it was killed")
+    assert "gpuspy report run.db" in text
+    report = recording.report()  # it is not in the way
+    assert report["run"]["complete"] is False and report["run"]["lost_events"] == 0
+    assert sum(leak["bytes"] for leak in report["leaks"]) == own["weight"] + own["leak"]
+    watched.key("2")
+    watched.until("FUNCTION")
+    watched.key("q")
+    assert watched.ended() == 0
+
+
+def test_ended_while_watched(recording, watched, program):
+    began = time.monotonic()
+    program.end()
+    assert time.monotonic() - began < 4  # the recorder's last word does not wait for who looks on
+    watched.until("has ended")
+    watched.key("q")
+    assert watched.ended() == 0
+    assert sorted(path.name for path in recording.folder.iterdir()) == ["program.py", "run.db"]
+
+
+def test_deleted_while_watched(recording, watched, program):
+    for path in recording.folder.glob("run.db*"):
+        path.unlink()
+    watched.until("was deleted")
+    watched.key("q")
+    assert watched.ended() == 0
+
+
+def test_a_terminal_without_colour(recording, program):
+    program.do("w")
+    settled(recording)
+    terminal = Terminal(recording.folder, "run.db", NO_COLOR="1")
+    terminal.until("HELD")
+    terminal.key("q")
+    assert terminal.ended() == 0
+    assert not re.search(rb"\x1b\[[1-9][0-9;]*m", terminal.raw)
+
+
+def test_names_cannot_drive_the_terminal(recording):
+    hostile = Program(recording, name="\x1b[2J\x1b]0;x\x07evil.py")
+    hostile.do("wl")
+    settled(recording)
+    terminal = Terminal(recording.folder, "run.db")
+    terminal.until("evil.py")
+    terminal.key("q")
+    terminal.ended()
+    assert b"\x1b[2J" not in terminal.raw and b"\x1b]0" not in terminal.raw
+    hostile.kill()
+
+
+@thread_sanitized("the cost is another")
+def test_it_costs_little(recording):
+    """With many live allocations, some of which change: processor time, and whether what is shown is right."""
+    program = Program(recording)
+    for _ in range(20):
+        program.do("l" * 100)
+    own = program.do("t" * 500 + "w")
+    settled(recording)
+    watcher = subprocess.Popen([str(BUILD / "gpuspy"), "top", "--json", "--interval", "0.5", "--count", "6",
+                                str(recording.database)], stdout=subprocess.PIPE, text=True)
+    for _ in range(4):
+        own = program.do("t" * 50 + "l" * 50)
+        time.sleep(0.4)
+    lines = watcher.stdout.read().splitlines()
+    _, status, usage = os.wait4(watcher.pid, 0)
+    watcher.returncode = 0
+    assert status == 0 and len(lines) == 6
+    assert usage.ru_utime + usage.ru_stime < 1.5
+    now = settled(recording)
+    assert by_function(now)["leak"]["bytes"] == own["leak"]
+    program.kill()
