@@ -146,6 +146,40 @@ static void add_cut(struct level *l, size_t *cap, double ns, int64_t end_ns)
     }
 }
 
+static const struct gs_steps *steps_of(const struct gs_page_serieses *p, uint32_t process)
+{
+    const struct gs_steps *found = NULL;
+    for (size_t i = 0; i < p->report->steps_n; i++) {
+        found = p->report->steps[i]->process == process ? p->report->steps[i] : found;
+    }
+    return found && found->n >= STEPS_LEAST ? found : NULL;
+}
+
+/* Where steps are known, whole ones: a bucket that holds half of one would show a dip that is none. Of few
+ * there are parts, and what lies outside of them is cut evenly. */
+static void cut_steps(struct level *l, size_t *cap, const struct gs_steps *s, size_t third, int64_t end_ns)
+{
+    size_t stride = s->n > 2 * third ? s->n / (2 * third) + 1 : 1, parts = third / s->n;
+    int64_t first = gs_step_start(s, 0), last = gs_step_start(s, s->n);
+    for (size_t i = 0; i < s->n; i += stride) {
+        int64_t start = gs_step_start(s, i), next = gs_step_start(s, i + 1);
+        add_cut(l, cap, (double)start, end_ns);
+        for (size_t k = 1; k < parts; k++) {
+            add_cut(l, cap, (double)start + (double)(next - start) * (double)k / (double)parts, end_ns);
+        }
+    }
+    add_cut(l, cap, (double)last, end_ns);
+    for (size_t i = 1; i < third; i++) {
+        double ns = (double)end_ns * (double)i / (double)third;
+        if (ns < (double)first || ns > (double)last) {
+            add_cut(l, cap, ns, end_ns);
+        }
+    }
+    if (parts == 0) { /* in events they are as even as in time */
+        l->every = l->next = UINT64_MAX / 2;
+    }
+}
+
 /* A third of the buckets each: even in time, even in events, and in steps that grow with the distance from
  * what is looked at closely. */
 static void list_cuts(const struct gs_page_serieses *p, struct level *l)
@@ -153,12 +187,16 @@ static void list_cuts(const struct gs_page_serieses *p, struct level *l)
     size_t cap = 0, third = l->buckets_room / 3 + 1;
     int64_t focus[FOCUS_MOST], end_ns = p->report->processes[l->process].end_ns;
     size_t focus_n = list_focus(p, l, focus), side = third / 2 / focus_n;
+    const struct gs_steps *steps = steps_of(p, l->process);
     l->every = l->events <= l->buckets_room ? 1 : l->events / third + 1;
     l->next = l->every;
     if (l->every == 1) {
         return; /* all of them */
     }
-    for (size_t i = 1; i < third; i++) {
+    if (steps) {
+        cut_steps(l, &cap, steps, third, end_ns);
+    }
+    for (size_t i = 1; !steps && i < third; i++) {
         add_cut(l, &cap, (double)end_ns * (double)i / (double)third, end_ns);
     }
     for (size_t f = 0; f < focus_n; f++) {

@@ -2,8 +2,9 @@
  * by call path and category.
  *
  * Two passes. In the report's own one it is only seen how much each call path held at most, and so which
- * are worth a line of their own. Then the series' time is cut into buckets: evenly by time, evenly by
- * events, and ever finer towards the peak and each failure. What a bucket shows is the state at its own
+ * are worth a line of their own. Then the series' time is cut into buckets: at the program's steps
+ * where they are known, else evenly by time; evenly by events; and ever finer towards the peak and each
+ * failure. What a bucket shows is the state at its own
  * highest moment, kept as differences to the bucket before; with an undo log it costs O(1) an event.
  * Memory: buckets times lines at the most, both bounded.
  */

@@ -3,6 +3,7 @@
 #define GPUSPY_PAGE_SERIES_PARTS_H
 
 #include "analyzer/page_series.h"
+#include "analyzer/step.h"
 
 enum {
     BUCKETS = 8000,        /* of all series together … */
@@ -12,6 +13,7 @@ enum {
     PUT = 4 << 20,         /* bytes that changes are written in, of all series together */
     LINES_MOST = 6000,     /* of one series */
     EXACT_MOST = 4000,     /* lines at the peak */
+    STEPS_LEAST = 8,       /* of a process, to cut at them */
     FOCUS_MOST = 9,        /* moments of one series that are looked at more closely */
 };
 
