@@ -113,5 +113,9 @@ nothing = made("nothing", lambda run: run.python("import ctypes\nctypes.CDLL('li
 kept = made("kept", lambda run: run.python(KEPT))
 # on two devices, more on the second
 two = made("two", lambda run: run.python(TWO, SIMCUDA_DEVICES=2))
+# all that happens happens at once
+early = made("early", lambda run: run.python("import time\nfrom minicuda import Runtime, Tensor\nruntime = Runtime()\n"
+                                             "kept = [Tensor(runtime, 1 << 20) for _ in range(20)]\ntime.sleep(0.6)\n"
+                                             "Tensor.__del__ = lambda self: None\n"))
 # no stacks at all
 bare = made("bare", lambda run: run.python("train_leak.py", 20, GPUSPY_STACKS="none"))

@@ -111,6 +111,22 @@ def test_wheel_drag_and_double_click(leak, page):
     assert abs((a - full[0]) / (full[1] - full[0]) - 0.2) < 0.02 and abs((b - full[0]) / (full[1] - full[0]) - 0.6) < 0.02
 
 
+def test_a_long_time_of_nothing_is_left_out(early, page):
+    p = page(early.page)
+    last, end = p.js("const s = gpuspyPage.series(); return [s.time[s.n - 1], gpuspyPage.chart.full(s)[1]]")
+    assert early.report_["run"]["duration_s"] > 0.6 and end < 0.5 and p.text("#signs").endswith("ms.")
+    assert "nothing changes until" in p.text("#signs") and p.js(PEAK) == 20 << 20 and last > 0
+
+
+def test_lines_have_one_colour_where_there_are_no_categories(early, page):
+    p = page(early.page)
+    assert p.state("by") is None and p.texts("#by button[aria-pressed=true]") == ["By line"]
+    colour = p.js("return gpuspyPage.chart.colour(gpuspyPage.chart.layers[0])")
+    own = "Array.from(document.querySelectorAll('#flame g')).filter(g => g.flameNode.frame && !gpuspyPage.isLibrary(g.flameNode.frame))"
+    assert p.js(f"return Array.from(new Set({own}.map(g => g.firstChild.getAttribute('fill'))))") == [colour]
+    assert p.texts("table[data-table=live] th")[-1] == "line"  # no column of unknown categories
+
+
 def test_the_overviews_brush(leak, page):
     p = page(leak.page)
     full = p.js("return gpuspyPage.chart.full(gpuspyPage.series())")
