@@ -2,6 +2,8 @@
 import json
 import os
 import re
+import shutil
+import sqlite3
 import subprocess
 import xml.etree.ElementTree as xml
 
@@ -179,8 +181,6 @@ def test_a_killed_program_cannot_say_yes_but_no(recorded):
 
 
 def test_lost_events(recorded, tmp_path):
-    import shutil
-    import sqlite3
     path = tmp_path / "lost.db"
     shutil.copy(recorded().database, path)
     with sqlite3.connect(path) as db:
@@ -397,6 +397,31 @@ def test_text_is_plain_when_piped_and_fits(recorded):
         done = recorded("leak").check("--max-peak", "1MiB", "--no-leaks", "--max-syncs-per-step", "1", COLUMNS=columns)
         assert "\x1b" not in done.stdout
         assert max(map(len, done.stdout.splitlines())) <= columns
+
+
+def test_hostile_names_get_nowhere(recorded, tmp_path):
+    """Escapes, markup, line breaks, what is no UTF-8 and a megabyte, as the name of a file and of a function."""
+    path, one = tmp_path / "odd.db", recorded("leak")
+    shutil.copy(one.database, path)
+    db = sqlite3.connect(path)
+    odd = b"/x\x1b[31m</failure><script>]]>&\r\n::error::%0A\xff\xfe|`" + b"A" * (1 << 20)
+    db.execute("UPDATE frame SET function = CAST(? AS TEXT), file = CAST(? AS TEXT) WHERE kind = 0", (odd, odd + b".py"))
+    db.commit()
+    db.close()
+    out, summary = tmp_path / "odd.xml", tmp_path / "summary.md"
+    words = ["--max-peak", "1KiB", "--no-leaks", "--max-syncs-per-step", "0", "--max-h2d-per-step", "0"]
+    done = one.check(*words, "--all", "--junit", out, database=path, GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=summary)
+    assert done.returncode == 1 and not done.stderr
+    assert "\x1b" not in done.stdout and "\r" not in done.stdout
+    lines = [line for line in done.stdout.split("\n") if line.startswith("::")]
+    assert lines and all(re.match(r"::error [^:]*::", line) for line in lines)
+    suite = xml.parse(out).getroot()[0]
+    assert suite.get("failures") == "4" and {e.tag for e in suite.iter("failure")} == {"failure"}
+    assert all(not list(failure) for failure in suite.iter("failure"))
+    text = summary.read_text()
+    assert "<script>" not in text and "\x1b" not in text and len(text) < 1 << 20
+    assert one.check(*words, "--json", database=path).returncode == 1
+    json.loads(one.check(*words, "--json", database=path).stdout)
 
 
 def test_every_limit_is_documented():
