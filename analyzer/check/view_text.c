@@ -48,7 +48,7 @@ static char *flag_sentence(struct check *c, const struct check_result *r, const 
                                   : gs_arena_printf(&c->arena, "the recording is complete");
     }
     if (r->status == CHECK_OK) {
-        return gs_arena_printf(&c->arena, "%s", r->gate == GATE_OOM ? "memory never ran out" : "no GPU memory keeps growing, or stays");
+        return gs_arena_printf(&c->arena, "%s", r->gate == GATE_OOM ? "memory never ran out" : "no GPU memory keeps growing");
     }
     if (r->gate == GATE_OOM) {
         return gs_arena_printf(&c->arena, "out of memory%s%s: %s", on, who, "an allocation failed for good");
