@@ -654,7 +654,7 @@ bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t bud
     if (r.whole) {
         skip_to_end(&r);
     } else {
-        find_ended(&r, final ? 0 : budget_ns);
+        find_ended(&r, final || s->finished ? 0 : budget_ns);
     }
     if (!s->finished && excess(m, source, &all_known) < 0 && !r.whole &&
         now_mono() - s->reloaded_ns > RELOAD_NS) {

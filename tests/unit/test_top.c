@@ -1,0 +1,235 @@
+/* gpuspy top's model: what it finds from row to row is what is there, however little of it it may look
+ * at a time. */
+#include "tests/unit/events.h"
+
+#include "analyzer/top/model.h"
+
+enum { ADDRESSES = 3000, ROUNDS = 40 };
+
+static char *folder;
+static char db[300], spool_path[320];
+
+struct bench { /* a spool beside a database, as of a process that records: this one */
+    struct gs_spool spool;
+    struct gs_writer w;
+    struct gs_reader *r;
+    struct gs_store *s;
+    struct top_model *m;
+    uint64_t time, random;
+    int64_t live[ADDRESSES]; /* bytes, 0 none */
+};
+
+static void begin(struct bench *b)
+{
+    memset(b, 0, sizeof *b);
+    b->random = 4711;
+    snprintf(db, sizeof db, "%s/run.db", folder);
+    snprintf(spool_path, sizeof spool_path, "%s.spool", db);
+    unlink(db);
+    unlink(spool_path);
+    assert_int_equal(gs_spool_create(&b->spool, spool_path, "run", "", 0, 0), 0);
+    gs_writer_open(&b->w, &b->spool);
+    b->s = ev_store(db);
+    b->r = gs_reader_open(&b->spool, NULL, 0);
+    b->m = top_model_new(NULL, NULL);
+    top_model_add(b->m, db);
+}
+
+static void end(struct bench *b)
+{
+    top_model_free(b->m);
+    gs_store_close(b->s);
+    gs_reader_close(b->r);
+    gs_spool_close(&b->spool);
+    unlink(spool_path);
+}
+
+static void put(struct bench *b, uint32_t at, int64_t bytes)
+{
+    b->time += 1000000; /* a millisecond */
+    if (bytes > 0) {
+        struct gs_rec_alloc a = {.rec = EV_REC(GS_REC_ALLOC, 0, b->time), .address = (at + 1) * 65536ull,
+                                 .bytes = (uint64_t)bytes, .layer = GS_LAYER_DEVICE, .space = GS_SPACE_DEVICE};
+        EV_PUT(&b->w, a);
+    } else {
+        struct gs_rec_free f = {.rec = EV_REC(GS_REC_FREE, 0, b->time), .address = (at + 1) * 65536ull,
+                                .layer = GS_LAYER_DEVICE, .space = GS_SPACE_DEVICE};
+        EV_PUT(&b->w, f);
+    }
+    b->live[at] = bytes;
+}
+
+static void commit(struct bench *b)
+{
+    gs_reader_poll(b->r, UINT64_MAX / 2, true);
+    ev_drain(b->r, b->s);
+    assert_int_equal(gs_store_commit(b->s, b->r), 0);
+    gs_reader_release(b->r);
+}
+
+static int64_t sum_live(const struct bench *b, uint64_t *count)
+{
+    int64_t sum = 0;
+    *count = 0;
+    for (int i = 0; i < ADDRESSES; i++) {
+        sum += b->live[i];
+        *count += b->live[i] > 0;
+    }
+    return sum;
+}
+
+/* Turns over some of the addresses, old ones and young ones. */
+static void churn(struct bench *b, int events)
+{
+    for (int i = 0; i < events; i++) {
+        uint32_t at = ev_below(&b->random, ADDRESSES);
+        put(b, at, b->live[at] ? 0 : 1 + ev_below(&b->random, 100000));
+    }
+}
+
+static void check(struct bench *b)
+{
+    uint64_t count;
+    const int64_t sum = sum_live(b, &count);
+    const struct top_source *s = &b->m->sources[0];
+    const struct top_series *series = top_series_find(b->m, 0, 0, TOP_DEVICE);
+    assert_int_equal(s->state, TOP_RECORDING);
+    assert_non_null(series);
+    assert_int_equal(series->known, sum);                      /* the recorder says it … */
+    assert_int_equal(series->bytes - s->unfound_bytes, sum);   /* … and what differs is said */
+    assert_true(s->unfound_bytes >= 0);
+    assert_int_equal(s->alive_n, series->count);
+    int64_t places = 0;
+    for (size_t i = 0; i < b->m->places_n; i++) {
+        places += b->m->places[i].bytes;
+    }
+    assert_int_equal(places, series->bytes);
+    if (s->unfound_bytes == 0) {
+        assert_int_equal(series->count, count);
+    }
+}
+
+/* A look that may search for a nanosecond alone finds some, says what is missing, and one without a limit
+ * finds all. */
+static void found_from_row_to_row(void **state)
+{
+    static struct bench b;
+    bool some_missing = false;
+    begin(&b);
+    churn(&b, 5000);
+    commit(&b);
+    for (int round = 0; round < ROUNDS; round++) {
+        assert_true(top_model_look(b.m, round % 4 == 3 ? 0 : 1));
+        check(&b);
+        some_missing = some_missing || b.m->sources[0].unfound_bytes > 0;
+        if (round % 4 == 3) {
+            assert_int_equal(b.m->sources[0].unfound_bytes, 0);
+        }
+        churn(&b, (int)ev_below(&b.random, 700));
+        commit(&b);
+    }
+    assert_true(some_missing);
+    end(&b);
+}
+
+/* A free that failed was none: what was taken for freed is live again. */
+static void taken_back(void **state)
+{
+    static struct bench b;
+    begin(&b);
+    put(&b, 1, 4096);
+    put(&b, 2, 8192);
+    commit(&b);
+    top_model_look(b.m, 0);
+    put(&b, 1, 0);
+    commit(&b);
+    top_model_look(b.m, 0);
+    check(&b);
+    struct gs_rec_free f = {.rec = EV_REC(GS_REC_FREE_FAILED, 0, b.time), .address = 2 * 65536,
+                            .layer = GS_LAYER_DEVICE, .space = GS_SPACE_DEVICE};
+    EV_PUT(&b.w, f);
+    b.live[1] = 4096;
+    commit(&b);
+    top_model_look(b.m, 0);
+    check(&b);
+    end(&b);
+}
+
+/* What is in the spool alone is not shown, but that it waits is; and what of it is NVML's is not counted. */
+static void what_waits(void **state)
+{
+    static struct bench b;
+    begin(&b);
+    put(&b, 1, 4096);
+    commit(&b);
+    top_model_look(b.m, 0);
+    assert_int_equal(b.m->sources[0].waiting_bytes, 0);
+    assert_int_equal(b.m->sources[0].age_ns, 0);
+    struct gs_rec_device_sample sample = {.rec = EV_REC(GS_REC_DEVICE_SAMPLE, 0, b.time + 1), .device = 0};
+    EV_PUT(&b.w, sample);
+    top_model_look(b.m, 0);
+    assert_int_equal(b.m->sources[0].waiting_bytes, 0);
+    put(&b, 2, 4096);
+    top_model_look(b.m, 0);
+    assert_int_equal(b.m->sources[0].waiting_bytes, sizeof(struct gs_rec_alloc));
+    assert_int_equal(top_series_find(b.m, 0, 0, TOP_DEVICE)->bytes, 4096);
+    commit(&b);
+    top_model_look(b.m, 0);
+    assert_int_equal(b.m->sources[0].waiting_bytes, 0);
+    check(&b);
+    end(&b);
+}
+
+/* At its end everything is looked for, however little time there is. */
+static void ended(void **state)
+{
+    static struct bench b;
+    begin(&b);
+    churn(&b, 5000);
+    commit(&b);
+    top_model_look(b.m, 1);
+    churn(&b, 3000);
+    commit(&b);
+    assert_int_equal(gs_store_finish(b.s, b.time, true, 0, 0, 0), 0);
+    assert_false(top_model_look(b.m, 1));
+    uint64_t count;
+    const int64_t sum = sum_live(&b, &count);
+    const struct top_series *series = top_series_find(b.m, 0, 0, TOP_DEVICE);
+    assert_int_equal(b.m->sources[0].state, TOP_ENDED);
+    assert_int_equal(series->bytes, sum);
+    assert_int_equal(series->count, count);
+    end(&b);
+}
+
+#define SECOND 1000000000ll
+static void rings(void **state)
+{
+    struct top_ring r = {0};
+    for (int i = 0; i < 200; i++) {
+        top_ring_add(&r, i * SECOND, 10, 1);
+    }
+    struct top_sum minute = top_ring_sum(&r, 199 * SECOND + SECOND / 2, 60), late = top_ring_sum(&r, 199 * SECOND + SECOND / 2, 10);
+    assert_int_equal(minute.amount, 650); /* 13 slots of five */
+    assert_int_equal(minute.count, 65);
+    assert_true(minute.seconds > 64 && minute.seconds < 65);
+    assert_int_equal(late.count, 10);
+    assert_int_equal(top_ring_sum(&r, 230 * SECOND, 10).count, 0);
+    assert_int_equal(top_ring_sum(&r, 1000 * SECOND, 60).amount, 0);
+    top_ring_add(&r, 100 * SECOND, 10, 1); /* long past: nothing of it is left */
+    assert_int_equal(top_ring_sum(&r, 199 * SECOND, 60).count, 65);
+    top_ring_add(&r, 5000 * SECOND, 7, 1);
+    assert_int_equal(top_ring_sum(&r, 5000 * SECOND, 60).amount, 7);
+}
+
+int main(void)
+{
+    char name[] = "/tmp/gpuspy-top-XXXXXX", command[400];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(found_from_row_to_row), cmocka_unit_test(taken_back), cmocka_unit_test(what_waits),
+        cmocka_unit_test(ended), cmocka_unit_test(rings),
+    };
+    folder = mkdtemp(name);
+    int failed = folder ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
+    snprintf(command, sizeof command, "rm -r '%s'", folder ? folder : "");
+    return system(command) != 0 || failed;
+}
