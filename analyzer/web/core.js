@@ -203,7 +203,7 @@ var gpuspyPage = (function () {
     page.settle = function (patch) {
         if (!page.places[patch.place]) patch.place = firstPlace();
         const place = page.places[patch.place], {zoom} = patch;
-        if (place && !(patch.layer in place.layers)) patch.layer = page.layersOf(place)[0];
+        if (place && !page.layersOf(place).includes(patch.layer)) patch.layer = page.layersOf(place)[0];
         if (place && zoom) {
             const series = page.model.series[place.layers[patch.layer]], [first, last] = page.chart.full(series);
             if (zoom[0] >= last || zoom[1] <= first) patch.zoom = null;

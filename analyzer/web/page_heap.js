@@ -48,7 +48,7 @@
     function rowsOf(map, order, bytes) {
         const rows = [];
         let shared = null;
-        for (const s of measure(map).segments.slice().sort(orders[order])) {
+        for (const s of measure(map).segments.slice().sort(orders[order] || orders.address)) {
             if (s.bytes <= bytes / 2) {
                 const gap = bytes / 300;
                 if (!shared || shared.end + gap + s.bytes > bytes || shared.pool !== s.segment.pool) {

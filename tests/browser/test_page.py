@@ -454,7 +454,7 @@ def test_every_moment_can_be_linked_to(leak, page):
         return s.n > 50 ? wrong : "few";""") == []
 
 
-@pytest.mark.parametrize("fragment", ["p=99&l=nothing&t=1e300&z=5~1&tab=%00&f=%3Cscript%3E", "t=abc&z=1e9~2e9&p=-1&h=77", "%%%=%E0%A4%A&=&&t="])
+@pytest.mark.parametrize("fragment", ["p=99&o=constructor&by=x&y=x&r=x&w=x&l=constructor&t=1e300&z=5~1&tab=%00&f=%3Cscript%3E", "t=abc&z=1e9~2e9&p=-1&h=77", "%%%=%E0%A4%A&=&&t="])
 def test_a_broken_link_does_no_harm(leak, page, fragment):
     p = page(leak.page, fragment)
     assert p.js("return gpuspyPage.chart.width") > 0 and p.rows("live")
