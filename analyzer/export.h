@@ -64,6 +64,9 @@ typedef bool gs_export_run_fn(struct gs_export_run *e, char *error, size_t error
 struct gs_profile *gs_export_profile(struct gs_export_run *e, enum gs_profile_what what,
                                      bool categories, char *error, size_t error_size);
 
+/* Seconds of a report as nanoseconds. */
+int64_t gs_export_ns(double seconds);
+
 /* "sites|waits|…": the tables of csv and ndjson. */
 const char *gs_export_tables(void);
 /* The first of "sites,waits" that is no table; NULL: all are. */

@@ -321,6 +321,11 @@ int export_choose_run(const struct export_wish *w, char **paths, size_t n, struc
     return code;
 }
 
+int64_t gs_export_ns(double seconds)
+{
+    return seconds < 9.2e9 ? llround(seconds * 1e9) : GS_NEVER - 1;
+}
+
 struct gs_profile *gs_export_profile(struct gs_export_run *e, enum gs_profile_what what,
                                      bool categories, char *error, size_t error_size)
 {

@@ -70,7 +70,7 @@ static void place_processes(struct gs_chrome *c)
             twice = twice || p[j].pid == p[i].pid;
         }
         c->pid[i] = twice ? 1000000000 + (int64_t)i : p[i].pid;
-        c->offset_ns[i] = p[i].start_real_ns == GS_UNKNOWN ? 0 : p[i].start_real_ns - first;
+        c->offset_ns[i] = p[i].start_real_ns == GS_UNKNOWN ? 0 : gs_add(p[i].start_real_ns, -first);
     }
 }
 
@@ -167,7 +167,7 @@ static void write_retries(struct gs_chrome *c, const struct gs_report *r)
     for (size_t i = 0; i < r->retries_n; i++) {
         const struct gs_retry *t = &r->retries[i];
         char site[512];
-        gs_chrome_event(c, 'i', t->process, (int64_t)(t->time_s * 1e9 + 0.5));
+        gs_chrome_event(c, 'i', t->process, gs_export_ns(t->time_s));
         fprintf(c->out, ",\"tid\":%lld,\"s\":\"p\",\"cat\":\"retry\",\"name\":\"allocation retried\",\"args\":{\"device\":%d",
                 (long long)c->pid[t->process], t->device);
         number(c, "requested_bytes", t->requested_bytes);

@@ -75,8 +75,8 @@ static void write_point(struct memory *m, const struct gs_series *s, const struc
 static void keep(struct memory *m, struct line *l)
 {
     int64_t end = m->end_ns > 0 ? m->end_ns : 1, at = l->now.time_ns < 0 ? 0 : l->now.time_ns;
-    size_t i = (size_t)((double)at / (double)end * (double)m->c->buckets);
-    struct part *p = &l->parts[i < m->c->buckets ? i : m->c->buckets - 1];
+    double share = (double)at / (double)end;
+    struct part *p = &l->parts[share < 1 ? (size_t)(share * (double)m->c->buckets) : m->c->buckets - 1];
     p->high = !p->used || l->now.total >= p->high.total ? l->now : p->high;
     p->low = !p->used || l->now.total < p->low.total ? l->now : p->low;
     p->last = l->now;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/export_tables.h"
+#include "analyzer/question.h"
 #include "analyzer/site.h"
 #include "analyzer/wait.h"
 #include "schema/event.h"
@@ -105,20 +106,58 @@ void gs_lines_gather(struct gs_lines *l, struct gs_run *run)
 
 /* --- gathering ----------------------------------------------------------------------------------- */
 
-static bool add_profile(struct gs_tables *x, enum gs_profile_what what, size_t value, char *error,
-                        size_t error_size)
+static bool add_peaks(struct gs_tables *x, char *error, size_t error_size)
 {
     struct gs_profile_wish wish = {
-        .what = what, .process = -1, .device = x->e->device, .layer = GS_PROFILE_ALL};
+        .what = GS_PROFILE_PEAK, .process = -1, .device = x->e->device, .layer = GS_PROFILE_ALL};
     struct gs_profile *p = gs_profile_build(x->e->run, &wish, error, error_size);
     for (size_t i = 0; p && i < p->n; i++) {
         const struct gs_profile_entry *e = &p->entries[i];
         struct gs_line *l = gs_lines_at(&x->sites, e->process, e->stack, e->device, e->layer);
-        l->values[value] = gs_add(l->values[value], e->weight);
-        l->values[value + 1] += (int64_t)e->count;
+        l->values[0] = gs_add(l->values[0], e->weight);
+        l->values[1] += (int64_t)e->count;
     }
     gs_profile_free(p);
     return p != NULL;
+}
+
+struct sums { /* by location */
+    struct sum {
+        int64_t bytes, count;
+    } * list;
+    size_t cap;
+};
+
+static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+{
+    struct sums *s = self;
+    struct sum *to = GS_REACH(s->list, life->location, s->cap);
+    to->bytes = gs_add(to->bytes, life->bytes);
+    to->count++;
+}
+
+/* What is live when all is replayed, and all that was ever allocated: one pass. */
+static bool add_ends_and_sums(struct gs_tables *x, char *error, size_t error_size)
+{
+    struct gs_run *run = x->e->run;
+    struct sums sums = {0};
+    struct gs_observer observer = {.self = &sums, .alloc = on_alloc};
+    bool ok = gs_run_replay(run, &observer, 1, error, error_size);
+    for (uint32_t i = 0; ok && i < gs_run_locations(run); i++) {
+        const struct gs_location *at = gs_run_location(run, i);
+        const struct gs_series *s = gs_run_series(run, at->series);
+        const struct sum *sum = GS_REACH(sums.list, i, sums.cap);
+        bool here = x->e->device < 0 || s->device < 0 || s->device == x->e->device;
+        if (here && sum->count && gs_profile_layer(run, GS_PROFILE_ALL, s)) {
+            struct gs_line *l = gs_lines_at(&x->sites, s->process, at->stack, s->device, s->layer);
+            l->values[2] = gs_add(l->values[2], at->live_bytes);
+            l->values[3] += (int64_t)at->live_count;
+            l->values[4] = gs_add(l->values[4], sum->bytes);
+            l->values[5] += sum->count;
+        }
+    }
+    free(sums.list);
+    return ok;
 }
 
 static bool device_wanted(const struct gs_tables *x, int device)
@@ -172,9 +211,8 @@ bool gs_tables_gather_calls(struct gs_tables *x, char *error, size_t error_size)
 
 bool gs_tables_gather(struct gs_tables *x, char *error, size_t error_size)
 {
-    bool ok = add_profile(x, GS_PROFILE_PEAK, 0, error, error_size) &&
-              add_profile(x, GS_PROFILE_END, 2, error, error_size) &&
-              add_profile(x, GS_PROFILE_ALLOCATED, 4, error, error_size) && gs_tables_gather_calls(x, error, error_size);
+    bool ok = add_peaks(x, error, error_size) && add_ends_and_sums(x, error, error_size) &&
+              gs_tables_gather_calls(x, error, error_size);
     if (ok) {
         gs_lines_gather(&x->sites, x->e->run);
         gs_lines_gather(&x->waits, x->e->run);

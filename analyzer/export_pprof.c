@@ -191,7 +191,8 @@ static void merge(struct pprof *p)
     for (size_t i = 0; i < p->samples_n; i++) {
         if (kept && same_order(&p->samples[kept - 1], &p->samples[i]) == 0) {
             for (size_t v = 0; v < VALUES; v++) {
-                p->samples[kept - 1].values[v] += p->samples[i].values[v];
+                p->samples[kept - 1].values[v] =
+                    gs_add(p->samples[kept - 1].values[v], p->samples[i].values[v]);
             }
         } else {
             p->samples[kept++] = p->samples[i];

@@ -139,7 +139,7 @@ void gs_table_of_timeline(struct gs_tables *x)
             if (gs_table_keys(x, l->process)) {
                 device(x, l->device);
                 gs_table_text(&x->t, gs_series_word(l->layer));
-                gs_table_int(&x->t, (int64_t)(l->points[k].time_s * 1e9 + 0.5));
+                gs_table_int(&x->t, gs_export_ns(l->points[k].time_s));
                 gs_table_int(&x->t, l->points[k].bytes);
             }
         }

@@ -211,14 +211,15 @@ static bool ran_out(const struct gs_oom *o, const struct gs_series *s)
     return pinned ? s->layer == GS_SERIES_PINNED : s->device == o->device;
 }
 
-static bool layer_wanted(const struct build *b, const struct gs_series *s)
+bool gs_profile_layer(const struct gs_run *run, int layer, const struct gs_series *s)
 {
     switch (s->layer) {
-    case GS_SERIES_TENSOR: return true;
-    case GS_SERIES_DEVICE: return !has_tensors(b->run, s->process, s->device);
+    case GS_SERIES_TENSOR: return layer < 0 || layer == GS_SERIES_TENSOR;
+    case GS_SERIES_DEVICE:
+        return layer < 0 ? !has_tensors(run, s->process, s->device) : layer == GS_SERIES_DEVICE;
     case GS_SERIES_PINNED:
-    case GS_SERIES_HOST: return b->wish->layer == GS_PROFILE_ALL;
-    default: return false;
+    case GS_SERIES_HOST: return layer == GS_PROFILE_ALL || layer == (int)s->layer;
+    default: return layer == (int)s->layer;
     }
 }
 
@@ -231,9 +232,9 @@ static bool series_wanted(const struct build *b, const struct gs_series *s)
     }
     if (w->what == GS_PROFILE_OOM && w->layer == GS_PROFILE_USUAL && oom) {
         bool pinned = s->layer == GS_SERIES_PINNED && s->device < 0;
-        return ran_out(oom, s) && (pinned || layer_wanted(b, s));
+        return ran_out(oom, s) && (pinned || gs_profile_layer(b->run, w->layer, s));
     }
-    return w->layer >= 0 ? (int)s->layer == w->layer : layer_wanted(b, s);
+    return gs_profile_layer(b->run, w->layer, s);
 }
 
 /* The last failure that it did not recover from, else the last one. */

@@ -70,6 +70,9 @@ struct gs_profile *gs_profile_build(struct gs_run *run, const struct gs_profile_
                                     char *error, size_t error_size);
 void gs_profile_free(struct gs_profile *p);
 
+/* Whether a series is of that layer (as in a wish); after a replay, which shows who has tensors. */
+bool gs_profile_layer(const struct gs_run *run, int layer, const struct gs_series *series);
+
 /* The frames of a stack as people are shown them, outermost first: Python's alone, or with the native
  * ones around them; a stack without any of Python has its native ones. What autograd computed for a
  * line that called backward() has the operation ("AddmmBackward0", without a file) as its innermost
