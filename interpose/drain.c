@@ -220,7 +220,9 @@ int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
     if (!drain.reader) return ENOMEM;
     atomic_store(&spool->drain_alive, 1);
     int failed = gs_start_thread(&drain.thread, STACK_BYTES, run, NULL);
+    pthread_mutex_lock(&drain.lock); /* who flushes looks at it */
     drain.running = !failed;
+    pthread_mutex_unlock(&drain.lock);
     if (!failed) return 0;
     atomic_store(&spool->drain_alive, 0);
     gs_reader_close(drain.reader);
@@ -235,10 +237,13 @@ int gpuspy_flush(void)
     /* records so young are not read yet: those of other threads may sort before them */
     const struct timespec settled = {.tv_nsec = 2 * GS_SLACK_NS};
     const int saved = errno;
-    if (!drain.running) return 0;
+    pthread_mutex_lock(&drain.lock);
+    bool done = drain.running;
+    pthread_mutex_unlock(&drain.lock);
+    if (!done) return 0;
     nanosleep(&settled, NULL);
     pthread_mutex_lock(&drain.lock);
-    bool done = drain.running && !drain.stop && !drain.failed && !drain.alone;
+    done = drain.running && !drain.stop && !drain.failed && !drain.alone;
     done = done && read_all(false) >= 0 && !drain.stop && !drain.failed && commit();
     pthread_mutex_unlock(&drain.lock);
     errno = saved;
