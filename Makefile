@@ -67,7 +67,7 @@ SQLITE_STATIC ?= $(shell $(CC) -print-file-name=libsqlite3.a)
 $(SCHEMA_OBJ) $(INTERPOSE_OBJ): ALL_CFLAGS += -fPIC -fvisibility=hidden
 # What it asks of PyTorch may throw, which then goes on through it.
 $(O)/obj/interpose/door_torch.o $(O)/obj/interpose/allocator.o: ALL_CFLAGS += -fexceptions
-$(SCHEMA_OBJ): $(O)/gen/gpuspy_sql.h
+$(SCHEMA_OBJ) $(O)/obj/analyzer/sql/views.o: $(O)/gen/gpuspy_sql.h
 
 # The target's own SQLite and libunwind must never be touched: SQLite is linked in statically and
 # hidden, libunwind is opened privately at run time and is no DT_NEEDED.

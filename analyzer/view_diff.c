@@ -8,7 +8,7 @@
 #include "analyzer/text.h"
 #include "analyzer/units.h"
 
-enum { CELLS = 6, LINE = 1024, INDENT = 2, GAP = 2, WIDE = 100 };
+enum { CELLS = 6, LINE = 1024, INDENT = 2, GAP = 2, WIDE = 100, NARROW = 30 };
 
 /* A table whose numbers line up; the last cell takes what is left of the line. */
 struct line {
@@ -39,12 +39,38 @@ static struct line *line_new(struct grid *g)
     return l;
 }
 
-static void print_cell(const struct view_diff *v, const char *text, int width, bool left, enum term_style style)
+static void print_cell(const struct view_diff *v, const char *text, int width, bool left, enum term_style style,
+                       bool more)
 {
     int pad = width - term_columns(text);
     pad = pad > 0 ? pad : 0;
     fprintf(v->out, "%*s%s%s%s%*s", left ? 0 : pad, "", term_style(&v->term, style), text,
-            style == TERM_PLAIN ? "" : term_style(&v->term, TERM_PLAIN), (left ? pad : 0) + GAP, "");
+            style == TERM_PLAIN ? "" : term_style(&v->term, TERM_PLAIN), more ? (left ? pad : 0) + GAP : 0, "");
+}
+
+static void print_head(const struct view_diff *v, const struct grid *g, const int *width, int n)
+{
+    bool last = *g->head[n - 1];
+    fprintf(v->out, "%*s", INDENT, "");
+    for (int c = 0; c < n - 1; c++) {
+        print_cell(v, g->head[c], width[c], g->left[c], TERM_DIM, last || c < n - 2);
+    }
+    fprintf(v->out, "%s%s%s\n", term_style(&v->term, TERM_DIM), g->head[n - 1], term_style(&v->term, TERM_PLAIN));
+}
+
+/* What a line is of: where it has no room beside the figures, on a line of its own. */
+static void print_last(const struct view_diff *v, const struct line *l, int n, int room)
+{
+    char cut[LINE];
+    const char *text = l->cell[n - 1];
+    bool own = room < NARROW && term_columns(text) > room;
+    if (own) {
+        fprintf(v->out, "\n%*s", 2 * INDENT, "");
+        room = v->term.width - 2 * INDENT;
+    }
+    text_elide(cut, sizeof cut, text, room, v->term.utf8);
+    fprintf(v->out, "%s%s%s\n", term_style(&v->term, l->style[n - 1]), cut,
+            l->style[n - 1] == TERM_PLAIN ? "" : term_style(&v->term, TERM_PLAIN));
 }
 
 static void grid_print(const struct view_diff *v, struct grid *g)
@@ -59,29 +85,18 @@ static void grid_print(const struct view_diff *v, struct grid *g)
         used += width[c] + GAP;
     }
     int room = v->term.width - used < 10 ? 10 : v->term.width - used;
-    fprintf(v->out, "%*s", INDENT, "");
-    for (int c = 0; c < n; c++) {
-        bool last = c == n - 1;
-        if (last) {
-            fprintf(v->out, "%s%s%s\n", term_style(&v->term, TERM_DIM), g->head[c], term_style(&v->term, TERM_PLAIN));
-        } else {
-            print_cell(v, g->head[c], width[c], g->left[c], TERM_DIM);
-        }
-    }
+    print_head(v, g, width, n);
     for (size_t i = 0; i < g->n; i++) {
-        struct line *l = &g->lines[i];
-        char cut[LINE];
+        const struct line *l = &g->lines[i];
         for (int c = 0; l->rule && c < n - 1 && !g->left[c]; c++) {
             static const char dashes[] = "----------------------------------------";
             fprintf(v->out, "%*s%.*s", c ? GAP : INDENT, "", width[c] < 40 ? width[c] : 40, dashes);
         }
         fprintf(v->out, "%s%*s", l->rule ? "\n" : "", INDENT, "");
         for (int c = 0; c < n - 1; c++) {
-            print_cell(v, l->cell[c], width[c], g->left[c], l->style[c]);
+            print_cell(v, l->cell[c], width[c], g->left[c], l->style[c], *l->cell[n - 1] != 0 || c < n - 2);
         }
-        text_elide(cut, sizeof cut, l->cell[n - 1], room, v->term.utf8);
-        fprintf(v->out, "%s%s%s\n", term_style(&v->term, l->style[n - 1]), cut,
-                l->style[n - 1] == TERM_PLAIN ? "" : term_style(&v->term, TERM_PLAIN));
+        print_last(v, l, n, room);
     }
     free(g->lines);
     g->lines = NULL;
