@@ -284,7 +284,7 @@ static int ask(struct sql_session *s, const struct settings *set, const char *te
                             .width = isatty(STDOUT_FILENO) ? term.width : 0,
                             .utf8 = term.utf8};
     if (*s->missing) {
-        complain("sql: '%s' was recorded by an older gpuspy, which did not record these; they are empty: %s",
+        complain("sql: '%s' does not have these (an older gpuspy's, or it was changed); they are empty: %s",
                  s->databases[0].path, s->missing);
     }
     int code = text                   ? query(s, &p, text)

@@ -30,6 +30,14 @@ static struct gs_run *names(struct sql_session *s)
         gs_database_close(&with);
     }
     gs_site_helpers(s->run, &s->helpers);
+    const uint32_t n = (uint32_t)gs_run_stacks(s->run);
+    s->python = gs_realloc(NULL, (size_t)n + 1, sizeof *s->python);
+    for (uint32_t i = 0; i < n; i++) { /* callers come first */
+        const uint32_t parent = gs_stack_parent(s->run, i);
+        s->python[i] = gs_stack_frame(s->run, i)->kind == GS_FRAME_PYTHON ? i
+                       : parent != GS_NONE                                ? s->python[parent]
+                                                                          : GS_NONE;
+    }
     return s->run;
 }
 
@@ -101,7 +109,7 @@ FUNCTION(fn_stack_text)
     if (stack == GS_NONE) {
         return;
     }
-    const bool python = gs_stack_python(s->run, stack) != GS_NONE;
+    const bool python = s->python[stack] != GS_NONE;
     for (uint32_t at = stack; at != GS_NONE && depth < GS_DEPTH_MAX; at = gs_stack_parent(s->run, at)) {
         if (!python || gs_stack_frame(s->run, at)->kind == GS_FRAME_PYTHON) {
             path[depth++] = at;
@@ -125,7 +133,7 @@ FUNCTION(fn_stack_text)
     sqlite3_result_text64(c, text, size, free, SQLITE_UTF8);
 }
 
-/* For the view `sites` over several processes: a column of the innermost Python frame's, or of the
+/* For the view `sites`: a column of the innermost Python frame's, or of the
  * innermost one's where there is none. */
 FUNCTION(fn_site_part)
 {
@@ -134,7 +142,7 @@ FUNCTION(fn_site_part)
     if (stack == GS_NONE) {
         return;
     }
-    uint32_t python = gs_stack_python(s->run, stack);
+    const uint32_t python = s->python[stack];
     const struct gs_frame *f = gs_stack_frame(s->run, python != GS_NONE ? python : stack);
     const char *texts[] = {f->function, f->file, f->kind == GS_FRAME_PYTHON ? "python" : "native"};
     int what = sqlite3_value_int(v[1]);
@@ -171,4 +179,5 @@ void sql_functions_free(struct sql_session *s)
         gs_run_close(s->run);
     }
     gs_map_free(&s->helpers);
+    free(s->python);
 }

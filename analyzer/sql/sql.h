@@ -26,6 +26,7 @@ struct sql_session {
     /* names, read when first asked for */
     struct gs_run *run;
     struct gs_map helpers;
+    uint32_t *python; /* by stack: from its innermost Python frame on */
     gs_symbol_fn symbol;
     void *symbol_data;
 };

@@ -167,6 +167,19 @@ static char *replace(char *text, const char *what, const char *with)
     return out;
 }
 
+static bool has_all_columns(struct making *k, size_t i, const char *table)
+{
+    bool all = true;
+    char *sql = sqlite3_mprintf("SELECT name FROM pragma_table_xinfo(%Q)", table);
+    sqlite3_stmt *st = gs_prepare(&(struct gs_database){.db = k->model}, sql);
+    sqlite3_free(sql);
+    while (all && st && sqlite3_step(st) == SQLITE_ROW) {
+        all = has_column(k, i, table, (const char *)sqlite3_column_text(st, 0));
+    }
+    sqlite3_finalize(st);
+    return all;
+}
+
 /* The two that are views over packed rows, and were tables in the first version. `select`: the view's
  * own text behind AS. */
 static bool make_unpacked(struct making *k, const char *view, const char *rows, const char *select)
@@ -178,6 +191,9 @@ static bool make_unpacked(struct making *k, const char *view, const char *rows, 
         if (has_table(k, i, view)) {
             snprintf(from, sizeof from, "%s.\"%s\"", schema, view);
             one = select_from(k, i, view, from, true);
+        } else if (!has_table(k, i, rows) || !has_all_columns(k, i, rows)) { /* somebody changed it */
+            note_missing(k, rows);
+            one = select_nothing(k, view);
         } else {
             char *text = sqlite3_mprintf("(%s)", select), row[64], of[96];
             snprintf(row, sizeof row, "FROM %s", rows);
@@ -191,7 +207,8 @@ static bool make_unpacked(struct making *k, const char *view, const char *rows, 
     return run(k, sqlite3_mprintf("CREATE TEMP VIEW \"%w\" AS %z", view, all));
 }
 
-static const char sites_over_several[] =
+/* What the schema's own says, without its walk up each stack. */
+static const char sites[] =
     "SELECT id AS stack_id, gpuspy_site_part(id, 0) AS function, gpuspy_site_part(id, 1) AS file, "
     "gpuspy_site_part(id, 3) AS line, gpuspy_site_part(id, 2) AS kind FROM stack";
 
@@ -208,8 +225,8 @@ static bool make_view(struct making *k, const char *name, const char *sql)
     if (strcmp(name, "copy") == 0) {
         return make_unpacked(k, name, "copy_row", as);
     }
-    if (strcmp(name, "sites") == 0 && k->s->n > 1) {
-        as = sites_over_several;
+    if (strcmp(name, "sites") == 0) {
+        as = sites;
     }
     return run(k, sqlite3_mprintf("CREATE TEMP VIEW \"%w\" AS %s", name, as));
 }
@@ -219,15 +236,7 @@ static bool make_view(struct making *k, const char *name, const char *sql)
 /* One file of this version is queried as it is: the views alone are ours. */
 static bool needs_table(struct making *k, const char *table)
 {
-    bool needs = k->s->n > 1 || !has_table(k, 0, table);
-    char *sql = sqlite3_mprintf("SELECT name FROM pragma_table_xinfo(%Q)", table);
-    sqlite3_stmt *st = gs_prepare(&(struct gs_database){.db = k->model}, sql);
-    sqlite3_free(sql);
-    while (!needs && st && sqlite3_step(st) == SQLITE_ROW) {
-        needs = !has_column(k, 0, table, (const char *)sqlite3_column_text(st, 0));
-    }
-    sqlite3_finalize(st);
-    return needs;
+    return k->s->n > 1 || !has_table(k, 0, table) || !has_all_columns(k, 0, table);
 }
 
 /* What a table is for as long as the recording is not finished is nobody's question. */

@@ -4,12 +4,21 @@
 #include <string.h>
 #include "analyzer/site.h"
 
-/* The innermost native frame that is neither CUDA's nor the recorder's. */
+/* PyTorch's allocator is below every tensor: it says nothing of who asked it. */
+static bool is_allocator(const char *module)
+{
+    const char *slash = module ? strrchr(module, '/') : NULL;
+    const char *name = slash ? slash + 1 : module;
+    return name && strncmp(name, "libc10", 6) == 0;
+}
+
+/* The innermost native frame that is neither CUDA's nor the recorder's nor an allocator's. */
 static struct gs_site native_site(struct top_model *m, uint32_t stack)
 {
     for (uint32_t at = stack; at != GS_NONE; at = gs_stack_parent(m->run, at)) {
         const struct gs_frame *f = gs_stack_frame(m->run, at);
-        if (f->kind == GS_FRAME_NATIVE && gs_site_module_rank(f->module) < 2) {
+        if (f->kind == GS_FRAME_NATIVE && gs_site_module_rank(f->module) < 2 &&
+            !is_allocator(f->module)) {
             f = gs_frame_named(m->run, at);
             return (struct gs_site){.kind = f->kind,
                                     .known = true,
