@@ -199,12 +199,28 @@ static size_t alone(const struct gs_match_site *sites, const uint32_t *of, const
     return n;
 }
 
+/* As many lines, all of them moved as far, that call the same in the same order: only sizes and counts differ,
+ * and of a batch twice as large these mislead. */
+static bool same_shape(const struct gs_match_site *const *a, size_t an, const struct gs_match_site *const *b, size_t bn)
+{
+    for (size_t i = 0; an == bn && i < an; i++) {
+        if ((int64_t)b[i]->line - a[i]->line != (int64_t)b[0]->line - a[0]->line || gs_match_calls(a[i], b[i]) < 1) {
+            return false;
+        }
+    }
+    return an == bn && an > 1;
+}
+
 static void align_groups(struct matcher *x, const struct group *f, const struct group *g, bool function)
 {
     const struct gs_match_site **a = gs_realloc(NULL, f->n, sizeof *a), **b = gs_realloc(NULL, g->n, sizeof *b);
     uint32_t *na = gs_realloc(NULL, f->n, sizeof *na), *nb = gs_realloc(NULL, g->n, sizeof *nb);
     size_t an = alone(x->a, x->m->of_a, f, a, na), bn = alone(x->b, x->m->of_b, g, b, nb);
-    if (an && bn && an * bn <= CELLS) {
+    if (same_shape(a, an, b, bn)) {
+        for (size_t i = 0; i < an; i++) {
+            pair(x, na[i], nb[i], function);
+        }
+    } else if (an && bn && an * bn <= CELLS) {
         bool turn = turned(a, an, b, bn);
         uint32_t *partner = gs_realloc(NULL, turn ? bn : an, sizeof *partner);
         align(turn ? b : a, turn ? bn : an, turn ? a : b, turn ? an : bn, partner);
