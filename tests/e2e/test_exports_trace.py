@@ -5,6 +5,7 @@ import sqlite3
 import pytest
 
 import readers
+from conftest import Recording
 from exports import export, made, one  # noqa: F401
 from rows import MIB, TENSOR, Rows
 
@@ -87,7 +88,6 @@ def test_one_pid_on_two_hosts(tmp_path_factory):
 @pytest.fixture(scope="module")
 def long(tmp_path_factory):
     """More events than a viewer takes: half a million, most of them waits; the peak is one event among them."""
-    from conftest import Recording
     recording = Recording(tmp_path_factory.mktemp("long"))
     with Rows(recording.database, seconds=100) as r:
         r.device()
@@ -114,3 +114,24 @@ def test_a_long_run_is_bounded(long, tmp_path):
     counters, = ask(long, tmp_path, COUNTERS)
     most = {row["name"]: row for row in counters}["GPU 0 tensors bytes"]
     assert most["most"] == long.report()["peak"][0]["bytes"] >= 7 * MIB and most["n"] < 20_000
+
+
+def test_retries_and_flushes_are_moments(tmp_path_factory, tmp_path):
+    recording = Recording(tmp_path_factory.mktemp("moments"))
+    with Rows(recording.database, seconds=20) as r:
+        r.device()
+        step = r.stack("/home/me/train.py:40 main", "/home/me/train.py:12 step")
+        empty = r.stack("/home/me/train.py:40 main", "/home/me/train.py:20 tidy",
+                        "/usr/lib/python3/dist-packages/torch/cuda/memory.py:192 empty_cache")
+        for i in range(8):
+            r.reserved(1 + i, 64 * MIB)
+            r.block(1 + i, 64 * MIB, 0.5, step, address=(1 << 30) + i * 64 * MIB)
+            r.db.execute("UPDATE allocation_row SET free_stack_id=? WHERE id=(SELECT max(id) FROM allocation_row)", (empty,))
+            r.block(1.1 + i, 3 * MIB, 0.3, step, layer=TENSOR, address=(1 << 30) + i * 64 * MIB)
+        r.oom(12, 64 * MIB, MIB, 24 << 30, stack=step, fatal=0)
+        r.block(12.001, 64 * MIB, None, step, address=4 << 30)
+    report = recording.report()
+    instants, = ask(recording, tmp_path, INSTANTS)
+    assert len(report["retries"]) == 1 and len([i for i in instants if i["kind"] == "retry"]) == 1
+    flushes = report["cache_flushes"]
+    assert flushes and len([i for i in instants if i["kind"] == "flush"]) == sum(f["count"] for f in flushes) == 8
