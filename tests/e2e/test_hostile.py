@@ -33,7 +33,7 @@ VIEWS = {
     "check": ["--max-peak 1GiB --no-leaks --no-oom --max-syncs-per-step 2 --max-growth 1MiB/step {db}",
               "--max-peak 1GiB --json --junit {out} {db}"],
     "symbolize": ["--output {out} {db}"],
-    "sql": ["{db} 'select * from allocations limit 5'", "--json {db} 'select * from sites'"],
+    "sql": ["{db} 'select * from allocations limit 5'", "--json {db} 'select * from frames limit 50'"],
     "doctor": [],
 } | {name: ["{db}", "--json {db}"] for name in ("tree", "table", "stats", "leaks", "timeline", "flame")}
 
@@ -246,13 +246,13 @@ def view(words, folder):
     except subprocess.TimeoutExpired:
         return f"{command}: hangs"
     error = done.stderr.decode(errors="replace")
-    if done.returncode not in (0, 1, 3):
+    if done.returncode not in ((0, 1, 2, 3) if words[0] == "sql" else (0, 1, 3)):  # its question may be wrong
         return f"{command}: ended with {done.returncode}: {error[-3000:]}"
     if ESCAPES.search(error):
         return f"{command}: stderr has an escape: {error[:300]!r}"
     if any(len(line) > 20000 for line in error.splitlines()):
         return f"{command}: a line of {max(map(len, error.splitlines()))} characters on stderr"
-    if done.returncode == 3 and not error:
+    if done.returncode in (2, 3) and not error:
         return f"{command}: nothing says why"
     if words[0] in WRITES_RAW:
         return None
@@ -260,7 +260,7 @@ def view(words, folder):
         text = done.stdout.decode()
     except UnicodeDecodeError as e:
         return f"{command}: {e}"
-    if "--json" in words and done.returncode != 3:
+    if "--json" in words and done.returncode not in (2, 3):
         try:
             json.loads(text, parse_constant=lambda x: 1 / 0)
         except (ValueError, ZeroDivisionError) as e:
