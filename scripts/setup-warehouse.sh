@@ -5,6 +5,10 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 venv=${O:-build}/warehouse
 [ -e "$venv/done" ] && exit 0
+mkdir -p "${O:-build}"
+exec 9>"$venv.lock" # tests run side by side
+flock 9
+[ -e "$venv/done" ] && exit 0
 python=${PYTHON:-/usr/bin/python3}
 log=$(mktemp "${TMPDIR:-/tmp}/gpuspy-warehouse.XXXXXX")
 trap 'rm -f "$log"' EXIT
