@@ -17,7 +17,7 @@ const char *top_state_word(enum top_state state)
 {
     static const char *const words[] = {
         [TOP_WAITING] = "starting", [TOP_RECORDING] = "recording", [TOP_ENDED] = "ended",
-        [TOP_DIED] = "died",        [TOP_KILLED] = "killed",       [TOP_TORN] = "torn",
+        [TOP_DIED] = "died",        [TOP_KILLED] = "cut off",      [TOP_TORN] = "torn",
         [TOP_DELETED] = "deleted",  [TOP_UNREADABLE] = "unreadable",
     };
     return words[state];
@@ -43,8 +43,8 @@ void top_state_said(const struct top_source *s, char *out, size_t size)
         break;
     case TOP_KILLED:
         snprintf(out, size,
-                 "it was killed; this is what was written before, and its last events are still in the "
-                 "spool, from which they are taken by: gpuspy report %s",
+                 "it ended without a word (killed, or by _exit); this is what was written before, and its last "
+                 "events are still in the spool, from which they are taken by: gpuspy report %s",
                  path);
         break;
     case TOP_TORN:
@@ -294,7 +294,7 @@ static void device_line(struct line *l, uint32_t source, const struct top_device
         piece(l, TERM_PLAIN, "  busy %d %%", d->utilisation);
     }
     finish(l);
-    if (brief) {
+    if (brief || (h.device == 0 && h.tensors == 0 && h.used == GS_UNKNOWN)) {
         return;
     }
     const enum top_layer layer = top_layer_of(m, source);
