@@ -75,8 +75,7 @@ static int show(struct viewing *v, const struct settings *s, const struct course
         return viewing_json(v, o);
     }
     if (!c->n) {
-        complain("%s: no GPU memory was allocated in this run%s", v->who,
-                 s->host ? "" : "; --host also shows the host's");
+        complain("%s: no memory was allocated in this run", v->who);
         return EXIT_NO;
     }
     struct view_text t = viewing_text(v, NULL, TOP_CHARTS);
@@ -104,6 +103,11 @@ int cmd_timeline(int argc, char **argv)
         if (s.to)
             export_seconds(s.to, &wish.to_ns);
         struct courses *c = courses_build(v.run, &wish, error, sizeof error);
+        if (c && !c->n && !s.host) { /* of a run on the CPU alone there is no other */
+            courses_free(c);
+            wish.host = true;
+            c = courses_build(v.run, &wish, error, sizeof error);
+        }
         code = c ? show(&v, &s, c) : viewing_failed(&v, error);
         courses_free(c);
     }

@@ -205,6 +205,18 @@ static bool has_tensors(const struct gs_run *run, uint32_t process, int device)
     return false;
 }
 
+/* A run on the CPU alone, whose tensors were asked for. */
+static bool no_device_memory(const struct gs_run *run)
+{
+    for (size_t i = 0; i < gs_run_serieses(run); i++) {
+        const struct gs_series *s = gs_run_series(run, (uint32_t)i);
+        if (s->layer != GS_SERIES_HOST && s->layer != GS_SERIES_PINNED) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool ran_out(const struct gs_oom *o, const struct gs_series *s)
 {
     bool pinned = o->layer == GS_LAYER_DEVICE && o->space == GS_SPACE_PINNED;
@@ -218,7 +230,8 @@ bool gs_profile_layer(const struct gs_run *run, int layer, const struct gs_serie
     case GS_SERIES_DEVICE:
         return layer < 0 ? !has_tensors(run, s->process, s->device) : layer == GS_SERIES_DEVICE;
     case GS_SERIES_PINNED:
-    case GS_SERIES_HOST: return layer == GS_PROFILE_ALL || layer == (int)s->layer;
+    case GS_SERIES_HOST:
+        return layer == GS_PROFILE_ALL || layer == (int)s->layer || (layer < 0 && no_device_memory(run));
     default: return layer == (int)s->layer;
     }
 }

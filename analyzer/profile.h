@@ -25,7 +25,8 @@ const char *gs_profile_word(enum gs_profile_what what); /* "peak" */
 enum gs_profile_what gs_profile_of_word(const char *word);
 
 enum {
-    GS_PROFILE_USUAL = -1, /* device memory: a device's tensors where it has some, else what CUDA gave */
+    GS_PROFILE_USUAL = -1, /* device memory: a device's tensors where it has some, else what CUDA gave; of
+                              a run that has none, the host's */
     GS_PROFILE_ALL = -2    /* the same, and pinned and host memory */
 };
 

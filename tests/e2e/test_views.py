@@ -447,3 +447,13 @@ def test_progress_is_shown_and_gone(tmp_path):
         assert "reading" not in terminal(view, "--no-pager", path, TERM="dumb")
     done = subprocess.run([GPUSPY, "stats", path], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert done.stderr == b""
+
+
+def test_a_run_on_the_cpu_alone(recording):
+    """Its tensors are what there is: shown without being asked for once more."""
+    with Rows(recording.database) as r:
+        r.block(1, 5 * MIB, 3, r.stack("train.py:3 main"), layer=2, device=-1)
+    for command in "tree", "table", "timeline", "flame", "stats":
+        done = recording.gpuspy(command, recording.database)
+        assert done.returncode == 0 and "CPU tensors" in done.stdout and "5.00 MiB" in done.stdout, command
+    assert json.loads(recording.gpuspy("tree", "--json", recording.database).stdout)["nodes"][0]["total"] == 5 * MIB
