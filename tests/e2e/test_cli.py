@@ -465,7 +465,7 @@ def test_report_has_colour_on_a_terminal_only_if_wanted(recorded):
     def on_terminal(**more):
         pid, terminal = pty.fork()
         if pid == 0:
-            env = environment(**{"TERM": "xterm", "LC_ALL": "C.UTF-8", **more})
+            env = environment(**{"TERM": "xterm", "LC_ALL": "C.UTF-8", "GPUSPY_PAGER": "cat", **more})
             if "NO_COLOR" not in more:
                 env.pop("NO_COLOR", None)
             os.chdir(recorded)
