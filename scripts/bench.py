@@ -237,6 +237,29 @@ def reading(folder, events):
         old.unlink()
 
 
+def watching(folder, seconds):
+    """What `gpuspy top` takes of a core while it looks once a second at a run of 256 call paths that goes on."""
+    print("\nWatching a run that goes on")
+    database = folder / "watch.db"
+    settings = {"LD_PRELOAD": str(LIBRARY), "GPUSPY_DB": str(database), "GPUSPY_QUIET": "1"}
+    watched = subprocess.Popen([str(BENCH / "bench_run"), "cuda", "2000000000", "20000"], env=dict(os.environ, **settings))
+    while not database.exists() and watched.poll() is None:
+        time.sleep(0.1)
+    time.sleep(1)
+    top = subprocess.Popen([str(TOOL), "top", "--json", "--interval", "1", "--count", str(seconds), str(database)],
+                           stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(top.pid, 0)
+    top.returncode = os.waitstatus_to_exitcode(status)
+    watched.kill()
+    watched.wait()
+    if top.returncode:
+        sys.exit(f"bench: top ended with {top.returncode}")
+    share = (usage.ru_utime + usage.ru_stime) / seconds
+    row("gpuspy top, 20,000 pairs a second", f"{share * 100:.1f}", "% of a core", "≤ 2", share <= 0.02)
+    for old in folder.glob("watch*"):
+        old.unlink()
+
+
 def target_memory(folder, pairs):
     print("\nMemory in the target")
     def peak(environment):
@@ -267,6 +290,7 @@ def main():
         torch_cost(folder, times, 400 // scale)
         target_memory(folder, 3_000_000 // scale)
         report_speed(folder, 3_000_000 // scale)
+        watching(folder, 5 if options.quick else 20)
         for events in (1_000_000, 10_000_000, 50_000_000):
             reading(folder, events // scale)
     over = [what for what, *_, holds in ROWS if holds is False]

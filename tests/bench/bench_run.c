@@ -1,10 +1,11 @@
 /* A run as long as is asked for, with as many call paths and as much live as a program has: for the cost of reading it.
- * bench_run cuda|malloc PAIRS. A pair frees a block and takes another: 4,096 are live at a time, from 256 call paths,
+ * bench_run cuda|malloc PAIRS [A_SECOND]. A pair frees a block and takes another: 4,096 are live at a time, from 256 call paths,
  * of which some hold theirs much longer than others, and sizes from 512 bytes to 1 MiB. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "interpose/cuda_abi.h"
 
 extern cudaError_t cudaMalloc(void **pointer, size_t bytes);
@@ -57,12 +58,16 @@ static void (*const digit[4])(uint64_t, int) = {attention, feed_forward, normali
 
 int main(int argc, char **argv)
 {
-    if (argc != 3 || (strcmp(argv[1], "cuda") != 0 && strcmp(argv[1], "malloc") != 0)) {
-        fprintf(stderr, "usage: bench_run cuda|malloc PAIRS\n");
+    if (argc < 3 || argc > 4 || (strcmp(argv[1], "cuda") != 0 && strcmp(argv[1], "malloc") != 0)) {
+        fprintf(stderr, "usage: bench_run cuda|malloc PAIRS [A_SECOND]\n");
         return 2;
     }
     use_malloc = strcmp(argv[1], "malloc") == 0;
-    for (long n = atol(argv[2]); n > 0; n--)
+    long pace = argc > 3 ? atol(argv[3]) / 100 : 0; /* in a hundredth of a second */
+    for (long n = atol(argv[2]); n > 0; n--) {
         digit[next() & 3](next(), 0);
+        if (pace > 0 && n % pace == 0)
+            nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
     return 0;
 }

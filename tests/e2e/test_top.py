@@ -423,8 +423,8 @@ def test_names_cannot_drive_the_terminal(recording):
 
 
 @thread_sanitized("the cost is another")
-def test_it_costs_little(recording):
-    """With many live allocations, some of which change: processor time, and whether what is shown is right."""
+def test_many_live_that_change(recording):
+    """Some of many, between looks: what is shown at the end is right."""
     program = Program(recording)
     for _ in range(20):
         program.do("l" * 100)
@@ -436,10 +436,7 @@ def test_it_costs_little(recording):
         own = program.do("t" * 50 + "l" * 50)
         time.sleep(0.4)
     lines = watcher.stdout.read().splitlines()
-    _, status, usage = os.wait4(watcher.pid, 0)
-    watcher.returncode = 0
-    assert status == 0 and len(lines) == 6
-    assert usage.ru_utime + usage.ru_stime < 1.5
+    assert watcher.wait() == 0 and len(lines) == 6
     now = settled(recording)
     assert by_function(now)["leak"]["bytes"] == own["leak"]
     program.kill()
