@@ -92,7 +92,7 @@ $(O)/obj/lib%.a:
 	$(call say,AR,$@)
 	@mkdir -p $(@D)
 	@rm -f $@
-	$(Q)$(AR) rcs $@ $^
+	$(Q)$(AR) qcs $@ $^
 
 # The page of `report --html`: d3, scripts and styles in one file, which becomes a part of the program.
 D3 ?= /usr/share/nodejs/d3/dist/d3.min.js
@@ -145,7 +145,7 @@ bench: setup
 gpu-kit: $(O)/libgpuspy.so $(O)/gpuspy
 	$(Q)O=$(O) scripts/gpu-kit.sh
 
-COMMANDS = $(shell sed -n 's/^COMMAND.\([a-z]*\),.*/\1/p' analyzer/commands.def)
+COMMANDS = $(shell sed -n 's/^COMMAND.\([a-z]*\),.*/\1/p' analyzer/command/commands.def)
 COMPLETIONS := bash-completion/completions/gpuspy zsh/site-functions/_gpuspy fish/vendor_completions.d/gpuspy.fish
 
 install: $(O)/libgpuspy.so $(O)/gpuspy sim

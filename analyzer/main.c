@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "analyzer/command.h"
-#include "analyzer/pager.h"
-#include "analyzer/progress.h"
-#include "analyzer/term.h"
+#include "analyzer/command/command.h"
+#include "analyzer/base/pager.h"
+#include "analyzer/base/progress.h"
+#include "analyzer/base/term.h"
 
 /* A standard stream that was closed would be the next file that is opened, and a line printed would
  * land in it. Descriptors are put there that cannot be used (reading for output, writing for

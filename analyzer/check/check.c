@@ -7,9 +7,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/rank.h"
+#include "analyzer/question/rank.h"
 #include "analyzer/symbol/symbol.h"
-#include "analyzer/view_text_parts.h"
+#include "analyzer/text/view_text_parts.h"
 
 enum { LINES = 50, COLUMNS = 240 };
 

@@ -12,10 +12,10 @@
 
 #include <stdbool.h>
 #include <stdio.h>
-#include "analyzer/arena.h"
+#include "analyzer/base/arena.h"
 #include "analyzer/estimate/settings.h"
-#include "analyzer/options.h"
-#include "analyzer/report.h"
+#include "analyzer/command/options.h"
+#include "analyzer/question/report.h"
 
 /* ---------------------------------------------------------------- gates */
 

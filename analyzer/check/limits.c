@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/units.h"
+#include "analyzer/base/units.h"
 
 /* ---------------------------------------------------------------- values */
 

@@ -4,11 +4,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/cadence.h"
-#include "analyzer/question.h"
-#include "analyzer/simulate.h"
-#include "analyzer/step.h"
-#include "analyzer/units.h"
+#include "analyzer/step/cadence.h"
+#include "analyzer/question/question.h"
+#include "analyzer/command/simulate.h"
+#include "analyzer/step/step.h"
+#include "analyzer/base/units.h"
 
 enum {
     STEPS_LEAST = 10, /* of fewer it cannot be said that nothing grows */

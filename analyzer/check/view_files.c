@@ -7,9 +7,9 @@
 #include <time.h>
 #include <unistd.h>
 #include "analyzer/check/check.h"
-#include "analyzer/json_parts.h"
-#include "analyzer/term.h"
-#include "analyzer/text.h"
+#include "analyzer/json/json_parts.h"
+#include "analyzer/base/term.h"
+#include "analyzer/base/text.h"
 
 /* ---------------------------------------------------------------- JSON */
 

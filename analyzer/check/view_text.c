@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/check/check.h"
-#include "analyzer/term.h"
-#include "analyzer/text.h"
-#include "analyzer/units.h"
+#include "analyzer/base/term.h"
+#include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
 
 enum { LINES = 8, CLEAN = 2048 };
 

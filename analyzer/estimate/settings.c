@@ -1,7 +1,7 @@
 #include "analyzer/estimate/settings.h"
 
 #include <string.h>
-#include "analyzer/term.h"
+#include "analyzer/base/term.h"
 
 static const struct optimizer *find_optimizer(const char *command, const char *name)
 {

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/site.h"
-#include "analyzer/text.h"
-#include "analyzer/units.h"
+#include "analyzer/question/site.h"
+#include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
 
 enum { TEXT_MAX = 1 << 16 };
 

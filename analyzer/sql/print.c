@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/term.h"
-#include "analyzer/text.h"
+#include "analyzer/base/term.h"
+#include "analyzer/base/text.h"
 
 enum { MEASURED = 500, GAP = 2, LEAST = 8 };
 

@@ -11,7 +11,7 @@
 
 #include <sqlite3.h>
 #include <stdio.h>
-#include "analyzer/run_internal.h"
+#include "analyzer/run/run_internal.h"
 
 enum { SQL_PROCESSES = 11 }; /* SQLite attaches ten files to one */
 #define SQL_STRIDE ((int64_t)1 << 40)

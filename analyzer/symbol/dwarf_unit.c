@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/arena.h"
+#include "analyzer/base/arena.h"
 
 enum { DEPTH_MAX = 64, VISITS_MAX = 20000000, PATH_NAMES = 16 };
 

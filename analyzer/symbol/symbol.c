@@ -6,7 +6,7 @@
 #include <string.h>
 #include <uthash.h>
 #include "analyzer/symbol/module.h"
-#include "analyzer/term.h"
+#include "analyzer/base/term.h"
 
 static const char servers_variable[] = "DEBUGINFOD_URLS";
 

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "analyzer/run.h"
+#include "analyzer/run/run.h"
 
 struct symbolizer;
 

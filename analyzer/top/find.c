@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "analyzer/arena.h"
+#include "analyzer/base/arena.h"
 #include "schema/spool.h"
 
 enum { GENERATIONS = 64 };

@@ -13,8 +13,8 @@
 #define GPUSPY_TOP_MODEL_H
 
 #include <sys/types.h>
-#include "analyzer/run.h"
-#include "analyzer/run_internal.h"
+#include "analyzer/run/run.h"
+#include "analyzer/run/run_internal.h"
 #include "schema/spool.h"
 
 enum top_layer { TOP_DEVICE, TOP_TENSOR, TOP_PINNED, TOP_HOST, TOP_SHARED, TOP_LAYERS };

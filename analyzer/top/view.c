@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "analyzer/text.h"
-#include "analyzer/text_table.h"
-#include "analyzer/units.h"
-#include "analyzer/view_text_parts.h"
+#include "analyzer/base/text.h"
+#include "analyzer/base/text_table.h"
+#include "analyzer/base/units.h"
+#include "analyzer/text/view_text_parts.h"
 
 enum { BAR_MAX = 50, BAR_MIN = 10, LINE = 2048 };
 

@@ -3,7 +3,7 @@
 #define GPUSPY_TOP_VIEW_H
 
 #include <stdio.h>
-#include "analyzer/term.h"
+#include "analyzer/base/term.h"
 #include "analyzer/top/table.h"
 
 struct top_view {

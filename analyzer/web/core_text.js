@@ -1,4 +1,4 @@
-/* How numbers and names are said: as the terminal report says them (analyzer/units.c). Names come from a recording and
+/* How numbers and names are said: as the terminal report says them (analyzer/base/units.c). Names come from a recording and
  * may hold anything: they only ever become text nodes, without control characters and not endlessly long. */
 "use strict";
 (function (page) {

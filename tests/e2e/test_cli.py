@@ -14,7 +14,7 @@ import pytest
 from conftest import BUILD, ROOT, SECONDS
 
 GPUSPY = str(BUILD / "gpuspy")
-COMMANDS = re.findall(r"^COMMAND\((\w+),", (ROOT / "analyzer" / "commands.def").read_text(), re.M)
+COMMANDS = re.findall(r"^COMMAND\((\w+),", (ROOT / "analyzer" / "command" / "commands.def").read_text(), re.M)
 
 
 def environment(**more):

@@ -13,7 +13,7 @@ from test_exports_profile import expected
 
 TABLES = {name: ("run_id,host,pid,rank," + columns.replace('"', "").replace("\n", "")).replace(" ", "").split(",")
           for name, columns in re.findall(r'^TABLE\((\w+), ((?:"[^"]*"\s*)+),',
-                                          (ROOT / "analyzer" / "tables.def").read_text(), re.M)}
+                                          (ROOT / "analyzer" / "export" / "tables.def").read_text(), re.M)}
 LAYERS = {"tensor", "device"}
 
 

@@ -17,8 +17,8 @@ import pytest
 from conftest import BUILD, ROOT, SAN
 from rows import GIB, MIB, TENSOR, Rows
 
-COMMANDS = re.findall(r"^COMMAND\((\w+),", (ROOT / "analyzer" / "commands.def").read_text(), re.M)
-FORMATS = re.findall(r'^EXPORT(?:_RUN|_FOLDER)?\("([\w-]+)"', (ROOT / "analyzer" / "exports.def").read_text(), re.M)
+COMMANDS = re.findall(r"^COMMAND\((\w+),", (ROOT / "analyzer" / "command" / "commands.def").read_text(), re.M)
+FORMATS = re.findall(r'^EXPORT(?:_RUN|_FOLDER)?\("([\w-]+)"', (ROOT / "analyzer" / "export" / "exports.def").read_text(), re.M)
 SECONDS = 60 if SAN else 20
 
 # By command: what it is called with; {db} is the recording, {good} a sound one, {out} a file to write.

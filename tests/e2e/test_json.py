@@ -164,7 +164,7 @@ def test_the_peak_is_that_of_the_rows(run):
 
 
 def test_waits_sum_to_the_rows(run):
-    """Waits are rows of sync, and copies that held the host: see analyzer/sync.c."""
+    """Waits are rows of sync, and copies that held the host: see analyzer/question/sync.c."""
     (waited,), = run.sql("SELECT sum(blocked_ns) / 1e9 FROM syncs")
     (copied,), = run.sql("SELECT total(blocked_ns) / 1e9 FROM copies WHERE (async = 0 OR host_memory = 'pageable') "
                          "AND (direction = 'd2h' OR (direction = 'h2d' AND bytes > 65536))")

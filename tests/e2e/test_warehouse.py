@@ -75,7 +75,7 @@ def answers(warehouse, kind, module):
 
 
 def test_the_page_names_the_columns():
-    tables = re.findall(r'^TABLE\((\w+), ((?:\s*"[^"]*")+),', (ROOT / "analyzer" / "tables.def").read_text(), re.M)
+    tables = re.findall(r'^TABLE\((\w+), ((?:\s*"[^"]*")+),', (ROOT / "analyzer" / "export" / "tables.def").read_text(), re.M)
     told = {name: columns.split(", ") for name, columns in re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE, re.M)}
     assert told == {name: "".join(re.findall(r'"([^"]*)"', columns)).split(",") for name, columns in tables}
 

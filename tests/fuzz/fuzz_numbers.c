@@ -2,11 +2,11 @@
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>
-#include "analyzer/command.h"
+#include "analyzer/command/command.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/settings.h"
-#include "analyzer/term.h"
-#include "analyzer/units.h"
+#include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
 
 #define WORDS 8
 

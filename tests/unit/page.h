@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/view_html.h"
+#include "analyzer/page/view_html.h"
 
 struct page_numbers {
     double *list;

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
-#include "analyzer/allocator.h"
+#include "analyzer/allocator/allocator.h"
 #include "tests/unit/synthetic.h"
 
 #define C10 "/site-packages/torch/lib/libc10_cuda.so"

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
-#include "analyzer/question.h"
+#include "analyzer/question/question.h"
 #include "tests/unit/synthetic.h"
 
 #define MB 1000000LL

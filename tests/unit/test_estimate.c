@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/estimate/estimate.h"
-#include "analyzer/units.h"
+#include "analyzer/base/units.h"
 
 static struct estimate of(double params, const char *optimizer, const char *precision, bool master)
 {

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "analyzer/export_trace.h"
+#include "analyzer/export/export_trace.h"
 #include "tests/unit/synthetic.h"
 
 #define BASE 0x7f0000000000LL

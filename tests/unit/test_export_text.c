@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "analyzer/export_table.h"
-#include "analyzer/frame_label.h"
-#include "analyzer/json_out.h"
-#include "analyzer/protobuf.h"
+#include "analyzer/export/export_table.h"
+#include "analyzer/text/frame_label.h"
+#include "analyzer/json/json_out.h"
+#include "analyzer/export/protobuf.h"
 #include "schema/event.h"
 
 struct text {

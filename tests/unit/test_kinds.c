@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <jansson.h>
-#include "analyzer/view_text.h"
+#include "analyzer/text/view_text.h"
 #include "tests/unit/synthetic.h"
 
 static void device_level(struct syn *s, int space, int64_t at, int64_t life, int64_t mib)

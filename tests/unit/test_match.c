@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/arena.h"
-#include "analyzer/match.h"
+#include "analyzer/base/arena.h"
+#include "analyzer/diff/match.h"
 
 enum { MOST = 64, CALLS = 4 };
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "analyzer/command.h"
-#include "analyzer/options.h"
+#include "analyzer/command/command.h"
+#include "analyzer/command/options.h"
 
 struct settings {
     bool flag;

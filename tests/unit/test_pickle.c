@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "analyzer/pickle.h"
+#include "analyzer/export/pickle.h"
 
 static char path[] = "/tmp/gpuspy-pickle-XXXXXX";
 

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "analyzer/call_tree.h"
+#include "analyzer/profile/call_tree.h"
 #include "tests/unit/synthetic.h"
 
 #define TORCH "/usr/lib/python3/dist-packages/torch/"

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
-#include "analyzer/settings.h"
+#include "analyzer/run/settings.h"
 #include "tests/unit/synthetic.h"
 
 static void conf_values(void **state)

@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "tests/unit/synthetic.h"
-#include "analyzer/question.h"
-#include "analyzer/site.h"
+#include "analyzer/question/question.h"
+#include "analyzer/question/site.h"
 
 static void test_library_files(void **state)
 {

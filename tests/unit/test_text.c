@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "analyzer/term.h"
-#include "analyzer/text.h"
+#include "analyzer/base/term.h"
+#include "analyzer/base/text.h"
 
 static void what_could_drive_a_terminal_is_gone(void **state)
 {

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-#include "analyzer/units.h"
+#include "analyzer/base/units.h"
 
 static void bytes_are_binary_with_two_decimals(void **state)
 {

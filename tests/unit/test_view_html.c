@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "analyzer/page_writer.h"
+#include "analyzer/page/page_writer.h"
 #include "tests/unit/page.h"
 #include "tests/unit/synthetic.h"
 

@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/branch.h"
-#include "analyzer/course.h"
-#include "analyzer/statistics.h"
-#include "analyzer/tally.h"
-#include "analyzer/text_table.h"
+#include "analyzer/text/branch.h"
+#include "analyzer/profile/course.h"
+#include "analyzer/profile/statistics.h"
+#include "analyzer/profile/tally.h"
+#include "analyzer/base/text_table.h"
 
 #define TORCH "/usr/lib/python3/dist-packages/torch"
 

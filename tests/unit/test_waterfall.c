@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "analyzer/waterfall.h"
+#include "analyzer/oom/waterfall.h"
 #include "tests/unit/synthetic.h"
 
 static uint64_t seed = 12345;

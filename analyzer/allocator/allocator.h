@@ -1,0 +1,101 @@
+/* PyTorch's caching allocator as two layers joined: the segments that it took from CUDA and the blocks
+ * that it handed out of them, at the moments that matter; and what it did to get memory: cache
+ * flushes, and allocations that only a flush made possible.
+ *
+ * A segment belongs to one stream and one pool. Neither is told, but it is taken for a block, which
+ * comes next in it and tells both. So what no block was ever seen in is unknown.
+ *
+ *   allocated   in blocks that the program holds
+ *   pending     in blocks that it freed and another stream may still use (record_stream)
+ *   active      both
+ *   cached      reserved and not active; of it inactive_split: beside an active block, so that
+ *               empty_cache cannot give it back
+ */
+#ifndef GPUSPY_ALLOCATOR_H
+#define GPUSPY_ALLOCATOR_H
+
+#include "analyzer/question/report.h"
+#include "analyzer/run/settings.h"
+
+#define GS_MOMENTS(X) X(PEAK, "peak") X(OOM, "oom") X(END, "end")
+#define GS_ENUM_MOMENT(s, w) GS_MOMENT_##s,
+enum gs_moment_kind { GS_MOMENTS(GS_ENUM_MOMENT) };
+
+#define GS_POOLS(X)                                                                                \
+    X(UNKNOWN, "unknown")                                                                          \
+    X(SMALL, "small")                 /* of blocks up to 1 MiB */                                  \
+    X(LARGE, "large")                                                                              \
+    X(PRIVATE_SMALL, "private small") /* of a CUDA graph: for as long as the graph is there */     \
+    X(PRIVATE_LARGE, "private large")
+#define GS_ENUM_POOL(s, w) GS_POOL_##s,
+enum gs_pool_kind { GS_POOLS(GS_ENUM_POOL) GS_POOLS_N };
+
+struct gs_pool_share { /* by one pool, or one stream */
+    enum gs_pool_kind pool;
+    uint64_t stream;   /* CUDA's handle, 0 the default stream */
+    bool stream_known;
+    int64_t reserved, allocated, active;
+    uint64_t segments, blocks;
+};
+
+struct gs_allocator_state {
+    uint32_t process;
+    int device;
+    enum gs_moment_kind moment; /* word: gs_moment_word() */
+    int64_t time_ns;
+    enum gs_backend backend;
+    enum gs_known expandable; /* whether any segment is */
+    int64_t reserved;  /* GS_UNKNOWN: of the backend cudaMallocAsync */
+    int64_t allocated;
+    int64_t pending;   /* GS_UNKNOWN where native frames were not recorded and something may be */
+    int64_t active, cached, inactive_split, largest_free; /* likewise */
+    uint64_t segments, blocks;
+    uint64_t strays; /* blocks in no segment that was seen: the picture is incomplete */
+    struct gs_pool_share *by_pool, *by_stream; /* heaviest first; they sum to the above */
+    size_t by_pool_n, by_stream_n;
+};
+
+#define GS_FLUSHES(X)                                                                              \
+    X(EMPTY_CACHE, "empty_cache") X(COLLECTION, "garbage_collection")
+#define GS_ENUM_FLUSH(s, w) GS_FLUSH_##s,
+enum gs_flush_kind { GS_FLUSHES(GS_ENUM_FLUSH) };
+
+/* Segments given back to CUDA with no allocation that had failed, by line. */
+struct gs_cache_flush {
+    uint32_t process;
+    int device;
+    enum gs_flush_kind kind; /* word: gs_flush_word() */
+    uint64_t count, segments;
+    int64_t bytes;      /* given back */
+    int64_t again;      /* of it taken anew afterwards, as far as seen */
+    double blocked_s;   /* in the calls that gave it back, where they waited */
+    double per_step;    /* NAN: no steps were found */
+    bool matters;       /* again and again, and in vain */
+    double first_s, last_s;
+    const int64_t *times_ns; /* of the first so many */
+    size_t times_n;
+    struct gs_site site;
+    const char *advice; /* NULL none */
+};
+
+const char *gs_moment_word(enum gs_moment_kind moment);
+const char *gs_pool_word(enum gs_pool_kind pool);
+const char *gs_flush_word(enum gs_flush_kind kind);
+
+struct gs_builder;
+struct gs_observer;
+struct gs_sync;
+/* b->allocators from here to gs_allocators_free. Stands behind the owners and the steps. */
+void gs_allocators_start(struct gs_builder *b, struct gs_observer *observer);
+/* A wait, of the pass over calls: for the time that flushes took. */
+void gs_allocators_call(struct gs_builder *b, const struct gs_sync *sync);
+/* After peaks and OOMs: the moments of a process, ascending, to be looked at; NULL none. The array is
+ * valid until gs_allocators_close. Then each block then live; then the answer. */
+const int64_t *gs_allocators_moments(struct gs_builder *b, uint32_t process, size_t *n);
+void gs_allocators_live(struct gs_builder *b, size_t moment, const struct gs_lifetime *life);
+void gs_allocators_close(struct gs_builder *b, uint32_t process);
+/* After all passes: allocator[], cache_flushes[], and what retries[] lost. */
+void gs_allocators_build(struct gs_builder *b);
+void gs_allocators_free(struct gs_builder *b);
+
+#endif

@@ -1,0 +1,516 @@
+/* At the moments that matter: PyTorch's blocks placed in its segments. */
+#include "analyzer/allocator/allocator_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { STREAMS = 512 };
+enum { FAILURES = 8 }; /* of a process, fatal ones first */
+
+struct piece { /* a segment, or a piece of an expandable one */
+    uint64_t address;
+    int64_t bytes, active;
+    struct gs_told told;
+    bool expandable;
+};
+
+struct block {
+    uint64_t address;
+    int64_t bytes;
+    bool pending;
+    struct gs_told told;
+};
+
+struct moment {
+    struct gs_allocator_state state;
+    struct piece *pieces;
+    size_t pieces_n, pieces_cap;
+    struct block *blocks;
+    size_t blocks_n, blocks_cap;
+    struct block *pooled; /* in CUDA's pool: the backend cudaMallocAsync */
+    size_t pooled_n, pooled_cap;
+    bool unsure;    /* something may be pending */
+};
+
+struct gs_map_work {
+    struct moment *moments;
+    int64_t *times;
+    size_t n, cap;
+    struct gs_allocator_state *states; /* of all processes */
+    size_t states_n, states_cap;
+};
+
+/* --- which moments -------------------------------------------------------------------------------- */
+
+static void moment_add(struct gs_map_work *w, uint32_t process, int device,
+                       enum gs_moment_kind kind, int64_t ns)
+{
+    *GS_PUSH(w->moments, w->n, w->cap) = (struct moment){
+        .state = {.process = process, .device = device, .moment = kind, .time_ns = ns}};
+}
+
+static int earlier(const void *a, const void *b)
+{
+    const struct moment *x = a, *y = b;
+    return (x->state.time_ns > y->state.time_ns) - (x->state.time_ns < y->state.time_ns);
+}
+
+/* A device counts where PyTorch told of blocks there, or took memory from CUDA's pool. */
+static bool uses_pool(const struct gs_builder *b, uint32_t process, int device)
+{
+    size_t n;
+    const struct gs_torch_settings s = gs_torch_settings(b->run, process);
+    if (s.backend != GS_BACKEND_ASYNC) {
+        return false;
+    }
+    for (size_t i = 0; i < b->report->peaks_n; i++) {
+        const struct gs_peak *p = &b->report->peaks[i];
+        if (p->process == process && p->device == device && p->layer == GS_SERIES_TENSOR) {
+            return false;
+        }
+    }
+    gs_run_devices(b->run, &n);
+    return n > 0;
+}
+
+static void list_moments(struct gs_builder *b, struct gs_map_work *w, uint32_t process)
+{
+    size_t n, failures = 0;
+    const int64_t end = gs_run_processes(b->run, &n)[process].last_alloc_ns;
+    for (size_t i = 0; i < b->report->peaks_n; i++) {
+        const struct gs_peak *p = &b->report->peaks[i];
+        const bool async = p->layer == GS_SERIES_DEVICE && p->by_space[GS_SPACE_POOL] > 0 &&
+                           uses_pool(b, process, p->device);
+        if (p->process == process && p->device >= 0 && p->bytes > 0 &&
+            (p->layer == GS_SERIES_TENSOR || async)) {
+            moment_add(w, process, p->device, GS_MOMENT_PEAK, p->time_ns);
+            moment_add(w, process, p->device, GS_MOMENT_END, end);
+        }
+    }
+    for (size_t i = 0; i < b->report->ooms_n && failures < FAILURES && w->n; i++) {
+        const struct gs_oom_verdict *v = &b->report->ooms[i];
+        if (v->process == process && v->device >= 0 && v->space != GS_SPACE_PINNED) {
+            moment_add(w, process, v->device, GS_MOMENT_OOM, v->time_ns);
+            failures++;
+        }
+    }
+}
+
+const int64_t *gs_allocators_moments(struct gs_builder *b, uint32_t process, size_t *n)
+{
+    struct gs_allocators *a = b->allocators;
+    if (!a->map) {
+        a->map = gs_realloc(NULL, 1, sizeof *a->map);
+        *a->map = (struct gs_map_work){0};
+    }
+    struct gs_map_work *w = a->map;
+    w->n = 0;
+    a->streams_known = gs_run_settings_known(b->run, process);
+    list_moments(b, w, process);
+    if (w->n > 1) {
+        qsort(w->moments, w->n, sizeof *w->moments, earlier);
+    }
+    w->times = gs_realloc(w->times, w->n + 1, sizeof *w->times);
+    for (size_t i = 0; i < w->n; i++) {
+        w->times[i] = w->moments[i].state.time_ns;
+    }
+    *n = w->n;
+    return w->n ? w->times : NULL;
+}
+
+/* --- what was live --------------------------------------------------------------------------------- */
+
+static struct block block_of(const struct gs_allocators *a, uint64_t address, int64_t bytes,
+                             uint64_t stream, bool captured)
+{
+    return (struct block){
+        .address = address, .bytes = bytes, .told = gs_told_by(a, bytes, stream, captured)};
+}
+
+void gs_allocators_live(struct gs_builder *b, size_t moment, const struct gs_lifetime *life)
+{
+    struct gs_allocators *a = b->allocators;
+    struct moment *m = &a->map->moments[moment];
+    if (life->device != m->state.device) {
+        return;
+    }
+    if (life->layer == GS_LAYER_TENSOR) {
+        *GS_PUSH(m->blocks, m->blocks_n, m->blocks_cap) = block_of(
+            a, life->address, life->bytes, life->stream, life->space == GS_SPACE_POOL);
+        return;
+    }
+    if (life->layer != GS_LAYER_DEVICE ||
+        (life->space != GS_SPACE_DEVICE && life->space != GS_SPACE_POOL)) {
+        return;
+    }
+    const enum gs_known own = gs_allocators_own(b, life->location);
+    if (life->space == GS_SPACE_POOL) {
+        if (own != GS_NO) {
+            struct block *block = GS_PUSH(m->pooled, m->pooled_n, m->pooled_cap);
+            *block = block_of(a, life->address, life->bytes, life->stream, false);
+            block->told.pool = GS_POOL_UNKNOWN;
+        }
+        return;
+    }
+    const struct gs_told told = gs_allocators_told(a, life->address, life->alloc_ns);
+    if (own == GS_YES || (own == GS_UNSURE && told.pool != GS_POOL_UNKNOWN)) {
+        *GS_PUSH(m->pieces, m->pieces_n, m->pieces_cap) =
+            (struct piece){.address = life->address, .bytes = life->bytes, .told = told};
+    }
+}
+
+/* Physical memory lies where it was mapped. */
+static void mapped(struct gs_allocators *a, struct moment *m)
+{
+    for (size_t i = 0; i < a->mappings_n; i++) {
+        const struct gs_mapping *x = &a->mappings[i];
+        if (x->process != m->state.process || x->device != m->state.device ||
+            x->map_ns > m->state.time_ns || x->unmap_ns <= m->state.time_ns) {
+            continue;
+        }
+        const enum gs_known own = gs_allocators_maps(a->b, x->stack);
+        const struct gs_told told = a->mapping_told[i];
+        if (own == GS_YES || (own == GS_UNSURE && told.pool != GS_POOL_UNKNOWN)) {
+            *GS_PUSH(m->pieces, m->pieces_n, m->pieces_cap) = (struct piece){
+                .address = x->address, .bytes = x->bytes, .told = told, .expandable = true};
+            m->state.expandable = GS_YES;
+        }
+    }
+}
+
+static void on_pending(void *self, size_t moment, const struct gs_pending *p)
+{
+    const struct gs_allocators *a = self;
+    struct moment *m = &a->map->moments[moment];
+    if (p->device != m->state.device) {
+        return;
+    }
+    if (p->known == GS_UNSURE) {
+        m->unsure = true;
+    } else {
+        struct block *block = GS_PUSH(m->blocks, m->blocks_n, m->blocks_cap);
+        *block = block_of(a, p->address, p->bytes, p->stream, p->captured);
+        block->pending = true;
+    }
+}
+
+/* --- placing ----------------------------------------------------------------------------------------- */
+
+static int piece_order(const void *a, const void *b)
+{
+    const struct piece *x = a, *y = b;
+    return (x->address > y->address) - (x->address < y->address);
+}
+
+static int block_order(const void *a, const void *b)
+{
+    const struct block *x = a, *y = b;
+    if (x->address != y->address) {
+        return x->address < y->address ? -1 : 1;
+    }
+    return (int)x->pending - (int)y->pending;
+}
+
+/* A freed block is told of once an event, and its free a moment before it ends. */
+static void once(struct moment *m)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < m->blocks_n; i++) {
+        if (!kept || m->blocks[i].address != m->blocks[kept - 1].address) {
+            m->blocks[kept++] = m->blocks[i];
+        }
+    }
+    m->blocks_n = kept;
+}
+
+static struct gs_pool_share *held(struct gs_pool_share **list, size_t *n, size_t *cap, bool by_stream,
+                            const struct gs_told *told)
+{
+    static const struct gs_told other; /* more streams than any program has are not told apart */
+    if (by_stream && *n >= STREAMS) {
+        told = &other;
+    }
+    for (size_t i = 0; i < *n; i++) {
+        struct gs_pool_share *h = &(*list)[i];
+        if (by_stream ? h->stream_known == told->stream_known &&
+                            (!told->stream_known || h->stream == told->stream)
+                      : h->pool == (enum gs_pool_kind)told->pool) {
+            return h;
+        }
+    }
+    *list = gs_grow(*list, *n, cap, sizeof **list);
+    (*list)[*n] = (struct gs_pool_share){.pool = (enum gs_pool_kind)told->pool,
+                                   .stream = told->stream_known ? told->stream : 0,
+                                   .stream_known = told->stream_known};
+    return &(*list)[(*n)++];
+}
+
+struct sums { /* by pool and by stream */
+    struct gs_pool_share *list[2];
+    size_t n[2], cap[2];
+};
+
+static void count_piece(struct sums *s, const struct piece *p, bool begins)
+{
+    for (int by = 0; by < 2; by++) {
+        struct gs_pool_share *h = held(&s->list[by], &s->n[by], &s->cap[by], by, &p->told);
+        h->reserved = gs_add(h->reserved, p->bytes);
+        h->segments += begins;
+    }
+}
+
+/* A block in a segment that nothing was told of has only its own word. */
+static void count_block(struct sums *s, const struct block *b, const struct piece *in)
+{
+    const struct gs_told *told = in && in->told.pool != GS_POOL_UNKNOWN ? &in->told : &b->told;
+    for (int by = 0; by < 2; by++) {
+        struct gs_pool_share *h = held(&s->list[by], &s->n[by], &s->cap[by], by, told);
+        h->allocated = gs_add(h->allocated, b->pending ? 0 : b->bytes);
+        h->active = gs_add(h->active, b->bytes);
+        h->blocks++;
+    }
+}
+
+struct hole { /* free memory that goes on from one piece into the next one of a segment */
+    int64_t bytes;
+};
+
+static void hole_ends(struct gs_allocator_state *s, struct hole *h)
+{
+    s->largest_free = h->bytes > s->largest_free ? h->bytes : s->largest_free;
+    h->bytes = 0;
+}
+
+/* Walks the blocks of one piece, from *at on; those that begin in it count there, even if they go on. */
+static void place(struct moment *m, struct sums *sums, struct piece *p, size_t *at,
+                  uint64_t *taken_to, struct hole *hole)
+{
+    struct gs_allocator_state *s = &m->state;
+    const uint64_t end = p->address + (uint64_t)p->bytes;
+    uint64_t from = *taken_to > p->address ? *taken_to : p->address;
+    from = from < end ? from : end;
+    p->active = (int64_t)(from - p->address);
+    if (p->active) {
+        hole_ends(s, hole);
+    }
+    for (; *at < m->blocks_n && m->blocks[*at].address < end; (*at)++) {
+        const struct block *b = &m->blocks[*at];
+        const uint64_t block_end = b->address + (uint64_t)b->bytes;
+        if (b->address > from) {
+            hole->bytes = gs_add(hole->bytes, (int64_t)(b->address - from));
+        }
+        hole_ends(s, hole);
+        count_block(sums, b, p);
+        const uint64_t here = b->address > from ? b->address : from;
+        const uint64_t to = block_end < end ? block_end : end;
+        p->active += to > here ? (int64_t)(to - here) : 0;
+        from = to > from ? to : from;
+        *taken_to = block_end > *taken_to ? block_end : *taken_to;
+    }
+    hole->bytes = gs_add(hole->bytes, (int64_t)(end - from));
+}
+
+/* All blocks of a segment are of one stream: where they do not agree (a program asked for one on another
+ * stream than its current one) it is not known which. */
+static void doubt_streams(struct moment *m)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < m->pieces_n; i++) {
+        struct piece *p = &m->pieces[i];
+        const uint64_t end = p->address + (uint64_t)p->bytes;
+        for (; at < m->blocks_n && m->blocks[at].address < end; at++) {
+            const struct block *b = &m->blocks[at];
+            if (b->address >= p->address && b->told.stream_known && p->told.stream_known &&
+                b->told.stream != p->told.stream) {
+                p->told.stream_known = false;
+            }
+        }
+    }
+}
+
+static void place_all(struct moment *m, struct sums *sums)
+{
+    struct gs_allocator_state *s = &m->state;
+    struct hole hole = {0};
+    uint64_t taken_to = 0;
+    size_t at = 0;
+    for (size_t i = 0; i < m->pieces_n; i++) {
+        struct piece *p = &m->pieces[i];
+        const struct piece *last = i ? &m->pieces[i - 1] : NULL;
+        const bool goes_on = last && last->expandable && p->expandable &&
+                             last->address + (uint64_t)last->bytes == p->address;
+        if (!goes_on) {
+            hole_ends(s, &hole);
+        }
+        for (; at < m->blocks_n && m->blocks[at].address < p->address; at++) {
+            s->strays++;
+            count_block(sums, &m->blocks[at], NULL);
+        }
+        place(m, sums, p, &at, &taken_to, &hole);
+        count_piece(sums, p, !goes_on);
+        s->segments += !goes_on;
+        s->reserved = gs_add(s->reserved, p->bytes);
+        if (p->active && !p->expandable) {
+            s->inactive_split = gs_add(s->inactive_split, p->bytes - p->active);
+        }
+    }
+    hole_ends(s, &hole);
+    for (; at < m->blocks_n; at++) {
+        s->strays++;
+        count_block(sums, &m->blocks[at], NULL);
+    }
+}
+
+/* --- answers --------------------------------------------------------------------------------------- */
+
+static int heavier(const void *a, const void *b)
+{
+    const struct gs_pool_share *x = a, *y = b;
+    if (x->reserved != y->reserved) {
+        return x->reserved > y->reserved ? -1 : 1;
+    }
+    if (x->allocated != y->allocated) {
+        return x->allocated > y->allocated ? -1 : 1;
+    }
+    return x->pool != y->pool ? (int)x->pool - (int)y->pool
+                              : (x->stream > y->stream) - (x->stream < y->stream);
+}
+
+static struct gs_pool_share *sorted(struct gs_builder *b, struct gs_pool_share *list, size_t n)
+{
+    struct gs_pool_share *kept = gs_arena_alloc(b->arena, (n ? n : 1) * sizeof *kept);
+    if (n) {
+        qsort(list, n, sizeof *list, heavier);
+        memcpy(kept, list, n * sizeof *kept);
+    }
+    free(list);
+    return kept;
+}
+
+static void unknown_pending(struct gs_allocator_state *s)
+{
+    s->pending = s->active = s->cached = s->inactive_split = s->largest_free = GS_UNKNOWN;
+}
+
+/* CUDA's pool tells neither what it caches nor which frees wait. */
+static void close_pooled(struct gs_allocators *a, struct moment *m)
+{
+    struct gs_allocator_state *s = &m->state;
+    struct sums sums = {0};
+    s->backend = GS_BACKEND_ASYNC;
+    for (size_t i = 0; i < m->pooled_n; i++) {
+        s->allocated = gs_add(s->allocated, m->pooled[i].bytes);
+        count_block(&sums, &m->pooled[i], NULL);
+    }
+    for (size_t i = 0; i < sums.n[1]; i++) {
+        sums.list[1][i].reserved = sums.list[1][i].active = GS_UNKNOWN;
+    }
+    free(sums.list[0]);
+    s->blocks = m->pooled_n;
+    s->by_stream = sorted(a->b, sums.list[1], s->by_stream_n = sums.n[1]);
+    s->expandable = GS_NO;
+    s->reserved = GS_UNKNOWN;
+    unknown_pending(s);
+}
+
+static void close_moment(struct gs_allocators *a, struct moment *m)
+{
+    struct gs_allocator_state *s = &m->state;
+    struct sums sums = {0};
+    if (m->pooled_n && !m->blocks_n && !m->pieces_n) {
+        close_pooled(a, m);
+        return;
+    }
+    const struct gs_torch_settings settings = gs_torch_settings(a->b->run, s->process);
+    s->backend = settings.backend;
+    mapped(a, m);
+    s->expandable = s->expandable == GS_YES ? GS_YES : m->pieces_n ? GS_NO : GS_UNSURE;
+    if (m->pieces_n > 1) {
+        qsort(m->pieces, m->pieces_n, sizeof *m->pieces, piece_order);
+    }
+    if (m->blocks_n > 1) {
+        qsort(m->blocks, m->blocks_n, sizeof *m->blocks, block_order);
+    }
+    once(m);
+    doubt_streams(m);
+    place_all(m, &sums);
+    for (size_t i = 0; i < m->blocks_n; i++) {
+        int64_t *to = m->blocks[i].pending ? &s->pending : &s->allocated;
+        *to = gs_add(*to, m->blocks[i].bytes);
+    }
+    s->blocks = m->blocks_n;
+    s->active = gs_add(s->allocated, s->pending);
+    s->cached = s->reserved > s->active ? s->reserved - s->active : 0;
+    if (m->unsure) {
+        unknown_pending(s);
+    }
+    if (s->strays) { /* segments were not seen, or not known for PyTorch's */
+        s->reserved = s->cached = s->inactive_split = s->largest_free = GS_UNKNOWN;
+    }
+    s->by_pool = sorted(a->b, sums.list[0], s->by_pool_n = sums.n[0]);
+    s->by_stream = sorted(a->b, sums.list[1], s->by_stream_n = sums.n[1]);
+}
+
+void gs_allocators_close(struct gs_builder *b, uint32_t process)
+{
+    struct gs_allocators *a = b->allocators;
+    struct gs_map_work *w = a->map;
+    if (!w->n) {
+        return;
+    }
+    gs_run_pending_at(b->run, process, w->times, w->n, on_pending, a);
+    for (size_t i = 0; i < w->n; i++) {
+        struct moment *m = &w->moments[i];
+        close_moment(a, m);
+        if (m->state.allocated || m->state.segments || m->state.moment == GS_MOMENT_OOM) {
+            *GS_PUSH(w->states, w->states_n, w->states_cap) = m->state;
+        }
+        free(m->pieces);
+        free(m->blocks);
+        free(m->pooled);
+    }
+    w->n = 0;
+}
+
+static int in_order(const void *a, const void *b)
+{
+    const struct gs_allocator_state *x = a, *y = b;
+    if (x->process != y->process) {
+        return x->process < y->process ? -1 : 1;
+    }
+    if (x->device != y->device) {
+        return x->device < y->device ? -1 : 1;
+    }
+    return x->time_ns != y->time_ns ? (x->time_ns < y->time_ns ? -1 : 1)
+                                    : (int)x->moment - (int)y->moment;
+}
+
+void gs_map_work_build(struct gs_allocators *a)
+{
+    struct gs_map_work *w = a->map;
+    struct gs_report *report = a->b->report;
+    if (!w || !w->states_n) {
+        return;
+    }
+    qsort(w->states, w->states_n, sizeof *w->states, in_order);
+    report->allocator = gs_arena_alloc(a->b->arena, w->states_n * sizeof *report->allocator);
+    memcpy(report->allocator, w->states, w->states_n * sizeof *w->states);
+    report->allocator_n = w->states_n;
+}
+
+void gs_map_work_free(struct gs_allocators *a)
+{
+    struct gs_map_work *w = a->map;
+    if (!w) {
+        return;
+    }
+    for (size_t i = 0; i < w->n; i++) { /* a pass that failed */
+        free(w->moments[i].pieces);
+        free(w->moments[i].blocks);
+        free(w->moments[i].pooled);
+    }
+    free(w->moments);
+    free(w->times);
+    free(w->states);
+    free(w);
+}

@@ -1,0 +1,106 @@
+/* The holes in an allocator's segments, from the addresses of segments and blocks. */
+#include "analyzer/question/question.h"
+
+#include <stdlib.h>
+
+enum {
+    SEGMENT_GRAIN = 2 << 20, /* PyTorch's segments are multiples of it */
+    PAGE = 20 << 20          /* of its expandable segments for large blocks: on the average a hole has half
+                                a page at either end that a neighbour keeps. What is free at a segment's end would be
+                the next block's: there is one segment alone */
+};
+
+static int by_address(const void *a, const void *b)
+{
+    const struct gs_range *x = a, *y = b;
+    return x->address < y->address ? -1 : x->address > y->address;
+}
+
+static int larger(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x > y ? -1 : x < y;
+}
+
+static void hole(struct gs_heap_map *map, int64_t bytes)
+{
+    if (bytes > 0) {
+        map->holes++;
+        map->page_bytes = gs_add(map->page_bytes, bytes > PAGE ? bytes - PAGE : 0);
+        map->free_bytes = gs_add(map->free_bytes, bytes);
+        map->largest_free_bytes = bytes > map->largest_free_bytes ? bytes : map->largest_free_bytes;
+    }
+}
+
+/* The blocks of one segment from blocks[*at] on; false where it has none. */
+static bool walk_segment(struct gs_heap_map *map, const struct gs_range *s,
+                         const struct gs_range *blocks, size_t n, size_t *at)
+{
+    uint64_t end = s->address + (uint64_t)s->bytes, free_from = s->address;
+    size_t first = *at;
+    for (; *at < n && blocks[*at].address < end; (*at)++) {
+        const struct gs_range *block = &blocks[*at];
+        if (block->address >=
+            free_from) { /* overlapping ones: a hostile file, no holes between them */
+            hole(map, (int64_t)(block->address - free_from));
+        }
+        uint64_t block_end = block->address + (uint64_t)block->bytes;
+        free_from = block_end > free_from ? block_end : free_from;
+        map->block_bytes = gs_add(map->block_bytes, block->bytes);
+        map->blocks++;
+    }
+    if (*at == first) {
+        return false;
+    }
+    int64_t tail = end > free_from ? (int64_t)(end - free_from) : 0;
+    hole(map, tail);
+    map->page_bytes = gs_add(map->page_bytes, tail > PAGE ? PAGE : tail);
+    map->segment_bytes = gs_add(map->segment_bytes, s->bytes);
+    map->segments++;
+    return true;
+}
+
+/* A segment without blocks may be PyTorch's, cached, or somebody's direct allocation. PyTorch's own
+ * total decides: the largest of its grain, as many as the total has room for. */
+static void add_empty(struct gs_heap_map *map, int64_t *empty, size_t n, int64_t reserved)
+{
+    if (reserved == GS_UNKNOWN) {
+        return;
+    }
+    if (n > 1) {
+        qsort(empty, n, sizeof *empty, larger);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (empty[i] % SEGMENT_GRAIN == 0 && gs_add(map->segment_bytes, empty[i]) <= reserved) {
+            map->segment_bytes += empty[i];
+            map->segments++;
+            hole(map, empty[i]);
+        }
+    }
+}
+
+struct gs_heap_map gs_heap_map_of(struct gs_range *segments, size_t segments_n,
+                                  struct gs_range *blocks, size_t blocks_n, int64_t reserved)
+{
+    struct gs_heap_map map = {0};
+    int64_t *empty = gs_realloc(NULL, segments_n, sizeof *empty);
+    size_t empty_n = 0, at = 0;
+    if (segments_n > 1) {
+        qsort(segments, segments_n, sizeof *segments, by_address);
+    }
+    if (blocks_n > 1) {
+        qsort(blocks, blocks_n, sizeof *blocks, by_address);
+    }
+    for (size_t i = 0; i < segments_n; i++) {
+        for (; at < blocks_n && blocks[at].address < segments[i].address; at++) {
+            map.strays++;
+        }
+        if (!walk_segment(&map, &segments[i], blocks, blocks_n, &at)) {
+            empty[empty_n++] = segments[i].bytes;
+        }
+    }
+    map.strays += blocks_n - at;
+    add_empty(&map, empty, empty_n, reserved);
+    free(empty);
+    return map;
+}

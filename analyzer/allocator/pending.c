@@ -1,0 +1,88 @@
+/* Tensors that are freed but still in use, from their rows. */
+#include "analyzer/run/run_internal.h"
+
+#include <stdio.h>
+
+/* How far below the call that is known to be the allocator's free the event may have been recorded. */
+enum { NEAR = 4 };
+
+/* The event is the free's where both come out of one call: the caller of the function that reported the
+ * free is in the event's stack, right above where it was recorded. */
+static enum gs_known belongs(const struct gs_run *run, uint32_t event, uint32_t free_stack)
+{
+    const struct gs_frame *leaf = event == GS_NONE || free_stack == GS_NONE
+                                      ? NULL
+                                      : gs_stack_frame(run, free_stack);
+    if (!leaf || leaf->kind != GS_FRAME_NATIVE) {
+        return GS_UNSURE;
+    }
+    const uint32_t caller = gs_stack_parent(run, free_stack);
+    if (caller == GS_NONE) {
+        return GS_UNSURE;
+    }
+    for (int i = 0; i < NEAR && event != GS_NONE; i++) {
+        event = gs_stack_parent(run, event);
+        if (event == caller) {
+            return GS_YES;
+        }
+    }
+    return GS_NO;
+}
+
+/* Rows of one free come one after another, and may wait for several events. The free is told a little
+ * after what it will wait for: until then the tensor is live, and not both. */
+void gs_run_pendings(struct gs_run *run, uint32_t process, gs_pending_fn each, void *self)
+{
+    struct gs_database *db = &run->databases[run->processes[process].database];
+    char sql[512];
+    snprintf(sql, sizeof sql,
+             "SELECT a.kind, a.address, a.bytes, a.stream, coalesce(a.alloc_ns + a.life_ns, p.free_ns), "
+             "p.done_ns, p.event_stack_id, "
+             "p.free_stack_id FROM pending_free p JOIN %s a ON a.id = p.allocation_id ORDER BY p.id",
+             db->allocations);
+    sqlite3_stmt *st = gs_prepare(db, sql);
+    while (st && sqlite3_step(st) == SQLITE_ROW) {
+        const int64_t kind = sqlite3_column_int64(st, 0), done = gs_column_int(st, 5);
+        struct gs_pending p = {.process = process,
+                               .device = (int)(kind >> 5 & 127) - 1,
+                               .address = (uint64_t)sqlite3_column_int64(st, 1),
+                               .bytes = sqlite3_column_int64(st, 2),
+                               .stream = (uint64_t)sqlite3_column_int64(st, 3),
+                               .free_ns = sqlite3_column_int64(st, 4),
+                               .done_ns = done == GS_UNKNOWN ? GS_NEVER : done,
+                               .captured = (kind >> 2 & 7) == GS_SPACE_POOL,
+                               .known = belongs(
+                                   run, gs_ids_get(&db->stacks, sqlite3_column_int64(st, 6)),
+                                   gs_ids_get(&db->stacks, sqlite3_column_int64(st, 7)))};
+        if (p.known != GS_NO && p.bytes > 0 && p.bytes <= GS_BYTES_MAX) {
+            each(self, &p);
+        }
+    }
+    sqlite3_finalize(st);
+}
+
+struct at {
+    const int64_t *moments;
+    size_t n;
+    gs_pending_at_fn each;
+    void *self;
+};
+
+static void on_pending(void *self, const struct gs_pending *p)
+{
+    const struct at *at = self;
+    for (size_t i = 0; i < at->n && at->moments[i] < p->done_ns; i++) {
+        if (at->moments[i] >= p->free_ns) {
+            at->each(at->self, i, p);
+        }
+    }
+}
+
+void gs_run_pending_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n,
+                       gs_pending_at_fn each, void *self)
+{
+    struct at at = {moments, n, each, self};
+    if (n) {
+        gs_run_pendings(run, process, on_pending, &at);
+    }
+}

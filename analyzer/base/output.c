@@ -1,0 +1,173 @@
+#include "analyzer/base/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/base/term.h"
+
+/* What is to be removed when the program ends too early. */
+static const char *volatile unfinished;
+static const int deadly[] = {SIGINT, SIGTERM, SIGHUP};
+
+static void on_exit_early(void)
+{
+    if (unfinished) {
+        unlink(unfinished);
+    }
+}
+
+static void on_signal(int number)
+{
+    on_exit_early();
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void watch(const char *path)
+{
+    static bool registered;
+    if (!registered) {
+        registered = true;
+        atexit(on_exit_early);
+    }
+    unfinished = path;
+    for (size_t i = 0; i < sizeof deadly / sizeof *deadly; i++) {
+        struct sigaction old, ours = {.sa_handler = on_signal};
+        if (sigaction(deadly[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL) {
+            sigaction(deadly[i], &ours, NULL);
+        }
+    }
+}
+
+static bool cannot(const char *who, const char *path, int why)
+{
+    complain("%s: cannot write '%s': %s", who, path, strerror(why));
+    return false;
+}
+
+/* As open() would have made it. */
+static void usual_mode(int fd)
+{
+    mode_t mask = umask(0);
+    umask(mask);
+    fchmod(fd, 0666 & ~mask);
+}
+
+static int open_beside(struct output *o, const char *path)
+{
+    o->real = realpath(path, NULL);
+    path = o->real ? o->real : path;
+    size_t size = strlen(path) + sizeof ".XXXXXX";
+    o->temporary = gs_realloc(NULL, size, 1);
+    snprintf(o->temporary, size, "%s.XXXXXX", path);
+    sigset_t all, before; /* no signal comes between the file and its removal */
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, &before);
+    int fd = mkostemp(o->temporary, O_CLOEXEC), why = errno;
+    if (fd >= 0) {
+        watch(o->temporary);
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    errno = why;
+    if (fd >= 0) {
+        usual_mode(fd);
+    } else {
+        free(o->temporary);
+        free(o->real);
+        o->temporary = o->real = NULL;
+        errno = why;
+    }
+    return fd;
+}
+
+/* Where stdio writes to: what errno said is kept. */
+static ssize_t on_write(void *cookie, const char *bytes, size_t n)
+{
+    struct output *o = cookie;
+    size_t at = 0;
+    while (at < n && !o->why) {
+        ssize_t wrote = write(o->fd, bytes + at, n - at);
+        if (wrote >= 0) {
+            at += (size_t)wrote;
+        } else if (errno != EINTR) {
+            o->why = errno;
+        }
+    }
+    return at < n ? 0 : (ssize_t)n;
+}
+
+static int on_close(void *cookie)
+{
+    struct output *o = cookie;
+    if (close(o->fd) != 0 && !o->why) {
+        o->why = errno;
+    }
+    return 0;
+}
+
+bool output_open(struct output *o, const char *who, const char *path)
+{
+    struct stat st;
+    *o = (struct output){.path = path};
+    if (strcmp(path, "-") == 0) {
+        o->standard = true;
+        o->file = stdout;
+        return true;
+    }
+    bool there = stat(path, &st) == 0;
+    if (there && S_ISDIR(st.st_mode)) {
+        return cannot(who, path, EISDIR);
+    }
+    if (there && access(path, W_OK) != 0) {
+        return cannot(who, path, errno);
+    }
+    int fd = there && !S_ISREG(st.st_mode) ? open(path, O_WRONLY | O_CLOEXEC) : open_beside(o, path);
+    if (fd < 0) {
+        return cannot(who, path, errno);
+    }
+    o->fd = fd;
+    o->file = fopencookie(o, "w", (cookie_io_functions_t){.write = on_write, .close = on_close});
+    setvbuf(o->file, NULL, _IOFBF, 1 << 18);
+    return true;
+}
+
+static void forget(struct output *o)
+{
+    unfinished = NULL;
+    free(o->temporary);
+    free(o->real);
+    o->temporary = o->real = NULL;
+}
+
+void output_drop(struct output *o)
+{
+    if (o->standard) {
+        return;
+    }
+    fclose(o->file);
+    if (o->temporary) {
+        unlink(o->temporary);
+    }
+    forget(o);
+}
+
+bool output_keep(struct output *o, const char *who)
+{
+    if (o->standard) {
+        return true;
+    }
+    fclose(o->file);
+    if (!o->why && o->temporary && rename(o->temporary, o->real ? o->real : o->path) != 0) {
+        o->why = errno;
+    }
+    if (o->why && o->temporary) {
+        unlink(o->temporary);
+    }
+    forget(o);
+    return !o->why || cannot(who, o->path, o->why);
+}

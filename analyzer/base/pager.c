@@ -1,0 +1,138 @@
+#include "analyzer/base/pager.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "analyzer/base/term.h"
+
+static volatile pid_t pager; /* 0: none */
+
+static bool executable(const char *path)
+{
+    return access(path, X_OK) == 0;
+}
+
+/* Is the first word of `command` a program? What a shell would have to take apart is for it to judge. */
+static bool found(const char *command)
+{
+    size_t length = strcspn(command, " \t");
+    char path[PATH_MAX];
+
+    if (command[strcspn(command, "\"'\\$`;&|<>(){}*?[]~=#\n")])
+        return true;
+    if (memchr(command, '/', length)) {
+        snprintf(path, sizeof path, "%.*s", (int)length, command);
+        return executable(path);
+    }
+    for (const char *p = getenv("PATH"); p && *p; p += strcspn(p, ":"), p += *p == ':') {
+        int n = (int)strcspn(p, ":");
+        snprintf(path, sizeof path, "%.*s/%.*s", n, p, (int)length, command);
+        if (n && executable(path))
+            return true;
+    }
+    return false;
+}
+
+/* NULL: none. */
+static const char *choose(void)
+{
+    static const char *const variables[] = {"GPUSPY_PAGER", "PAGER"};
+
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        const char *name = getenv(variables[i]);
+        if (!name)
+            continue;
+        name += strspn(name, " \t");
+        if (!*name || strcmp(name, "cat") == 0)
+            return NULL;
+        if (found(name))
+            return name;
+        complain("%s: there is no program '%s'; all is printed at once", variables[i], name);
+        return NULL;
+    }
+    return found("less") ? "less" : NULL;
+}
+
+/* The terminal is the pager's until the person leaves it: dying before it would leave two programs
+ * reading from it. */
+static void on_signal(int number)
+{
+    int status;
+
+    close(STDOUT_FILENO);
+    while (waitpid(pager, &status, 0) < 0 && errno == EINTR)
+        continue;
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void in_child(const char *command, int from)
+{
+    dup2(from, STDIN_FILENO);
+    signal(SIGPIPE, SIG_DFL);
+    /* Quits where all fits on the screen, keeps colours, leaves the text there; people's own wishes
+     * stand. */
+    setenv("LESS", "FRX", 0);
+    setenv("LV", "-c", 0);
+    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    _exit(127);
+}
+
+static void watch_signals(void)
+{
+    static const int deadly[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    struct sigaction old, ours = {.sa_handler = on_signal};
+
+    for (size_t i = 0; i < sizeof deadly / sizeof *deadly; i++)
+        if (sigaction(deadly[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(deadly[i], &ours, NULL);
+    signal(SIGPIPE, SIG_IGN); /* whoever has seen enough wants the answer's exit status */
+}
+
+void pager_start(void)
+{
+    int ends[2];
+    const char *kind = getenv("TERM"), *command;
+
+    if (pager || !isatty(STDOUT_FILENO) || !kind || term_dumb() || !(command = choose()))
+        return;
+    if (pipe(ends) != 0)
+        return;
+    fflush(stdout);
+    fflush(stderr);
+    pid_t child = fork();
+    if (child == 0) {
+        close(ends[1]);
+        in_child(command, ends[0]);
+    }
+    close(ends[0]);
+    if (child > 0) {
+        pager = child;
+        dup2(ends[1], STDOUT_FILENO);
+        watch_signals();
+    }
+    close(ends[1]);
+}
+
+bool pager_runs(void)
+{
+    return pager != 0;
+}
+
+void pager_wait(void)
+{
+    int status;
+
+    if (!pager)
+        return;
+    /* In a pager Ctrl-C ends a search: it is not meant for what has done its work. */
+    signal(SIGINT, SIG_IGN);
+    signal(SIGQUIT, SIG_IGN);
+    while (waitpid(pager, &status, 0) < 0 && errno == EINTR)
+        continue;
+}

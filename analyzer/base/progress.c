@@ -1,0 +1,66 @@
+#include "analyzer/base/progress.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+#include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
+
+#define FIRST_MS 500 /* work that takes less is not worth a line */
+#define EACH_MS 100
+
+static volatile sig_atomic_t shown;
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
+}
+
+/* In one write, so that a line is never there by half. */
+static void draw(const char *what, uint64_t done, uint64_t total, int width)
+{
+    char line[256], text[200], n[UNITS_TEXT], of[UNITS_TEXT];
+
+    /* What a file says of its length is about right, and never less than what was read of it. */
+    if (total > 0)
+        snprintf(text, sizeof text, "gpuspy: reading %s of %s %s (%d %%)", format_count(n, done),
+                 format_count(of, total > done ? total : done), what,
+                 total > done ? (int)((double)done / (double)total * 100) : 100);
+    else
+        snprintf(text, sizeof text, "gpuspy: reading %s %s", format_count(n, done), what);
+    int length = snprintf(line, sizeof line, "\r%.*s\033[K", (int)term_fit(text, width - 1), text);
+    if (write(STDERR_FILENO, line, (size_t)length) == length)
+        shown = 1;
+}
+
+void progress_show(void *unused, const char *what, uint64_t done, uint64_t total)
+{
+    static int64_t next_ms;
+    static int visible = -1;
+
+    (void)unused;
+    if (visible < 0) {
+        visible = isatty(STDERR_FILENO) && !term_dumb();
+        next_ms = now_ms() + FIRST_MS;
+    }
+    if (!visible)
+        return;
+    int64_t now = now_ms();
+    if (now < next_ms)
+        return;
+    next_ms = now + EACH_MS;
+    draw(what, done, total, term_of(stderr).width);
+}
+
+void progress_clear(void)
+{
+    if (shown) {
+        shown = 0;
+        ssize_t wrote = write(STDERR_FILENO, "\r\033[K", 4);
+        (void)wrote;
+    }
+}

@@ -1,0 +1,216 @@
+#include "analyzer/base/term.h"
+
+#include <langinfo.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <wchar.h>
+#include "analyzer/base/progress.h"
+
+#define WIDTH_DEFAULT 100
+#define WIDTH_MIN 40
+#define WIDTH_MAX 300
+
+static const char *colour_when; /* NULL: as the terminal and NO_COLOR have it */
+
+static bool set(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value && *value;
+}
+
+static int width_of(FILE *f, bool terminal)
+{
+    struct winsize size;
+    int width = set("COLUMNS") ? atoi(getenv("COLUMNS")) : 0;
+
+    if (width <= 0 && terminal && ioctl(fileno(f), TIOCGWINSZ, &size) == 0)
+        width = size.ws_col;
+    if (width <= 0)
+        width = WIDTH_DEFAULT;
+    return width < WIDTH_MIN ? WIDTH_MIN : width > WIDTH_MAX ? WIDTH_MAX : width;
+}
+
+bool term_dumb(void)
+{
+    const char *kind = getenv("TERM");
+
+    return kind && strcmp(kind, "dumb") == 0;
+}
+
+void term_choose_colour(const char *when)
+{
+    colour_when = when && strcmp(when, "auto") != 0 ? when : NULL;
+}
+
+/* What the terminal can do beyond the 8 colours that all can. */
+static bool rich(void)
+{
+    const char *kind = getenv("TERM");
+
+    return set("COLORTERM") || (kind && (strstr(kind, "256color") || strstr(kind, "kitty") ||
+                                         strstr(kind, "alacritty") || strstr(kind, "direct")));
+}
+
+struct term term_of(FILE *f)
+{
+    bool terminal = isatty(fileno(f));
+    bool colour = colour_when ? strcmp(colour_when, "always") == 0
+                              : terminal && !set("NO_COLOR") && !term_dumb();
+    struct term t = {
+        .terminal = terminal,
+        .colour = colour,
+        .rich = colour && rich(),
+        .utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0,
+        .width = width_of(f, terminal),
+    };
+    return t;
+}
+
+const char *term_style(const struct term *t, enum term_style style)
+{
+    static const char *const sequence[] = {
+        [TERM_PLAIN] = "\033[0m",  [TERM_BOLD] = "\033[1m",    [TERM_DIM] = "\033[2m",
+        [TERM_RED] = "\033[1;31m", [TERM_YELLOW] = "\033[33m", [TERM_GREEN] = "\033[32m",
+        [TERM_CYAN] = "\033[36m",
+    };
+
+    return t->colour ? sequence[style] : "";
+}
+
+static const char *sequence_of(const struct term *t, const char *format, int colour, char *out)
+{
+    out[0] = 0;
+    if (t->rich)
+        snprintf(out, TERM_SEQUENCE, format, colour & 255);
+    return out;
+}
+
+const char *term_background(const struct term *t, int colour, char out[TERM_SEQUENCE])
+{
+    return sequence_of(t, "\033[48;5;%dm\033[38;5;16m", colour, out);
+}
+
+const char *term_foreground(const struct term *t, int colour, char out[TERM_SEQUENCE])
+{
+    return sequence_of(t, "\033[38;5;%dm", colour, out);
+}
+
+/* One character of UTF-8: its length in bytes, its value in *code; 0 where the bytes are none. */
+static size_t decode(const unsigned char *p, uint32_t *code)
+{
+    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t length = p[0] < 0x80   ? 1
+                    : p[0] < 0xc2 ? 0
+                    : p[0] < 0xe0 ? 2
+                    : p[0] < 0xf0 ? 3
+                    : p[0] < 0xf5 ? 4
+                                  : 0;
+
+    if (length < 2) {
+        *code = p[0];
+        return length;
+    }
+    *code = p[0] & (0xffu >> (length + 1));
+    for (size_t i = 1; i < length; i++) {
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+        *code = *code << 6 | (p[i] & 0x3f);
+    }
+    if (*code < smallest[length] || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000))
+        return 0;
+    return length;
+}
+
+/* C0, DEL, C1 (a terminal obeys U+009B as it does ESC [), line separators, and the marks that turn
+ * the direction of text, with which a name can pretend to be another. */
+static bool harmful(uint32_t c)
+{
+    static const uint32_t range[][2] = {
+        {0, 0x1f},        {0x7f, 0x9f},     {0x200b, 0x200f}, {0x2028, 0x202e},
+        {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe007f},
+    };
+
+    for (size_t i = 0; i < sizeof range / sizeof *range; i++)
+        if (c >= range[i][0] && c <= range[i][1])
+            return true;
+    return false;
+}
+
+char *term_clean(char *out, size_t size, const char *text, bool utf8)
+{
+    const unsigned char *p = (const unsigned char *)(text ? text : "");
+    size_t at = 0;
+
+    while (*p && size) {
+        uint32_t code;
+        size_t length = decode(p, &code);
+        bool keep = length && !harmful(code) && (utf8 || code < 0x80);
+        size_t put = keep ? length : 1;
+
+        if (at + put >= size)
+            break;
+        if (keep)
+            memcpy(out + at, p, length);
+        else
+            out[at] = '?';
+        at += put;
+        p += length ? length : 1;
+    }
+    if (size)
+        out[at] = 0;
+    return out;
+}
+
+static int columns_of(uint32_t code, size_t length)
+{
+    int w = length > 1 ? wcwidth((wchar_t)code) : 1;
+
+    return w < 0 ? 1 : w;
+}
+
+size_t term_fit(const char *text, int columns)
+{
+    const unsigned char *p = (const unsigned char *)text;
+
+    while (*p) {
+        uint32_t code;
+        size_t length = decode(p, &code);
+        columns -= columns_of(code, length);
+        if (columns < 0)
+            break;
+        p += length ? length : 1;
+    }
+    return (size_t)((const char *)p - text);
+}
+
+int term_columns(const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    int columns = 0;
+
+    while (*p) {
+        uint32_t code;
+        size_t length = decode(p, &code);
+        columns += columns_of(code, length);
+        p += length ? length : 1;
+    }
+    return columns;
+}
+
+void complain(const char *format, ...)
+{
+    char raw[4096], clean[4096];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(raw, sizeof raw, format, args);
+    va_end(args);
+    progress_clear();
+    /* Paths are shown in UTF-8 whatever the locale: it is what the file is called. */
+    fprintf(stderr, "gpuspy: %s\n", term_clean(clean, sizeof clean, raw, true));
+}

@@ -1,0 +1,269 @@
+#include "analyzer/base/text.h"
+
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "analyzer/base/term.h"
+
+#define TEXT_MAX 4096
+
+/* What follows `folder`/ in `path`, or NULL where it does not lie below. */
+static const char *below(const char *path, const char *folder)
+{
+    size_t n = folder ? strlen(folder) : 0;
+
+    while (n > 1 && folder[n - 1] == '/')
+        n--;
+    if (n < 2 || strncmp(path, folder, n) != 0 || path[n] != '/')
+        return NULL;
+    return path + n + 1;
+}
+
+void text_put(char *out, size_t size, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(out, size, format, args);
+    va_end(args);
+}
+
+static bool needs_quotes(const char *text)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+=:,@%";
+
+    return !*text || text[strspn(text, plain)] || *text == '-';
+}
+
+char *text_path_here(char *out, size_t size, const char *path)
+{
+    char cwd[PATH_MAX], clean[TEXT_MAX];
+    const char *here = getcwd(cwd, sizeof cwd) ? below(path, cwd) : NULL;
+
+    term_clean(clean, sizeof clean, here ? here : path, true);
+    if (!needs_quotes(clean)) {
+        snprintf(out, size, "%s", clean);
+        return out;
+    }
+    size_t at = (size_t)snprintf(out, size, "%s'", *clean == '-' ? "./" : "");
+    for (const char *p = clean; *p && at + 6 < size; p++)
+        at += (size_t)snprintf(out + at, size - at, *p == '\'' ? "'\\''" : "%c", *p);
+    snprintf(out + at, size - at, "'");
+    return out;
+}
+
+/* Bytes from the end of `text` that fit into `columns`, never half a character. */
+static const char *tail(const char *text, int columns)
+{
+    const char *p = text + strlen(text);
+
+    while (p > text) {
+        const char *before = p - 1;
+        while (before > text && ((unsigned char)*before & 0xc0) == 0x80)
+            before--;
+        if (term_columns(before) > columns)
+            break;
+        p = before;
+    }
+    return p;
+}
+
+char *text_elide(char *out, size_t size, const char *text, int columns, bool utf8)
+{
+    const char *mark = utf8 ? "…" : "...";
+    int room = columns - (utf8 ? 1 : 3);
+
+    if (term_columns(text) <= columns || room < 2) {
+        snprintf(out, size, "%.*s", (int)term_fit(text, columns < 0 ? 0 : columns), text);
+        return out;
+    }
+    int head = room / 3; /* the end says more: of a path the file, of a function its own name */
+    snprintf(out, size, "%.*s%s%s", (int)term_fit(text, head), text, mark, tail(text, room - head));
+    return out;
+}
+
+/* Folders whose content is named by what follows them. */
+static const char *library_name(const char *path)
+{
+    static const char *const folders[] = {"/site-packages/", "/dist-packages/"};
+
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        const char *at = strstr(path, folders[i]);
+        if (at)
+            return at + strlen(folders[i]);
+    }
+    return NULL;
+}
+
+/* The end of a path from a slash on, as long as it fits: "…/data/loader.py"; at the least the file.
+ */
+static bool elide_folders(char *out, size_t size, const char *path, int columns, const char *mark,
+                          int mark_columns)
+{
+    for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
+        if (term_columns(slash) + mark_columns <= columns) {
+            snprintf(out, size, "%s%s", mark, slash);
+            return true;
+        }
+    }
+    const char *file = strrchr(path, '/');
+    if (!file || term_columns(file + 1) > columns)
+        return false;
+    snprintf(out, size, "%s", file + 1);
+    return true;
+}
+
+char *text_path(char *out, size_t size, const char *path, const char *cwd, int columns, bool utf8)
+{
+    char clean[TEXT_MAX];
+    const char *shown = below(path, cwd), *library = library_name(shown ? shown : path);
+
+    term_clean(clean, sizeof clean, library ? library : shown ? shown : path, utf8);
+    if (term_columns(clean) <= columns ||
+        !elide_folders(out, size, clean, columns, utf8 ? "…" : "...", utf8 ? 1 : 3))
+        text_elide(out, size, clean, columns, utf8);
+    return out;
+}
+
+/* How much of `p` is to be kept as it stands, though it has brackets: names that consist of them.
+ */
+static size_t literal(const char *p)
+{
+    static const char *const names[] = {
+        "(anonymous namespace)", "operator()", "operator<=>", "operator<<=", "operator>>=", "operator->*",
+        "operator<<", "operator>>", "operator<=", "operator>=", "operator->", "operator<", "operator>",
+        "operator[]", "operator"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strncmp(p, names[i], strlen(names[i])) == 0)
+            return strlen(names[i]);
+    return 0;
+}
+
+/* Behind the bracket that closes the one at p; where none does, the end. */
+static const char *behind(const char *p)
+{
+    static const char open[] = "([{", close[] = ")]}";
+    int depth = 0;
+
+    do {
+        depth += strchr(open, *p) != NULL;
+        depth -= strchr(close, *p) != NULL;
+        p++;
+    } while (*p && depth > 0);
+    return p;
+}
+
+/* What stands behind a function's parameters where it is the scope of something else, as in
+ * "f(int) const::{lambda()#1}::operator()() const"; NULL: they are the end of the name. */
+static const char *goes_on(const char *p)
+{
+    static const char qualifier[] = " const";
+
+    p = behind(p);
+    if (strncmp(p, qualifier, sizeof qualifier - 1) == 0)
+        p += sizeof qualifier - 1;
+    p += strspn(p, " &");
+    return p[0] == ':' && p[1] == ':' ? p : NULL;
+}
+
+/* "{lambda(int)#1}" → "{lambda#1}". Returns where to go on. */
+static const char *braces(const char *p, char **to)
+{
+    const char *end = behind(p);
+
+    while (p < end) {
+        if (*p == '(')
+            p = behind(p) < end ? behind(p) : end;
+        else
+            *(*to)++ = *p++;
+    }
+    return end;
+}
+
+/* "a::b<int>::c(float) const [clone .isra.0]" → "a::b::c". Rust's "<a::B<T> as C>::d" keeps what is not in
+ * it. */
+static void strip(char *text)
+{
+    const int rust = text[0] == '<';
+    const char *p = text + rust, *next;
+    char *to = text + rust;
+    int depth = 0;
+
+    while (*p) {
+        size_t keep = depth ? 0 : literal(p);
+        if (keep) {
+            memmove(to, p, keep);
+            to += keep;
+            p += keep;
+        } else if (!depth && *p == '{') {
+            p = braces(p, &to);
+        } else if (!depth && (*p == '(' || (*p == '[' && !rust)) && to > text) {
+            if (!(next = goes_on(p)))
+                break;
+            p = next;
+        } else {
+            bool generic = *p == '<';
+            if (generic && !depth && to > text + 2 && to[-1] == ':') /* Rust's "f::<int>" */
+                to -= 2;
+            if (depth == 0 && !generic)
+                *to++ = *p;
+            depth += generic;
+            depth -= *p == '>' && depth && p[-1] != '-';
+            p++;
+        }
+    }
+    while (to > text && to[-1] == ' ')
+        to--;
+    *to = 0;
+}
+
+/* "decltype (a(b)) c::d" → "c::d". */
+static char *without_decltype(char *text)
+{
+    static const char word[] = "decltype";
+    char *p = text + sizeof word - 1;
+
+    if (strncmp(text, word, sizeof word - 1) != 0)
+        return text;
+    p += strspn(p, " ");
+    if (*p != '(')
+        return text;
+    p += behind(p) - p;
+    p += strspn(p, " &*");
+    return *p ? p : text;
+}
+
+/* Templates are demangled with their return type in front: "void f" → "f". Blanks of "operator new" and
+ * "(anonymous namespace)" are in names. */
+static char *without_return_type(char *text)
+{
+    char *operator_ = strstr(text, "operator"), *name = text;
+
+    for (char *p = text; *p && p != operator_; p++) {
+        if (*p == '(')
+            return name;
+        if (*p == ' ')
+            name = p + 1;
+    }
+    return name;
+}
+
+char *text_function(char *out, size_t size, const char *function, int columns, bool utf8)
+{
+    char clean[TEXT_MAX], *name = clean;
+
+    term_clean(clean, sizeof clean, function, utf8);
+    /* Python's own names ("<module>", "f.<locals>.<lambda>") are no templates. */
+    bool rust = clean[0] == '<' && strstr(clean, ">::");
+    if (rust || (clean[0] != '<' && !strstr(clean, ".<"))) {
+        name = without_decltype(clean);
+        strip(name);
+        name = rust ? name : without_return_type(name);
+    }
+    return text_elide(out, size, name, columns, utf8);
+}

@@ -1,0 +1,284 @@
+#include "analyzer/base/units.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+char *format_bytes(char out[UNITS_TEXT], uint64_t bytes)
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    size_t u = 0;
+
+    /* 1023.995 and not 1024: what would print as 1024.00 belongs to the next unit. */
+    while (u + 1 < sizeof unit / sizeof *unit && value >= (u ? 1023.995 : 1024)) {
+        value /= 1024;
+        u++;
+    }
+    snprintf(out, UNITS_TEXT, u ? "%.2f %s" : "%.0f %s", value, unit[u]);
+    return out;
+}
+
+char *format_bytes_signed(char out[UNITS_TEXT], int64_t bytes)
+{
+    char size[UNITS_TEXT];
+    uint64_t magnitude = bytes < 0 ? -(uint64_t)bytes : (uint64_t)bytes;
+
+    format_bytes(size, magnitude);
+    snprintf(out, UNITS_TEXT, "%s%.*s",
+             bytes < 0   ? "-"
+             : bytes > 0 ? "+"
+                         : "",
+             UNITS_TEXT - 2, size);
+    return out;
+}
+
+/* Three significant figures, without the exponent that %.3g would fall into. */
+static void three_figures(char *out, size_t size, double value, const char *unit)
+{
+    int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+
+    snprintf(out, size, "%.*f %s", decimals, value, unit);
+}
+
+char *format_rate(char out[UNITS_TEXT], double rate)
+{
+    static const char *const unit[] = {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
+    size_t u = 0;
+
+    if (!(rate >= 0) || isinf(rate)) {
+        snprintf(out, UNITS_TEXT, "?");
+        return out;
+    }
+    while (u + 1 < sizeof unit / sizeof *unit && rate >= 999.5) {
+        rate /= 1000;
+        u++;
+    }
+    three_figures(out, UNITS_TEXT, rate, unit[u]);
+    return out;
+}
+
+char *format_seconds(char out[UNITS_TEXT], double s)
+{
+    if (!(s >= 0) || s > 1e12) {
+        snprintf(out, UNITS_TEXT, "?");
+    } else if (s == 0) {
+        snprintf(out, UNITS_TEXT, "0 s");
+    } else if (s < 999.5e-9) {
+        snprintf(out, UNITS_TEXT, "%.0f ns", s * 1e9);
+    } else if (s < 999.5e-6) {
+        three_figures(out, UNITS_TEXT, s * 1e6, "us");
+    } else if (s < 999.5e-3) {
+        three_figures(out, UNITS_TEXT, s * 1e3, "ms");
+    } else if (s < 59.95) {
+        three_figures(out, UNITS_TEXT, s, "s");
+    } else if (s < 3599.5) {
+        uint64_t whole = (uint64_t)(s + 0.5);
+        snprintf(out, UNITS_TEXT, "%u min %02u s", (unsigned)(whole / 60), (unsigned)(whole % 60));
+    } else {
+        uint64_t minutes = (uint64_t)(s / 60 + 0.5);
+        snprintf(out, UNITS_TEXT, "%llu h %02u min", (unsigned long long)(minutes / 60),
+                 (unsigned)(minutes % 60));
+    }
+    return out;
+}
+
+uint64_t units_whole(double n)
+{
+    if (!(n > 0))
+        return 0;
+    return n < 0x1p64 ? (uint64_t)n : UINT64_MAX;
+}
+
+char *format_count(char out[UNITS_TEXT], uint64_t n)
+{
+    char digits[UNITS_TEXT];
+    int length = snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
+    char *to = out;
+
+    for (int i = 0; i < length; i++) {
+        if (i && (length - i) % 3 == 0)
+            *to++ = ',';
+        *to++ = digits[i];
+    }
+    *to = 0;
+    return out;
+}
+
+char *format_share(char out[UNITS_TEXT], double share)
+{
+    double percent = share * 100;
+
+    if (!(percent >= 0) || isinf(percent))
+        snprintf(out, UNITS_TEXT, "?");
+    else if (percent == 0)
+        snprintf(out, UNITS_TEXT, "0 %%");
+    else if (percent < 0.1)
+        snprintf(out, UNITS_TEXT, "<0.1 %%");
+    else
+        snprintf(out, UNITS_TEXT, percent < 9.95 ? "%.1f %%" : "%.0f %%", percent);
+    return out;
+}
+
+/* ---------------------------------------------------------------- reading */
+
+/* A decimal number without sign, exactly: digits · 10^exponent. */
+struct decimal {
+    unsigned __int128 digits;
+    int exponent;
+};
+
+static bool fail(char why[UNITS_WHY], const char *reason)
+{
+    snprintf(why, UNITS_WHY, "%s", reason);
+    return false;
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Digits with an optional point; '_' only between digits. More than 30 significant digits are more
+ * than any unit here can use, and keep the product inside 128 bits. */
+static bool read_digits(const char **text, struct decimal *d, char why[UNITS_WHY])
+{
+    const char *p = *text;
+    int significant = 0, seen = 0;
+    bool point = false;
+
+    for (;; p++) {
+        if (*p == '.' && !point) {
+            point = true;
+            continue;
+        }
+        if (*p == '_' && p > *text && is_digit(p[-1]) && is_digit(p[1]))
+            continue;
+        if (!is_digit(*p))
+            break;
+        seen++;
+        if (significant || *p != '0')
+            significant++;
+        if (significant > 30)
+            return fail(why, "has too many digits");
+        d->digits = d->digits * 10 + (unsigned)(*p - '0');
+        if (point)
+            d->exponent--;
+    }
+    if (!seen)
+        return fail(why, "is not a number");
+    *text = p;
+    return true;
+}
+
+static bool read_decimal(const char **text, struct decimal *d, char why[UNITS_WHY])
+{
+    const char *p = *text;
+
+    *d = (struct decimal){0};
+    if (!*p)
+        return fail(why, "is empty");
+    if (*p == '-')
+        return fail(why, "is negative");
+    if (!read_digits(&p, d, why))
+        return false;
+    /* "1e9", but not the E of a unit: an exponent has digits. */
+    const char *e = p;
+    if (*e == 'e' || *e == 'E') {
+        bool negative = e[1] == '-';
+        int exponent = 0;
+        e += 1 + (e[1] == '-' || e[1] == '+');
+        if (!is_digit(*e))
+            return fail(why, "is not a number");
+        for (; is_digit(*e); e++)
+            exponent = exponent > 9999 ? exponent : exponent * 10 + (*e - '0');
+        d->exponent += negative ? -exponent : exponent;
+        p = e;
+    }
+    *text = p;
+    return true;
+}
+
+struct suffix {
+    const char *text;
+    int ten, two; /* powers */
+};
+
+static const struct suffix count_suffixes[] = {
+    {"", 0, 0}, {"k", 3, 0}, {"K", 3, 0}, {"M", 6, 0}, {"G", 9, 0}, {"B", 9, 0}, {"T", 12, 0}, {0},
+};
+static const struct suffix byte_suffixes[] = {
+    {"", 0, 0},     {"B", 0, 0},
+    {"k", 0, 10},   {"K", 0, 10},
+    {"M", 0, 20},   {"G", 0, 30},
+    {"T", 0, 40},   {"KiB", 0, 10},
+    {"kiB", 0, 10}, {"MiB", 0, 20},
+    {"GiB", 0, 30}, {"TiB", 0, 40},
+    {"Ki", 0, 10},  {"Mi", 0, 20},
+    {"Gi", 0, 30},  {"Ti", 0, 40},
+    {"kB", 3, 0},   {"KB", 3, 0},
+    {"MB", 6, 0},   {"GB", 9, 0},
+    {"TB", 12, 0},  {0},
+};
+
+/* digits · 10^exponent · 2^two as a 64-bit number. */
+static bool scale(struct decimal d, int two, bool whole, uint64_t *out, char why[UNITS_WHY])
+{
+    const unsigned __int128 limit = UINT64_MAX;
+
+    if (!d.digits) {
+        *out = 0;
+        return true;
+    }
+    while (d.exponent < 0 && d.digits % 10 == 0) {
+        d.digits /= 10;
+        d.exponent++;
+    }
+    for (; d.exponent > 0; d.exponent--) {
+        if (d.digits > limit)
+            return fail(why, "is too large");
+        d.digits *= 10;
+    }
+    for (; two > 0; two--) {
+        if (d.digits >> 126)
+            return fail(why, "is too large");
+        d.digits *= 2;
+    }
+    for (; d.exponent < 0 && d.digits; d.exponent++) {
+        if (whole && d.digits % 10)
+            return fail(why, "is not a whole number");
+        d.digits /= 10;
+    }
+    if (d.digits > limit)
+        return fail(why, "is too large");
+    *out = (uint64_t)d.digits;
+    return true;
+}
+
+static bool parse(const char *text, const struct suffix *suffixes, bool whole, uint64_t *out,
+                  char why[UNITS_WHY])
+{
+    struct decimal d;
+    const char *rest = text;
+
+    if (!read_decimal(&rest, &d, why))
+        return false;
+    for (const struct suffix *s = suffixes; s->text; s++) {
+        if (strcmp(rest, s->text) == 0) {
+            d.exponent += s->ten;
+            return scale(d, s->two, whole, out, why);
+        }
+    }
+    snprintf(why, UNITS_WHY, "ends in '%.20s', which is no unit", rest);
+    return false;
+}
+
+bool parse_count(const char *text, uint64_t *out, char why[UNITS_WHY])
+{
+    return parse(text, count_suffixes, true, out, why);
+}
+
+bool parse_bytes(const char *text, uint64_t *out, char why[UNITS_WHY])
+{
+    return parse(text, byte_suffixes, false, out, why);
+}

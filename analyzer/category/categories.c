@@ -1,0 +1,480 @@
+/* What was live at each peak and at each failure, by category: one more pass over the rows, which
+ * stops at those that were live then.
+ */
+#include "analyzer/allocator/allocator.h"
+#include "analyzer/question/question.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/category/category_alike.h"
+#include "analyzer/step/step.h"
+
+enum {
+    AGE = 2,         /* steps that are over: no activation lives so long */
+    LARGE = 1 << 20, /* the rest that PyTorch may leave in a large block */
+};
+
+#define NO_MOMENT SIZE_MAX
+
+struct place { /* a peak, or a failure; ordered by time */
+    int64_t time_ns;
+    struct gs_by_category *to;
+    int64_t bytes; /* all that was live; GS_UNKNOWN: what is found */
+    int device;
+    enum gs_series_layer layer;
+    struct gs_peak *peak; /* NULL: a failure */
+    size_t moment;        /* of allocator.h's, which is looked at in the same pass; NO_MOMENT */
+    int64_t *by_rule;
+    uint64_t *count_by_rule;
+    bool stated;         /* an optimizer set up state of what was live */
+    struct gs_map sizes; /* size and category → blocks */
+    struct gs_map index; /* by stack and rule */
+    struct gs_category_line *by_stack;
+    size_t by_stack_n, by_stack_cap;
+};
+
+/* Live at the end of what the run did: freed by the tear-down, or never. Without a stack it may be
+ * autograd's thread that freed it when a last backward pass ended or failed. Backward has the
+ * program's thread free something when it returns, so what comes before the last free there is
+ * autograd's. Which is known once all is seen. */
+struct late {
+    uint32_t place, stack;
+    int64_t bytes, alloc_ns, free_ns;
+    struct gs_category_block block;
+    int64_t like; /* of what size it was found to be */
+    unsigned rule;
+    uint8_t round;
+};
+
+struct work {
+    struct gs_builder *b;
+    struct gs_categorizer *categorizer;
+    const struct gs_steps *steps; /* NULL none */
+    struct place *places;
+    size_t n, cap;
+    bool python, torch_device[128]; /* torch_device: has tensors of its own */
+    bool died;                      /* of an OOM, or killed: what was live then had not come to its end */
+    unsigned failed_doing;          /* of the OOM */
+    int64_t end_ns, backward_ns; /* the last allocation, or the OOM; the last free in backward after it */
+    struct late *late;
+    size_t late_n, late_cap;
+};
+
+/* Did the run end with that failure? Handlers may still allocate something. */
+static bool ended_with(const struct work *w, const struct gs_process *p, int64_t time_ns)
+{
+    int64_t after = p->last_alloc_ns - time_ns;
+    return w->steps ? gs_steps_done(w->steps, p->last_alloc_ns) <= gs_steps_done(w->steps, time_ns) + 1
+                    : after < 1000000000 || after < time_ns / 10;
+}
+
+static void find_end(struct work *w, uint32_t process)
+{
+    size_t n;
+    const struct gs_process *p = &gs_run_processes(w->b->run, &n)[process];
+    const struct gs_oom *ooms = gs_run_ooms(w->b->run, &n), *last = NULL;
+    for (size_t i = 0; i < n; i++) {
+        last = ooms[i].process == process && ooms[i].fatal ? &ooms[i] : last;
+    }
+    w->end_ns = p->last_alloc_ns;
+    w->died = !p->complete && !p->recording;
+    w->failed_doing = 0;
+    if (last && ended_with(w, p, last->time_ns)) {
+        w->died = true;
+        w->failed_doing = gs_category_doing(w->categorizer, last->stack);
+        w->end_ns = last->time_ns;
+    }
+}
+
+static void start_process(struct work *w, uint32_t process)
+{
+    const struct gs_run *run = w->b->run;
+    w->steps = gs_steps_of(w->b, process);
+    find_end(w, process);
+    w->backward_ns = 0;
+    w->late_n = 0;
+    memset(w->torch_device, 0, sizeof w->torch_device);
+    for (size_t i = 0; i < gs_run_serieses(run); i++) {
+        const struct gs_series *s = gs_run_series(run, (uint32_t)i);
+        if (s->process == process && s->layer == GS_SERIES_TENSOR && s->device >= 0 &&
+            s->device < 128) {
+            w->torch_device[s->device] = true;
+        }
+    }
+}
+
+static struct place *place_add(struct work *w, int64_t time_ns, struct gs_by_category *to)
+{
+    struct place *p = GS_PUSH(w->places, w->n, w->cap);
+    *p = (struct place){.time_ns = time_ns, .to = to, .moment = NO_MOMENT};
+    p->by_rule = gs_realloc(NULL, gs_category_rules(), sizeof *p->by_rule);
+    p->count_by_rule = gs_realloc(NULL, gs_category_rules(), sizeof *p->count_by_rule);
+    memset(p->by_rule, 0, gs_category_rules() * sizeof *p->by_rule);
+    memset(p->count_by_rule, 0, gs_category_rules() * sizeof *p->count_by_rule);
+    return p;
+}
+
+static void list_places(struct work *w, uint32_t process)
+{
+    struct gs_report *r = w->b->report;
+    for (size_t i = 0; i < r->peaks_n; i++) {
+        struct gs_peak *peak = &r->peaks[i];
+        if (peak->process == process && peak->bytes > 0) {
+            struct place *p = place_add(w, peak->time_ns, &peak->by_category);
+            p->peak = peak;
+            p->bytes = peak->bytes;
+            p->device = peak->device;
+            p->layer = peak->layer;
+        }
+    }
+    for (size_t i = 0; i < r->ooms_n; i++) {
+        struct gs_oom_verdict *v = &r->ooms[i];
+        if (v->process == process && v->live_sum != GS_UNKNOWN && v->live_sum > 0) {
+            struct place *p = place_add(w, v->time_ns, &v->by_category);
+            p->bytes = v->live_sum;
+            p->device = v->live_layer == GS_SERIES_PINNED ? -1 : v->device;
+            p->layer = v->live_layer;
+        }
+    }
+}
+
+/* For who watches: what outlived the run. */
+static void list_ends(struct work *w, uint32_t process)
+{
+    struct gs_report *r = w->b->report;
+    if (!w->b->options->watch) {
+        return;
+    }
+    if (!r->ends) {
+        r->ends = gs_arena_alloc(w->b->arena, (r->peaks_n + 1) * sizeof *r->ends);
+    }
+    for (size_t i = 0; i < r->peaks_n; i++) {
+        const struct gs_peak *peak = &r->peaks[i];
+        if (peak->process == process && peak->bytes > 0) {
+            struct gs_category_end *end = &r->ends[r->ends_n++];
+            *end = (struct gs_category_end){
+                .process = process, .device = peak->device, .layer = peak->layer, .end_ns = w->end_ns};
+            struct place *p = place_add(w, w->end_ns, &end->by_category);
+            p->bytes = GS_UNKNOWN;
+            p->device = peak->device;
+            p->layer = peak->layer;
+        }
+    }
+}
+
+static void list_moments(struct work *w, uint32_t process)
+{
+    size_t n;
+    const int64_t *moments = gs_allocators_moments(w->b, process, &n);
+    for (size_t i = 0; i < n; i++) {
+        place_add(w, moments[i], NULL)->moment = i;
+    }
+}
+
+static int earlier(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    return x->time_ns < y->time_ns ? -1 : x->time_ns > y->time_ns;
+}
+
+/* Blocks of one size: PyTorch's large ones may have a rest of up to 1 MiB. */
+static uint64_t size_class(int64_t bytes)
+{
+    return (uint64_t)(bytes > LARGE ? (bytes + LARGE - 1) / LARGE * LARGE : bytes);
+}
+
+static uint32_t *of_size(struct place *p, enum gs_category category, int64_t bytes)
+{
+    uint32_t *n = gs_map_at(&p->sizes, size_class(bytes) << 4 | category);
+    *n = *n == GS_MAP_NEW ? 0 : *n;
+    return n;
+}
+
+/* Of optimizer state a parameter has several, but one of each call path. */
+static void count_size(struct place *p, uint32_t stack, enum gs_category category, int64_t bytes)
+{
+    uint32_t n = *of_size(p, category, bytes) + 1;
+    if (category == GS_CATEGORY_OPTIMIZER_STATE) {
+        uint32_t *own = gs_map_at(&p->sizes, gs_hash64(size_class(bytes)) ^ ~(uint64_t)stack);
+        *own = *own == GS_MAP_NEW ? 1 : *own + 1;
+        n = *own < n ? n - 1 : n;
+    }
+    *of_size(p, category, bytes) = n;
+}
+
+static void count(struct place *p, uint32_t stack, unsigned rule, int64_t bytes)
+{
+    p->by_rule[rule] = gs_add(p->by_rule[rule], bytes);
+    p->count_by_rule[rule]++;
+    uint32_t *at = gs_map_at(&p->index, (uint64_t)stack << 8 | rule);
+    if (*at == GS_MAP_NEW) {
+        *at = (uint32_t)p->by_stack_n;
+        *GS_PUSH(p->by_stack, p->by_stack_n, p->by_stack_cap) = (struct gs_category_line){
+            stack, gs_category_of(rule), gs_category_evidence(rule), 0, 0, rule};
+    }
+    struct gs_category_line *line = &p->by_stack[*at];
+    line->bytes = gs_add(line->bytes, bytes);
+    line->count++;
+    p->stated = p->stated || gs_category_sets_up(rule);
+}
+
+static void on_live(void *self, size_t moment, const struct gs_lifetime *life, uint32_t free_stack)
+{
+    struct work *w = self;
+    struct place *p = &w->places[moment];
+    const struct gs_series *s = gs_run_series(w->b->run, life->series);
+    if (p->moment != NO_MOMENT) {
+        gs_allocators_live(w->b, p->moment, life);
+        return;
+    }
+    bool late = life->free_ns > w->end_ns;
+    if (late && life->free_ns != GS_NEVER && life->free_ns > w->backward_ns &&
+        gs_category_backward(w->categorizer, free_stack)) {
+        w->backward_ns = life->free_ns;
+    }
+    if (!p->to || s->layer != p->layer || s->device != p->device) {
+        return;
+    }
+    bool untold = life->device >= 0 && life->device < 128 && !w->torch_device[life->device];
+    struct gs_category_block block = {.stack = life->stack,
+                                      .free_stack = free_stack,
+                                      .tensor = life->layer != GS_LAYER_DEVICE,
+                                      .direct = s->layer == GS_SERIES_DEVICE && untold,
+                                      .python = w->python,
+                                      .kept = late};
+    block.aged = w->steps && gs_steps_done(w->steps, p->time_ns) >=
+                                 gs_steps_done(w->steps, life->alloc_ns) + AGE;
+    if (late) {
+        *GS_PUSH(w->late, w->late_n, w->late_cap) =
+            (struct late){.place = (uint32_t)moment,
+                          .stack = life->stack,
+                          .bytes = life->bytes,
+                          .alloc_ns = life->alloc_ns,
+                          .free_ns = life->free_ns,
+                          .like = life->bytes,
+                          .block = block};
+    } else {
+        unsigned rule = gs_category_rule(w->categorizer, &block);
+        count(p, life->stack, rule, life->bytes);
+        count_size(p, life->stack, gs_category_of(rule), life->bytes);
+    }
+}
+
+/* --- what had not come to its end --------------------------------------------------------------
+ */
+
+/* In which round it is told what it is: at once; of a pass that failed once the parameters are known;
+ * or at last, what no rule covers. */
+enum round { TOLD, FAILED, KEPT, ROUNDS };
+
+static enum round tell(struct work *w, struct late *l, const struct gs_alike *alike)
+{
+    bool failed = w->died && w->failed_doing;
+    if (w->died) {
+        l->block.free_stack = GS_NONE; /* whoever freed it did so because the run ended */
+    } else if (l->block.free_stack == GS_NONE && l->free_ns <= w->backward_ns) {
+        l->block.kept = false; /* autograd freed it */
+    }
+    l->rule = gs_category_rule(w->categorizer, &l->block);
+    if (w->died && !l->block.aged) {
+        unsigned rule = gs_alike_rule(alike, l->stack, l->bytes, w->end_ns - l->alloc_ns);
+        l->rule = rule == GS_NONE ? l->rule : rule;
+        if (rule != GS_NONE) {
+            return TOLD;
+        }
+    }
+    if (failed && gs_category_doing(w->categorizer, l->stack) == w->failed_doing) {
+        l->block.failed = true;
+        return FAILED;
+    }
+    enum gs_category category = gs_category_of(l->rule);
+    return l->block.kept && (category == GS_CATEGORY_UNKNOWN || category == GS_CATEGORY_INPUTS)
+               ? KEPT
+               : TOLD;
+}
+
+/* What was made in the pass that failed did not come to its end; but a gradient is as large as its
+ * parameter, and of those there is one each. What was kept to the end and is not known otherwise is a
+ * weight, if a gradient or optimizer state wants one. */
+static void tell_again(struct work *w, struct late *l)
+{
+    static const int64_t around[] = {0, -LARGE, LARGE};
+    struct place *p = &w->places[l->place];
+    for (size_t i = 0; i < (l->bytes > LARGE ? 3 : 1); i++) {
+        int64_t like = l->bytes + around[i];
+        uint32_t parameters = *of_size(p, GS_CATEGORY_PARAMETERS, like);
+        uint32_t gradients = *of_size(p, GS_CATEGORY_GRADIENTS, like);
+        l->block.fits = gradients < parameters;
+        l->block.trained = parameters < gradients ||
+                           parameters < *of_size(p, GS_CATEGORY_OPTIMIZER_STATE, like);
+        if (l->block.failed ? l->block.fits : l->block.trained) {
+            l->like = like;
+            break;
+        }
+    }
+    l->block.stated = p->stated;
+    l->rule = gs_category_rule(w->categorizer, &l->block);
+}
+
+static bool count_late(struct work *w, uint32_t process, char *error, size_t error_size)
+{
+    struct gs_alike *alike = gs_alike_new(w->categorizer, w->python);
+    for (size_t i = 0; w->died && i < w->late_n; i++) {
+        gs_alike_want(alike, w->late[i].stack, w->late[i].bytes);
+    }
+    bool ok = gs_alike_read(alike, w->b->run, process, w->end_ns, error, error_size);
+    for (enum round round = TOLD; round < ROUNDS; round++) {
+        for (size_t i = 0; i < w->late_n; i++) {
+            struct late *l = &w->late[i];
+            l->round = round == TOLD ? tell(w, l, alike) : l->round;
+            if (l->round != round) {
+                continue;
+            }
+            if (round != TOLD) {
+                tell_again(w, l);
+            }
+            count(&w->places[l->place], l->stack, l->rule, l->bytes);
+            count_size(&w->places[l->place], l->stack, gs_category_of(l->rule), l->like);
+        }
+    }
+    gs_alike_free(alike);
+    return ok;
+}
+
+static int heavier(const void *a, const void *b)
+{
+    const struct gs_category_share *x = a, *y = b;
+    return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1)
+                                : (int)x->category - (int)y->category;
+}
+
+/* Rows whose times make no sense may have been live in the replay and not be found again: what is
+ * missing is unknown. */
+static void close_place(struct work *w, struct place *p)
+{
+    unsigned rules = gs_category_rules();
+    int64_t sum = 0;
+    for (unsigned i = 0; i < rules; i++) {
+        sum = gs_add(sum, p->by_rule[i]);
+    }
+    p->bytes = p->bytes == GS_UNKNOWN ? sum : p->bytes;
+    if ((!p->peak || w->b->options->watch) && sum <= p->bytes && p->by_stack_n) {
+        p->to->lines = gs_arena_alloc(w->b->arena, p->by_stack_n * sizeof *p->to->lines);
+        memcpy(p->to->lines, p->by_stack, p->by_stack_n * sizeof *p->to->lines);
+        p->to->lines_n = p->by_stack_n;
+    }
+    if (sum != p->bytes) {
+        uint64_t count = 0;
+        int64_t missing = p->bytes - sum;
+        for (unsigned i = 0; sum > p->bytes && i < rules; i++) {
+            count += p->count_by_rule[i];
+            missing = p->bytes;
+            p->by_rule[i] = 0;
+            p->count_by_rule[i] = 0;
+        }
+        p->by_rule[rules - 1] += missing;
+        p->count_by_rule[rules - 1] += count;
+    }
+    p->to->shares = gs_arena_alloc(w->b->arena, rules * sizeof *p->to->shares);
+    for (unsigned i = 0; i < rules; i++) {
+        p->to->bytes[gs_category_of(i)] += p->by_rule[i];
+        if (p->by_rule[i]) {
+            p->to->shares[p->to->shares_n++] = (struct gs_category_share){
+                gs_category_of(i), gs_category_evidence(i), p->by_rule[i], p->count_by_rule[i], i};
+        }
+    }
+    if (p->to->shares_n > 1) {
+        qsort(p->to->shares, p->to->shares_n, sizeof *p->to->shares, heavier);
+    }
+    for (size_t i = 0; p->peak && i < p->peak->by_stack_n; i++) {
+        struct gs_by_stack *s = &p->peak->by_stack[i];
+        int64_t most = -1;
+        for (unsigned rule = 0; rule < rules; rule++) {
+            uint32_t at = gs_map_get(&p->index, (uint64_t)s->number << 8 | rule);
+            if (at != GS_MAP_NEW && p->by_stack[at].bytes > most) {
+                most = p->by_stack[at].bytes;
+                s->category = gs_category_of(rule);
+                s->category_evidence = gs_category_evidence(rule);
+            }
+        }
+    }
+}
+
+/* At the places that were added. */
+static bool look(struct work *w, uint32_t process, char *error, size_t error_size)
+{
+    place_add(w, w->end_ns, NULL); /* to see what is freed after it */
+    if (w->n > 1) {
+        qsort(w->places, w->n, sizeof *w->places, earlier);
+    }
+    int64_t *moments = gs_realloc(NULL, w->n, sizeof *moments);
+    for (size_t i = 0; i < w->n; i++) {
+        moments[i] = w->places[i].time_ns;
+    }
+    bool ok = gs_run_live_at(w->b->run, process, moments, w->n, on_live, w, error, error_size);
+    ok = ok && count_late(w, process, error, error_size);
+    for (size_t i = 0; i < w->n; i++) {
+        struct place *p = &w->places[i];
+        if (ok && p->to) {
+            close_place(w, p);
+        }
+        free(p->by_rule);
+        free(p->count_by_rule);
+        free(p->by_stack);
+        gs_map_free(&p->index);
+        gs_map_free(&p->sizes);
+    }
+    free(moments);
+    w->n = 0;
+    return ok;
+}
+
+static struct work start(struct gs_builder *b)
+{
+    return (struct work){.b = b,
+                         .categorizer = gs_categorizer_new(b->run),
+                         .python = gs_category_python(b->run)};
+}
+
+static void finish(struct work *w)
+{
+    gs_categorizer_free(w->categorizer);
+    free(w->places);
+    free(w->late);
+}
+
+bool gs_categories_build(struct gs_builder *b, char *error, size_t error_size)
+{
+    size_t n;
+    bool ok = true;
+    struct work w = start(b);
+    gs_run_processes(b->run, &n);
+    for (uint32_t i = 0; ok && i < n; i++) {
+        start_process(&w, i);
+        list_places(&w, i);
+        list_ends(&w, i);
+        list_moments(&w, i);
+        if (w.n) {
+            ok = look(&w, i, error, error_size);
+            gs_allocators_close(b, i);
+        }
+    }
+    finish(&w);
+    return ok;
+}
+
+bool gs_categories_at(struct gs_builder *b, uint32_t process, struct gs_category_moment *moments,
+                      size_t n, char *error, size_t error_size)
+{
+    struct work w = start(b);
+    start_process(&w, process);
+    for (size_t i = 0; i < n; i++) {
+        struct place *p = place_add(&w, moments[i].time_ns, &moments[i].by);
+        p->bytes = moments[i].bytes;
+        p->device = moments[i].device;
+        p->layer = moments[i].layer;
+    }
+    bool ok = n == 0 || look(&w, process, error, error_size);
+    finish(&w);
+    return ok;
+}

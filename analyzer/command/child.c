@@ -1,0 +1,135 @@
+#include "analyzer/command/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { NO_SUCH = 127, AFTER_KILL_MS = 1000, TICK_MS = 20 };
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+void child_set(struct child *c, const char *name, const char *value)
+{
+    if (c->variables == CHILD_VARIABLES)
+        return;
+    c->name[c->variables] = name;
+    c->value[c->variables++] = value;
+}
+
+/* A group of its own, so that what it starts ends with it. */
+static void be_child(const struct child *c, int out, int err, int started)
+{
+    setpgid(0, 0);
+    int in = open("/dev/null", O_RDONLY);
+    if (in < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
+        _exit(NO_SUCH);
+    for (int i = 0; i < c->variables; i++) {
+        if (c->value[i])
+            setenv(c->name[i], c->value[i], 1);
+        else
+            unsetenv(c->name[i]);
+    }
+    if (c->folder && chdir(c->folder) != 0)
+        _exit(NO_SUCH);
+    if (c->work)
+        _exit(c->work(c->data));
+    execvp(c->argv[0], (char *const *)(uintptr_t)c->argv);
+    if (write(started, "", 1) < 0) /* it is close-on-exec: a byte says that there was none */
+        _exit(NO_SUCH);
+    _exit(NO_SUCH);
+}
+
+struct stream {
+    int fd;
+    char *text;
+    size_t n, size;
+};
+
+/* False at its end. What is too much is read and forgotten. */
+static bool drain(struct stream *s)
+{
+    char rest[4096];
+    bool room = s->n + 1 < s->size;
+    ssize_t got = room ? read(s->fd, s->text + s->n, s->size - 1 - s->n) : read(s->fd, rest, sizeof rest);
+
+    if (got < 0)
+        return errno == EINTR || errno == EAGAIN;
+    s->n += room ? (size_t)got : 0;
+    s->text[s->n] = 0;
+    return got > 0;
+}
+
+static void listen_to(struct child *c, struct stream *s, int64_t until)
+{
+    struct pollfd p[2] = {{.fd = s[0].fd, .events = POLLIN}, {.fd = s[1].fd, .events = POLLIN}};
+    int64_t left;
+
+    while ((p[0].fd >= 0 || p[1].fd >= 0) && (left = until - now_ms()) > 0) {
+        if (poll(p, 2, (int)left) < 0 && errno != EINTR)
+            break;
+        for (int i = 0; i < 2; i++)
+            if (p[i].fd >= 0 && p[i].revents && !drain(&s[i]))
+                p[i].fd = -1;
+    }
+    c->timed_out = p[0].fd >= 0 || p[1].fd >= 0;
+}
+
+static bool ended(struct child *c, pid_t pid, int64_t until)
+{
+    do {
+        pid_t got = waitpid(pid, &c->status, WNOHANG);
+        if (got == pid || (got < 0 && errno != EINTR))
+            return true;
+        poll(NULL, 0, TICK_MS);
+    } while (now_ms() < until);
+    return false;
+}
+
+bool child_run(struct child *c)
+{
+    int out[2] = {-1, -1}, err[2] = {-1, -1}, started[2] = {-1, -1};
+    int64_t until = now_ms() + c->timeout_ms;
+    char byte;
+
+    c->started = c->timed_out = false;
+    c->out[0] = c->err[0] = 0;
+    c->status = -1;
+    if (pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0 && pipe2(started, O_CLOEXEC) == 0) {
+        pid_t pid = fork();
+        if (pid == 0)
+            be_child(c, out[1], err[1], started[1]);
+        close(out[1]), close(err[1]), close(started[1]);
+        out[1] = err[1] = started[1] = -1;
+        if (pid > 0) {
+            struct stream s[2] = {{out[0], c->out, 0, sizeof c->out}, {err[0], c->err, 0, sizeof c->err}};
+            c->started = c->work || read(started[0], &byte, 1) == 0;
+            listen_to(c, s, until);
+            c->timed_out = c->timed_out || !ended(c, pid, until);
+            if (c->timed_out) {
+                kill(-pid, SIGKILL);
+                kill(pid, SIGKILL);
+                ended(c, pid, now_ms() + AFTER_KILL_MS);
+            }
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        int *all[] = {&out[i], &err[i], &started[i]};
+        for (int k = 0; k < 3; k++)
+            if (*all[k] >= 0)
+                close(*all[k]);
+    }
+    return c->started && !c->timed_out && WIFEXITED(c->status) && WEXITSTATUS(c->status) == 0;
+}

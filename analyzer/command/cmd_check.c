@@ -1,0 +1,268 @@
+/* gpuspy check: holds a recording against limits, for a pipeline to say no. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/check/check.h"
+#include "analyzer/command/command.h"
+#include "analyzer/base/input.h"
+#include "analyzer/base/output.h"
+#include "analyzer/base/term.h"
+
+#define FOUND ".gpuspy-check" /* in the working directory */
+
+struct settings {
+    const char *text[GATES_N];
+    bool flag[GATES_N];
+    const char *config, *junit, *baseline, *per;
+    bool no_config, json, github, all, alone, allow_incomplete;
+};
+
+/* A row a gate; what has no option has a name that nobody can type. */
+#define FLAG(id) OPTION_FLAG, offsetof(struct settings, flag[GATE_##id])
+#define TEXT(id) OPTION_TEXT, offsetof(struct settings, text[GATE_##id])
+#define ROW_FLAG(id, option, argument, help) {option, 0, FLAG(id), NULL, NULL, 0, 0, help},
+#define ROW_LEAKS ROW_FLAG
+#define ROW_TEXT(id, option, argument, help) {option, 0, TEXT(id), argument, NULL, 0, 0, help},
+#define ROW_COUNT ROW_TEXT
+#define ROW_BYTES ROW_TEXT
+#define ROW_BYTES_STEP ROW_TEXT
+#define ROW_NUMBER_STEP ROW_TEXT
+#define ROW_SHARE ROW_TEXT
+#define ROW_BUDGET ROW_TEXT
+#define ROW_EVENTS(id, option, argument, help)
+#define GATE(id, option, unit, argument, measure, explain, what, help) ROW_##unit(id, option, argument, help)
+
+static const struct option_row options[] = {
+#include "analyzer/check/gates.def"
+    {"config", 'c', OPTION_FILE, offsetof(struct settings, config), "FILE", NULL, 0, 0,
+     "read limits from FILE; " FOUND " in the working directory if not given. What the command line says wins"},
+    {"no-config", 0, OPTION_FLAG, offsetof(struct settings, no_config), NULL, NULL, 0, 0,
+     "read no file of limits"},
+    {"baseline", 0, OPTION_FILE, offsetof(struct settings, baseline), "DATABASE", NULL, 0, 0,
+     "what limits such as +5% or +100MiB are relative to: an earlier recording"},
+    {"allow-incomplete", 0, OPTION_FLAG, offsetof(struct settings, allow_incomplete), NULL, NULL, 0, 0,
+     "judge what there is of a recording that lost events or whose program was killed"},
+    {"per", 0, OPTION_CHOICE, offsetof(struct settings, per), "WHICH", "rank|device", 0, 0,
+     "judge peaks by process, or of all processes on a GPU together; rank if not given"},
+    {"alone", 0, OPTION_FLAG, offsetof(struct settings, alone), NULL, NULL, 0, 0,
+     "do not look for the other processes of the run beside the file"},
+    {"all", 'a', OPTION_FLAG, offsetof(struct settings, all), NULL, NULL, 0, 0,
+     "list all lines of code of what failed"},
+    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON"},
+    {"junit", 0, OPTION_FILE, offsetof(struct settings, junit), "FILE", NULL, 0, 0,
+     "also write the results as JUnit's XML"},
+    {"github", 0, OPTION_FLAG, offsetof(struct settings, github), NULL, NULL, 0, 0,
+     "also print GitHub's annotations; by itself where GITHUB_ACTIONS is true, with a summary"},
+    {0},
+};
+#undef GATE
+
+static const struct example examples[] = {
+    {"gpuspy check run.db --max-peak 10GiB --no-leaks", "exit status 1 and the lines if it needs more, or leaks"},
+    {"gpuspy check run.db --max-growth 1MiB/step --max-syncs-per-step 2", "by step of the program"},
+    {"gpuspy check run.db --budget params=1e9,optimizer=adamw,tolerance=10%",
+     "parameters, gradients and optimizer state against the estimate"},
+    {"gpuspy check run.db --baseline main.db --max-peak +5%", "no more than five per cent above another run"},
+    {"gpuspy check run.db --junit check.xml", "limits from " FOUND ", results for a CI server"},
+    {0},
+};
+
+const struct command_text text_check = {
+    .options = options,
+    .about =
+        "Holds a recording against limits: exit status 0 with a line a check if all of them hold, 1 with "
+        "the lines of code to look at if not. What cannot be told (there are no steps to count by, events "
+        "were lost, the program was killed) is never a yes.\n\n"
+        "Each process of a run is judged alone, and each of its GPUs; the worst counts. Limits by step are "
+        "averages over the program's usual steps: start-up and warm-up, evaluations and checkpoints "
+        "between steps, and the end are left out.\n\n"
+        "A file of limits has lines such as 'max-peak = 10GiB' and 'no-leaks = true', comments behind #, "
+        "and sections for databases, [small*.db], or a GPU, [gpu 1]; 'off' lifts a limit there. In all of "
+        "it later lines win over earlier ones.",
+    .examples = examples,
+};
+
+/* ---------------------------------------------------------------- limits */
+
+static bool from_command_line(const struct settings *s, struct limits *l)
+{
+    for (int i = 0; i < GATES_N; i++) {
+        struct limit_entry e = {.gate = (enum gate_id)i, .device = -1};
+        char why[LIMIT_WHY];
+        if (!s->flag[i] && !s->text[i])
+            continue;
+        if (s->text[i] && !limit_parse(&gates[i], s->text[i], &e.limit, why)) {
+            complain("check: --%s: '%s' %s", gates[i].option, s->text[i], why);
+            return false;
+        }
+        limits_add(l, &e);
+    }
+    return true;
+}
+
+/* The whole of a small file; NULL after a line on stderr. */
+static char *contents(const char *path, size_t *size)
+{
+    enum { MOST = 1 << 20 };
+    char *text = malloc(MOST + 1);
+    FILE *f = fopen(path, "re");
+
+    *size = f && text ? fread(text, 1, MOST + 1, f) : 0;
+    bool ok = f && text && !ferror(f) && *size <= MOST;
+    if (!ok)
+        complain("check: cannot read '%s': %s; give a file of limits", path,
+                 *size > MOST ? "it is too large" : strerror(errno ? errno : EIO));
+    if (f)
+        fclose(f);
+    if (!ok)
+        free(text);
+    return ok ? text : NULL;
+}
+
+static int from_file(const struct settings *s, struct limits *l)
+{
+    const char *path = s->config ? s->config : FOUND;
+    char error[1024];
+    size_t size;
+    FILE *there = s->config || s->no_config ? NULL : fopen(path, "re");
+
+    if (there)
+        fclose(there);
+    else if (!s->config)
+        return EXIT_YES;
+    char *text = contents(path, &size);
+    if (!text)
+        return EXIT_INPUT;
+    bool ok = limits_read(l, text, size, path, error, sizeof error);
+    if (!ok)
+        complain("check: %s", error);
+    free(text);
+    return ok ? EXIT_YES : EXIT_USAGE;
+}
+
+static bool relative_without_baseline(const struct settings *s, const struct limits *l)
+{
+    for (size_t i = 0; i < l->n && !s->baseline; i++) {
+        if (l->entries[i].limit.relative) {
+            complain("check: --%s is relative; say what to: add --baseline=DATABASE",
+                     gates[l->entries[i].gate].option);
+            return true;
+        }
+    }
+    return false;
+}
+
+static int limits_of(const struct settings *s, struct limits *l)
+{
+    if (s->config && s->no_config) {
+        complain("check: --config and --no-config contradict each other; give one of them");
+        return EXIT_USAGE;
+    }
+    int code = from_file(s, l);
+
+    if (code != EXIT_YES)
+        return code;
+    if (!from_command_line(s, l) || relative_without_baseline(s, l))
+        return EXIT_USAGE;
+    if (!l->n) {
+        complain("check: nothing to check; give a limit, such as --max-peak 10GiB, or a file of them (%s)", FOUND);
+        return EXIT_USAGE;
+    }
+    return EXIT_YES;
+}
+
+/* ---------------------------------------------------------------- output */
+
+static bool write_junit(const struct settings *s, struct check *c)
+{
+    struct output o;
+
+    if (!s->junit)
+        return true;
+    if (!output_open(&o, "check", s->junit))
+        return false;
+    check_view_junit(c, o.file);
+    return output_keep(&o, "check");
+}
+
+static bool on_github(void)
+{
+    const char *said = getenv("GITHUB_ACTIONS");
+
+    return said && strcmp(said, "true") == 0;
+}
+
+/* The steps of a job add to one file. */
+static void write_summary(struct check *c)
+{
+    const char *path = getenv("GITHUB_STEP_SUMMARY");
+    FILE *f = path && *path && on_github() ? fopen(path, "ae") : NULL;
+
+    if (f) {
+        check_view_summary(c, f);
+        if (fclose(f) != 0)
+            complain("check: cannot write '%s': %s; the summary is not whole", path, strerror(errno));
+    }
+}
+
+static bool print(const struct settings *s, struct check *c)
+{
+    bool github = s->github || on_github();
+
+    if (s->json)
+        check_view_json(c, stdout);
+    else
+        check_view_text(c, stdout, s->all);
+    if (github) /* annotations are read from both streams */
+        check_view_github(c, s->json ? stderr : stdout);
+    write_summary(c);
+    return write_junit(s, c);
+}
+
+static int check(const struct settings *s, const struct check_wish *w)
+{
+    struct check c;
+    char error[1024] = "";
+    bool nothing;
+    int code = EXIT_INPUT;
+
+    if (!check_run(w, &c, &nothing, error, sizeof error)) {
+        complain("check: %s", error);
+    } else if (nothing) {
+        complain("check: no limit concerns '%s'; see the sections of the file of limits", w->paths[0]);
+        code = EXIT_USAGE;
+    } else {
+        code = !print(s, &c) ? EXIT_INPUT : c.failed ? EXIT_NO : EXIT_YES;
+    }
+    check_free(&c);
+    return code;
+}
+
+int cmd_check(int argc, char **argv)
+{
+    struct settings s = {0};
+    struct limits limits = {0};
+    int operands = options_parse(&command_check, argc, argv, &s);
+
+    if (operands < 0)
+        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands == 0) {
+        complain("check: which recording? give a file, such as: gpuspy check run.db --max-peak 10GiB");
+        return EXIT_USAGE;
+    }
+    int code = limits_of(&s, &limits);
+    struct check_wish wish = {.paths = (const char *const *)argv,
+                              .n = (size_t)operands,
+                              .limits = &limits,
+                              .alone = s.alone,
+                              .allow_incomplete = s.allow_incomplete || limits.allow_incomplete,
+                              .per_device = s.per && strcmp(s.per, "device") == 0,
+                              .baseline = s.baseline};
+    if (code == EXIT_YES && !input_openable("check", argv, (size_t)operands))
+        code = EXIT_INPUT;
+    if (code == EXIT_YES)
+        code = check(&s, &wish);
+    limits_free(&limits);
+    return code;
+}

@@ -1,0 +1,230 @@
+/* gpuspy diff: two recordings beside each other. */
+#include <jansson.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/command/command.h"
+#include "analyzer/text/display.h"
+#include "analyzer/base/input.h"
+#include "analyzer/symbol/symbol.h"
+#include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
+#include "analyzer/text/view_diff.h"
+
+#define TOP_TEXT 12 /* rows of each list on a terminal */
+#define TOP_JSON 50
+
+struct settings {
+    const char *what, *by, *layer, *least;
+    int top, device, rank;
+    bool json;
+    struct display_settings display;
+};
+
+static const struct option_row options[] = {
+    {"what", 'w', OPTION_CHOICE, offsetof(struct settings, what), "WHAT", "peak|oom|end|allocated|waits|copies", 0, 0,
+     "what to compare: what was live at the peak (the default), when memory ran out, or at the end; all that was "
+     "allocated; how long the GPU was waited for; what was copied"},
+    {"by", 'b', OPTION_CHOICE, offsetof(struct settings, by), "BY", "line|function|file|category|owner", 0, 0,
+     "what to sum by; line if not given. By owner (PyTorch, NCCL, other libraries) only what CUDA gave at the peak"},
+    {"min", 'm', OPTION_TEXT, offsetof(struct settings, least), "SIZE", NULL, 0, 0,
+     "sum up what changed by less: 1MiB, of waits 10ms, or 1% of the larger total. The default is a hundredth of "
+     "all changes"},
+    {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
+     "list the N widest changes and sum up the others; the default is 12, with --json 50"},
+    {"layer", 'l', OPTION_CHOICE, offsetof(struct settings, layer), "LAYER", "tensor|device|pinned|host", 0, 0,
+     "compare PyTorch's tensors, what CUDA gave, pinned host memory or CPU tensors; the default is tensors where "
+     "both have some, else what CUDA gave"},
+    {"device", 'd', OPTION_NUMBER, offsetof(struct settings, device), "N", NULL, 0, 126,
+     "only GPU N, as the programs number it"},
+    {"rank", 'r', OPTION_NUMBER, offsetof(struct settings, rank), "N", NULL, 0, INT_MAX, "only the process of rank N"},
+    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
+     "print JSON: sizes in bytes, times in seconds"},
+    DISPLAY_OPTIONS(struct settings, display),
+    {0},
+};
+
+static const struct example examples[] = {
+    {"gpuspy diff before.db after.db", "what grew and what shrank at the peak, by line"},
+    {"gpuspy diff --by category --min 1% a.db b.db", "by what it is for, without the small change"},
+    {"gpuspy diff --what waits a.db b.db", "which lines wait longer for the GPU"},
+    {"gpuspy diff --json runs/monday runs/tuesday | jq .verdict", "two folders of ranks, for a script"},
+    {0},
+};
+
+const struct command_text text_diff = {
+    .options = options,
+    .about =
+        "Sets two recordings beside each other and says first, in a sentence, what changed; then what grew and what "
+        "shrank, widest change first. The rows sum to the totals: what is too small to be listed and what did not "
+        "change stand in rows of their own.\n\n"
+        "Lines are found again in an edited file: in the same function, in their order, by what they call and by "
+        "the sizes and counts that came through them. A line that moved is shown with both numbers; that it is the "
+        "same is then inferred. Files are found again in another checkout or below another Python, functions "
+        "under another name or in another file. Processes are paired by rank, else in order.\n\n"
+        "The exit code does not depend on what was found: a limit that fails is set with 'gpuspy check'.",
+    .examples = examples,
+};
+
+static const struct {
+    const char *word;
+    int layer;
+} layers[] = {{"tensor", GS_SERIES_TENSOR}, {"device", GS_SERIES_DEVICE}, {"pinned", GS_SERIES_PINNED},
+              {"host", GS_SERIES_HOST}};
+
+/* "10ms" in ns. */
+static bool parse_time(const char *text, int64_t *ns)
+{
+    static const struct {
+        const char *unit;
+        double ns;
+    } units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
+    char *end;
+    double value = strtod(text, &end);
+    for (size_t i = 0; end > text && i < sizeof units / sizeof *units; i++) {
+        if (strcmp(end, units[i].unit) == 0 && value >= 0 && value * units[i].ns < 9e18) {
+            *ns = (int64_t)(value * units[i].ns);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool parse_least(const char *text, struct gs_diff_wish *wish)
+{
+    char *end, why[UNITS_WHY] = "";
+    double share = strtod(text, &end);
+    uint64_t bytes;
+    if (end > text && strcmp(end, "%") == 0 && share >= 0 && share <= 100) {
+        wish->least = share > 0 ? GS_UNKNOWN : 0;
+        wish->least_share = share / 100;
+        return true;
+    }
+    if (wish->what == GS_PROFILE_WAITS && parse_time(text, &wish->least)) {
+        return true;
+    }
+    if (wish->what != GS_PROFILE_WAITS && parse_bytes(text, &bytes, why) && bytes <= INT64_MAX) {
+        wish->least = (int64_t)bytes;
+        return true;
+    }
+    complain("diff: --min: '%s' %s%s", text, *why ? why : "is no amount of what is compared",
+             wish->what == GS_PROFILE_WAITS ? "; give a time such as 10ms, or 1%" : "; give a size such as 1MiB, or 1%");
+    return false;
+}
+
+static bool wish_of(const struct settings *s, struct gs_diff_wish *wish)
+{
+    *wish = (struct gs_diff_wish){.what = s->what ? gs_profile_of_word(s->what) : GS_PROFILE_PEAK,
+                                  .layer = GS_PROFILE_USUAL,
+                                  .device = s->device,
+                                  .rank = s->rank,
+                                  .least = GS_UNKNOWN,
+                                  .top = s->top ? (size_t)s->top : s->json ? TOP_JSON : TOP_TEXT};
+    for (int by = 0; by < GS_DIFF_BYS_N; by++) {
+        if (s->by && strcmp(gs_diff_by_word((enum gs_diff_by)by), s->by) == 0) {
+            wish->by = (enum gs_diff_by)by;
+        }
+    }
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+        wish->layer = s->layer && strcmp(s->layer, layers[i].word) == 0 ? layers[i].layer : wish->layer;
+    }
+    bool memory = wish->what != GS_PROFILE_WAITS && wish->what != GS_PROFILE_COPIES;
+    if (wish->by == GS_DIFF_OWNER &&
+        (wish->what != GS_PROFILE_PEAK || (s->layer && wish->layer != GS_SERIES_DEVICE))) {
+        complain("diff: --by owner: whose memory it is, is known of what CUDA gave, at the peak; leave --what and "
+                 "--layer out");
+        return false;
+    }
+    if (!memory && (s->layer || wish->by == GS_DIFF_CATEGORY)) {
+        complain("diff: --what %s: %s is told of memory alone", s->what, s->layer ? "a layer" : "a category");
+        return false;
+    }
+    return !s->least || parse_least(s->least, wish);
+}
+
+static bool open_side(struct gs_diff_side *side, const char *path, const struct gs_options *options_)
+{
+    char error[1024] = "";
+    *side = (struct gs_diff_side){.run = gs_run_open(&path, 1, options_, error, sizeof error)};
+    side->report = side->run ? gs_report_build(side->run, options_, error, sizeof error) : NULL;
+    if (!side->report) {
+        complain("diff: %s", error);
+    }
+    return side->report != NULL;
+}
+
+static int print(const struct settings *s, const struct gs_diff *d, const struct gs_diff_side *side,
+                 const char *const *paths)
+{
+    if (!s->json) {
+        view_diff(&(struct view_diff){.diff = d, .side = side, .path = paths, .term = display_start(&s->display),
+                                      .out = stdout, .top = d->wish.top});
+        return EXIT_YES;
+    }
+    json_t *json = gs_diff_json(d, side, paths);
+    bool ok = json && json_dumpf(json, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER) == 0;
+    json_decref(json);
+    putchar('\n');
+    return ok ? EXIT_YES : EXIT_INPUT;
+}
+
+static int compare(const struct settings *s, const struct gs_diff_wish *wish, char **paths, struct symbolizer *symbols)
+{
+    struct gs_diff_side side[2] = {0};
+    struct gs_options options_ = {.all = true,
+                                  .memory_map = true,
+                                  .by_device = s->device >= 0,
+                                  .device = s->device,
+                                  SYMBOLIZER_OPTIONS(symbols)};
+    int code = EXIT_INPUT;
+    if (open_side(&side[0], paths[0], &options_) && open_side(&side[1], paths[1], &options_)) {
+        char error[1024] = "";
+        struct gs_diff *d = gs_diff_build(side, wish, error, sizeof error);
+        if (d) {
+            code = print(s, d, side, (const char *const *)paths);
+        } else {
+            complain("diff: %s", error);
+        }
+        gs_diff_free(d);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (side[i].report) {
+            gs_report_free(side[i].report);
+        }
+        if (side[i].run) {
+            gs_run_close(side[i].run);
+        }
+    }
+    return code;
+}
+
+int cmd_diff(int argc, char **argv)
+{
+    struct settings s = {.device = -1, .rank = -1};
+    struct gs_diff_wish wish;
+    int operands = options_parse(&command_diff, argc, argv, &s);
+
+    if (operands < 0) {
+        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    }
+    if (operands != 2) {
+        complain("diff: %s: gpuspy diff before.db after.db",
+                 operands < 2 ? "two recordings are compared" : "two recordings at a time");
+        return EXIT_USAGE;
+    }
+    if (!wish_of(&s, &wish)) {
+        return EXIT_USAGE;
+    }
+    if (!input_openable("diff", argv, 2)) {
+        return EXIT_INPUT;
+    }
+    struct symbolizer *symbols = symbolizer_new();
+    int code = compare(&s, &wish, argv, symbols);
+    if (symbols) {
+        symbolizer_complain(symbols, false);
+    }
+    symbolizer_free(symbols);
+    return code;
+}

@@ -1,0 +1,210 @@
+/* gpuspy doctor: the checks are in doctor_*.c; here they are run and printed. */
+#include <jansson.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/command/command.h"
+#include "analyzer/doctor/doctor.h"
+#include "analyzer/doctor/doctor_child.h"
+#include "analyzer/base/term.h"
+
+struct settings {
+    bool json, deep;
+};
+
+static const struct option_row options[] = {
+    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print the findings as JSON"},
+    {"deep", 0, OPTION_FLAG, offsetof(struct settings, deep), NULL, NULL, 0, 0,
+     "import PyTorch, too, and ask it for its GPUs: takes seconds, and memory on the GPU for a moment"},
+    {0},
+};
+
+static const struct example examples[] = {
+    {"gpuspy doctor", "check this machine, and the python in PATH"},
+    {"gpuspy doctor ~/venv/bin/python", "the same for another Python"},
+    {"gpuspy doctor ./solver", "the same for a program"},
+    {0},
+};
+
+const struct command_text text_doctor = {
+    .options = options,
+    .about =
+        "Checks what a recording needs, and says what it will see: the recorder and whether it loads, the "
+        "folder of the recording, gpuspy's settings, NVIDIA's driver and its GPUs, Python, PyTorch's build "
+        "and other frameworks, and tools that are in the way. Last, it records an allocation of 1 MiB "
+        "and reads it back, on the GPU or, where there is none, on the simulated one.\n\n"
+        "Each line is ok, a warning (something will not be seen), or a problem (it prevents recording), "
+        "with what to do. It exits with 1 where there is a problem. Give it the Python or the program "
+        "that is to be recorded; a script is looked at for what runs it.",
+    .examples = examples,
+};
+
+/* ---------------------------------------------------------------- findings */
+
+void doctor_say(struct doctor *d, enum doctor_section section, enum doctor_state state, const char *id,
+                const char *fix, const char *format, ...)
+{
+    struct finding f = {.section = section, .state = state, .id = id, .fix = fix ? strdup(fix) : NULL};
+    va_list args;
+
+    va_start(args, format);
+    if (vasprintf(&f.text, format, args) < 0)
+        f.text = NULL;
+    va_end(args);
+    *GS_PUSH(d->list, d->n, d->cap) = f;
+}
+
+static size_t count(const struct doctor *d, enum doctor_state state)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < d->n; i++)
+        n += d->list[i].state == state;
+    return n;
+}
+
+static const char *const sections[] = {
+#define SECTION(symbol, word) word,
+    DOCTOR_SECTIONS(SECTION)
+#undef SECTION
+};
+static const char *const states[] = {"ok", "warning", "problem"};
+
+/* ---------------------------------------------------------------- printing */
+
+/* Words of `text`, wrapped behind what stands already in the line. */
+static void print_wrapped(const struct term *term, const char *text, int indent)
+{
+    char clean[4096];
+    const char *p = term_clean(clean, sizeof clean, text ? text : "", term->utf8);
+    int room = term->width - indent, left = room;
+
+    while (*p) {
+        size_t n = strcspn(p, " ");
+        char word[4096];
+        snprintf(word, sizeof word, "%.*s", (int)n, p);
+        int columns = term_columns(word);
+        if (left < room && columns + 1 > left) {
+            printf("\n%*s", indent, "");
+            left = room;
+        }
+        left -= printf("%s%s", left < room ? " " : "", word) ? columns + (left < room) : 0;
+        p += n + strspn(p + n, " ");
+    }
+    putchar('\n');
+}
+
+static void print_text(const struct doctor *d)
+{
+    static const enum term_style styles[] = {TERM_GREEN, TERM_YELLOW, TERM_RED};
+    struct term term = term_of(stdout);
+    size_t problems = count(d, DOCTOR_PROBLEM), warnings = count(d, DOCTOR_WARNING);
+    enum { TEXT_AT = 21 };
+
+    for (int s = 0; s < DOCTOR_SECTIONS_N; s++) {
+        const char *head = sections[s];
+        for (size_t i = 0; i < d->n; i++) {
+            const struct finding *f = &d->list[i];
+            if ((int)f->section != s)
+                continue;
+            printf("%s%-10s%s  %s%-7s%s  ", term_style(&term, TERM_BOLD), head, term_style(&term, TERM_PLAIN),
+                   term_style(&term, styles[f->state]), states[f->state], term_style(&term, TERM_PLAIN));
+            head = "";
+            print_wrapped(&term, f->text, TEXT_AT);
+            if (f->fix) {
+                printf("%*s%s ", TEXT_AT - 3, "", term.utf8 ? "\u2192 " : "->");
+                print_wrapped(&term, f->fix, TEXT_AT);
+            }
+        }
+    }
+    putchar('\n');
+    if (problems)
+        printf("%zu problem%s: a recording would not show what it should.\n", problems, problems == 1 ? "" : "s");
+    else if (warnings)
+        printf("Recording works; %zu thing%s to know.\n", warnings, warnings == 1 ? "" : "s");
+    else
+        printf("All is well: gpuspy run -- PROGRAM\n");
+}
+
+static json_t *json_text(const char *text)
+{
+    json_t *j = text ? json_string(text) : json_null();
+    char clean[4096];
+
+    return j ? j : json_string(term_clean(clean, sizeof clean, text, false)); /* no UTF-8 */
+}
+
+static bool print_json(const struct doctor *d)
+{
+    json_t *checks = json_array();
+
+    for (size_t i = 0; i < d->n; i++) {
+        const struct finding *f = &d->list[i];
+        json_array_append_new(checks, json_pack("{s:s, s:s, s:s, s:o, s:o}", "section", sections[f->section], "id",
+                                                f->id, "state", states[f->state], "text", json_text(f->text), "fix",
+                                                json_text(f->fix)));
+    }
+    json_t *o = json_pack("{s:b, s:I, s:I, s:o}", "ok", count(d, DOCTOR_PROBLEM) == 0, "problems",
+                          (json_int_t)count(d, DOCTOR_PROBLEM), "warnings", (json_int_t)count(d, DOCTOR_WARNING),
+                          "checks", checks);
+    bool ok = o && json_dumpf(o, stdout, JSON_INDENT(2)) == 0;
+    json_decref(o);
+    putchar('\n');
+    return ok;
+}
+
+/* ---------------------------------------------------------------- the command */
+
+static int be_child(const char *what)
+{
+    int rc = strcmp(what, "driver") == 0   ? doctor_ask_driver()
+             : strcmp(what, "nvml") == 0   ? doctor_ask_nvml()
+             : strcmp(what, "allocate") == 0 ? doctor_allocate()
+                                           : EXIT_USAGE;
+
+    fflush(stdout);
+    return rc;
+}
+
+int cmd_doctor(int argc, char **argv)
+{
+    const char *child = getenv(DOCTOR_CHILD);
+    struct settings s = {0};
+
+    if (child && *child && argc == 0)
+        return be_child(child);
+    int operands = options_parse(&command_doctor, argc, argv, &s);
+    if (operands < 0)
+        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands > 1) {
+        complain("doctor: one Python or program at a time");
+        return EXIT_USAGE;
+    }
+    struct doctor *d = gs_realloc(NULL, 1, sizeof *d);
+    memset(d, 0, sizeof *d);
+    d->operand = operands ? argv[0] : NULL;
+    d->deep = s.deep;
+    if (!doctor_target(d)) {
+        free(d);
+        return EXIT_INPUT;
+    }
+    static void (*const checks[])(struct doctor *) = {doctor_recorder, doctor_folder, doctor_settings, doctor_driver,
+                                                      doctor_python, doctor_others, doctor_test};
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
+        checks[i](d);
+    int code = count(d, DOCTOR_PROBLEM) ? EXIT_NO : EXIT_YES;
+    if (!s.json)
+        print_text(d);
+    else if (!print_json(d))
+        code = EXIT_INPUT;
+    for (size_t i = 0; i < d->n; i++) {
+        free(d->list[i].text);
+        free(d->list[i].fix);
+    }
+    free(d->list);
+    free(d);
+    return code;
+}

@@ -1,0 +1,373 @@
+/* gpuspy export: chooses what of a recording is meant and hands it to a format. */
+#include <errno.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/command/command.h"
+#include "analyzer/export/export_choice.h"
+#include "analyzer/base/input.h"
+#include "analyzer/base/output.h"
+#include "analyzer/symbol/symbol.h"
+#include "analyzer/base/term.h"
+
+struct settings {
+    struct export_wish wish;
+    const char *format, *output, *stacks, *tables;
+    int last; /* -1: not given */
+    bool no_categories, native;
+};
+
+#define BINARY(suffix) (sizeof suffix > 3 && suffix[sizeof suffix - 2] == 'z') /* ".gz" */
+static const struct format {
+    const char *word, *suffix, *summary;
+    gs_export_fn *write; /* one process at one moment, or … */
+    gs_export_run_fn *write_run;
+    bool folder, binary;
+} formats[] = {
+#define EXPORT(word, function, suffix, summary) {word, suffix, summary, function, NULL, false, true},
+#define EXPORT_RUN(word, function, suffix, summary) {word, suffix, summary, NULL, function, false, BINARY(suffix)},
+#define EXPORT_FOLDER(word, function, suffix, summary) {word, suffix, summary, NULL, function, true, false},
+#include "analyzer/export/exports.def"
+#undef EXPORT
+#undef EXPORT_RUN
+#undef EXPORT_FOLDER
+};
+
+#define EXPORT(word, function, suffix, summary) word "|"
+#define EXPORT_RUN EXPORT
+#define EXPORT_FOLDER EXPORT
+static const char format_words[] =
+#include "analyzer/export/exports.def"
+    ;
+#undef EXPORT
+#undef EXPORT_RUN
+#undef EXPORT_FOLDER
+
+enum { LAST_USUAL = 1000000 };
+
+static const struct option_row options[] = {
+    {"format", 'f', OPTION_CHOICE, offsetof(struct settings, format), "FORMAT", format_words, 0, 0,
+     "what to write; torch-snapshot if not given"},
+    {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
+     "write to FILE, - is standard output; the default is the recording's name with the format's "
+     "suffix, in the working directory"},
+    {"what", 'w', OPTION_CHOICE, offsetof(struct settings, wish.what), "WHAT",
+     "peak|oom|end|allocated|waits|copies", 0, 0,
+     "folded, speedscope, pprof: what is weighed. The default is the peak; speedscope shows all"},
+    {"at", 0, OPTION_TEXT, offsetof(struct settings, wish.at), "WHEN", "peak|oom|end", 0, 0,
+     "the moment to show: seconds since the recording began, or a word. A torch-snapshot's trace ends "
+     "there; its default is the last out of memory that was not recovered from, else the peak"},
+    {"tables", 0, OPTION_TEXT, offsetof(struct settings, tables), "NAMES", NULL, 0, 0,
+     "csv, ndjson: only these tables, with commas between; one of them may go to a file or to -"},
+    {"device", 'd', OPTION_NUMBER, offsetof(struct settings, wish.device), "N", NULL, 0, 126,
+     "only GPU N, as the program numbers it"},
+    {"process", 'p', OPTION_NUMBER, offsetof(struct settings, wish.pid), "PID", NULL, 1, INT_MAX,
+     "the run's process with this number"},
+    {"rank", 'r', OPTION_NUMBER, offsetof(struct settings, wish.rank), "N", NULL, 0, INT_MAX,
+     "the run's process with this rank"},
+    {"last", 'n', OPTION_NUMBER, offsetof(struct settings, last), "N", NULL, 0, INT_MAX,
+     "torch-snapshot: at most so many events of each GPU, the last ones before the moment; the default "
+     "is 1000000"},
+    {"stacks", 0, OPTION_CHOICE, offsetof(struct settings, stacks), "WHICH", "python|native|both", 0,
+     0,
+     "which frames of call stacks to write; the default is Python's, and native ones where a call has "
+     "none of Python"},
+    {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
+     "with C++ and other native frames: the same as --stacks both"},
+    {"no-categories", 0, OPTION_FLAG, offsetof(struct settings, no_categories), NULL, NULL, 0, 0,
+     "torch-snapshot: leave the categories out; memory_viz then gives each tensor a colour of its own"},
+    {0},
+};
+
+static const struct example examples[] = {
+    {"gpuspy export run.db", "write run.pickle, to be dropped on pytorch.org/memory_viz"},
+    {"gpuspy export --at 12.5 --rank 3 -o r3.pickle runs/", "one process of many, after 12.5 s"},
+    {"gpuspy export -f chrome-trace runs/", "all ranks over time, for ui.perfetto.dev"},
+    {"gpuspy export -f folded -o - run.db | flamegraph.pl > peak.svg",
+     "a flame graph of the peak"},
+    {"gpuspy export -f speedscope --native run.db", "flame graphs with C++ frames, for speedscope.app"},
+    {"gpuspy export -f pprof --what waits run.db", "where the host waited, for go tool pprof"},
+    {"gpuspy export -f ndjson -o lake runs/", "tables that DuckDB, ClickHouse and Spark read"},
+    {0},
+};
+
+const struct command_text text_export = {
+    .options = options,
+    .about =
+        "Writes a recording in a form that other tools read. torch-snapshot is what PyTorch's "
+        "torch.cuda.memory._dump_snapshot() writes, and opens in pytorch.org/memory_viz (in the "
+        "browser, nothing is uploaded): the segments and blocks of one moment of one process, and what "
+        "was allocated and freed before it, with the calls that did so. Where PyTorch ran, blocks are "
+        "its tensors' and segments what its allocator took from CUDA; else each CUDA allocation is a "
+        "segment with one block. Blocks carry gpuspy's category (parameters, activations and so on), "
+        "by which memory_viz colours them. What a tensor asked for before it was rounded up is not "
+        "recorded: requested sizes are the blocks' sizes.\n"
+        "\n"
+        "The others show the run with all its processes. chrome-trace (ui.perfetto.dev, "
+        "chrome://tracing) has memory over time by category, waits, copies and NVTX ranges of each "
+        "thread, failures and retries. folded (flamegraph.pl), speedscope (speedscope.app) and pprof "
+        "(go tool pprof) weigh call paths: with what was live at the peak, when memory ran out, at the "
+        "end, or at a moment; with all that was allocated; with waits or copies. openmetrics is for "
+        "Prometheus's textfile collector. csv and ndjson are folders of tables, described in "
+        "docs/export.md: for spreadsheets, and for DuckDB, ClickHouse and Spark over many runs.",
+    .examples = examples,
+};
+
+/* ---------------------------------------------------------------- writing */
+
+void gs_export_step(struct gs_export *e)
+{
+    struct gs_export_progress *p = &e->progress;
+    struct timespec now;
+
+    if (++p->done < p->next || !p->shown)
+        return;
+    p->next = p->done + (1 << 16);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t ns = now.tv_sec * 1000000000LL + now.tv_nsec;
+    if (ns - p->said_ns < 500000000)
+        return;
+    p->said_ns = ns;
+    fprintf(stderr, "\rgpuspy: export: %llu events\033[K", (unsigned long long)p->done);
+}
+
+static void end_progress(const struct gs_export_progress *p)
+{
+    if (p->shown && p->said_ns)
+        fputs("\r\033[K", stderr);
+}
+
+/* "runs/run.db" → "run.pickle", and of the folder "runs/" → "runs.pickle". */
+static void usual_name(const char *database, const char *suffix, char *out, size_t size)
+{
+    size_t n = strlen(database);
+
+    while (n > 1 && database[n - 1] == '/')
+        n--;
+    const char *slash = memrchr(database, '/', n), *name = slash ? slash + 1 : database;
+    n -= (size_t)(name - database);
+    const char *dot = memrchr(name, '.', n);
+    n = dot && dot != name ? (size_t)(dot - name) : n;
+    bool here = n == 0 || (n <= 2 && strncmp(name, "..", n) == 0);
+    snprintf(out, size, "%.*s%s", here ? 3 : (int)n, here ? "run" : name, suffix);
+}
+
+/* Writing over what is being read would be the end of it. */
+static bool is_input(struct gs_run *run, const char *path)
+{
+    size_t n;
+    struct stat in, out;
+    const struct gs_process *p = gs_run_processes(run, &n);
+
+    if (stat(path, &out) != 0)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (stat(p[i].path, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino) {
+            complain("export: '%s' is the recording itself; give another name with -o", path);
+            return true;
+        }
+    return false;
+}
+
+static int write_moment(const struct settings *s, struct gs_export *e, const struct format *f)
+{
+    char usual[PATH_MAX], error[1024] = "";
+    size_t n;
+    struct output out;
+    const char *path = s->output;
+
+    if (!path) {
+        usual_name(gs_run_processes(e->run, &n)[e->process].path, f->suffix, usual, sizeof usual);
+        path = usual;
+    }
+    if (is_input(e->run, path) || !output_open(&out, "export", path))
+        return EXIT_INPUT;
+    e->out = out.file;
+    bool ok = f->write(e, error, sizeof error);
+    end_progress(&e->progress);
+    if (!ok) {
+        output_drop(&out);
+        complain("export: %s", error);
+        return EXIT_INPUT;
+    }
+    if (!output_keep(&out, "export"))
+        return EXIT_INPUT;
+    if (e->left_out)
+        complain("export: %llu earlier events are left out; --last takes more",
+                 (unsigned long long)e->left_out);
+    if (!out.standard)
+        complain("export: wrote %s", path);
+    return EXIT_YES;
+}
+
+static int moment(const struct settings *s, char **paths, const struct format *f, struct symbolizer *symbols)
+{
+    struct gs_export *e = gs_realloc(NULL, 1, sizeof *e);
+
+    memset(e, 0, sizeof *e);
+    e->last = s->last >= 0 ? (uint64_t)s->last : LAST_USUAL;
+    e->python = !s->stacks || strcmp(s->stacks, "native") != 0;
+    e->native = s->native || (s->stacks && strcmp(s->stacks, "python") != 0);
+    e->categories = !s->no_categories;
+    e->progress.shown = isatty(STDERR_FILENO);
+    e->progress.next = 1 << 16;
+    int code = export_choose(&s->wish, paths[0], symbols, e);
+    if (code == EXIT_YES)
+        code = write_moment(s, e, f);
+    if (e->run)
+        gs_run_close(e->run);
+    free(e);
+    return code;
+}
+
+/* ---------------------------------------------------------------- the whole run */
+
+static int done_run(const struct gs_export_run *e, const char *path, bool standard)
+{
+    if (e->nothing) {
+        complain("export: %s", e->said);
+        return EXIT_NO;
+    }
+    if (*e->said)
+        complain("export: %s", e->said);
+    if (!standard)
+        complain("export: wrote %s", path);
+    return EXIT_YES;
+}
+
+static int write_file(struct gs_export_run *e, const struct format *f, const char *path)
+{
+    char error[1024] = "";
+    struct output out;
+
+    if (is_input(e->run, path) || !output_open(&out, "export", path))
+        return EXIT_INPUT;
+    e->out = out.file;
+    bool ok = f->write_run(e, error, sizeof error);
+    if (!ok)
+        complain("export: %s", error);
+    if (!ok || e->nothing) {
+        output_drop(&out);
+        return ok ? done_run(e, path, out.standard) : EXIT_INPUT;
+    }
+    return output_keep(&out, "export") ? done_run(e, path, out.standard) : EXIT_INPUT;
+}
+
+/* The format opens its files; one table alone is a file like others. */
+static int write_folder(struct gs_export_run *e, const struct format *f, const char *path)
+{
+    char error[1024] = "";
+    struct stat st;
+    bool one = e->tables && !strchr(e->tables, ','), there = stat(path, &st) == 0;
+
+    if (one && (strcmp(path, "-") == 0 || (there ? !S_ISDIR(st.st_mode) : strchr(path, '.') != NULL)))
+        return write_file(e, f, path);
+    if (strcmp(path, "-") == 0) {
+        complain("export: %s is several files; give a folder with -o, or one table with --tables", f->word);
+        return EXIT_USAGE;
+    }
+    if (!there && mkdir(path, 0777) != 0) {
+        complain("export: cannot make the folder '%s': %s", path, strerror(errno));
+        return EXIT_INPUT;
+    }
+    if (there && !S_ISDIR(st.st_mode)) {
+        complain("export: '%s' is no folder; %s needs one, or one table with --tables", path, f->word);
+        return EXIT_INPUT;
+    }
+    e->folder = path;
+    if (!f->write_run(e, error, sizeof error)) {
+        complain("export: %s", error);
+        return EXIT_INPUT;
+    }
+    return done_run(e, path, false);
+}
+
+static int whole_run(const struct settings *s, char **paths, size_t n, const struct format *f,
+                     struct symbolizer *symbols)
+{
+    char usual[PATH_MAX], name[PATH_MAX];
+    const char *path = s->output;
+    struct gs_export_run e = {.native = s->native || (s->stacks && strcmp(s->stacks, "python") != 0),
+                              .tables = s->tables,
+                              .name = name};
+    int code = export_choose_run(&s->wish, paths, n, symbols, &e);
+
+    usual_name(paths[0], "", name, sizeof name);
+    if (!path) {
+        usual_name(paths[0], f->suffix, usual, sizeof usual);
+        path = usual;
+    }
+    if (code == EXIT_YES)
+        code = f->folder ? write_folder(&e, f, path) : write_file(&e, f, path);
+    if (e.run)
+        gs_run_close(e.run);
+    return code;
+}
+
+/* ---------------------------------------------------------------- the command */
+
+static const struct format *format_of(const char *word)
+{
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (word && strcmp(formats[i].word, word) == 0)
+            return &formats[i];
+    return &formats[0];
+}
+
+static bool sensible(const struct settings *s, const struct format *f, int operands)
+{
+    int64_t ns;
+    const char *first = f->folder ? "--tables" : "--what";
+
+    if (operands == 0)
+        complain("export: which recording? give a file, such as: gpuspy export run.db");
+    else if (operands > 1 && f->write)
+        complain("export: one recording at a time");
+    else if (s->wish.at && !options_is_word(s->wish.at, "peak|oom|end") &&
+             !export_seconds(s->wish.at, &ns))
+        complain("export: --at: '%s' is neither seconds nor one of peak, oom, end",
+                 s->wish.at);
+    else if (s->wish.at && s->wish.what)
+        complain("export: --at and --what both say what is meant; give one of them");
+    else if ((s->wish.what && (f->write || f->folder)) || (s->tables && !f->folder))
+        complain("export: %s says nothing to %s; see gpuspy export --help", s->tables ? "--tables" : first,
+                 f->word);
+    else if (s->tables && gs_export_table_unknown(s->tables)) {
+        const char *bad = gs_export_table_unknown(s->tables);
+        char list[256];
+        options_list(gs_export_tables(), list, sizeof list);
+        complain("export: there is no table '%.*s'; there are %s", (int)strcspn(bad, ","), bad, list);
+    } else if (s->output && strcmp(s->output, "-") == 0 && isatty(STDOUT_FILENO) &&
+             (f->write || f->binary))
+        complain("export: this is no text for a terminal; give a file with -o, or send it to a pipe");
+    else
+        return true;
+    return false;
+}
+
+int cmd_export(int argc, char **argv)
+{
+    struct settings s = {.wish = {.device = -1, .pid = -1, .rank = -1}, .last = -1};
+    int operands = options_parse(&command_export, argc, argv, &s);
+
+    if (operands < 0)
+        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    const struct format *f = format_of(s.format);
+    if (!sensible(&s, f, operands))
+        return EXIT_USAGE;
+    if (!input_openable("export", argv, (size_t)operands))
+        return EXIT_INPUT;
+    struct symbolizer *symbols = symbolizer_new();
+    int code = f->write ? moment(&s, argv, f, symbols)
+                        : whole_run(&s, argv, (size_t)operands, f, symbols);
+    if (symbols)
+        symbolizer_complain(symbols, false);
+    symbolizer_free(symbols);
+    return code;
+}

@@ -1,0 +1,174 @@
+/* gpuspy help: the overview, a command's page, the man page, the completion. All of them read the
+ * tables of command.h; help_man.c, help_bash.c and help_shells.c have the last two. */
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/command/command.h"
+#include "analyzer/base/term.h"
+
+#define HELP_WIDTH 80
+#define HELP_COLUMN 30 /* where an option's text starts */
+
+struct settings {
+    bool man;
+    const char *completion;
+};
+
+static const struct option_row options[] = {
+    {"man", 0, OPTION_FLAG, offsetof(struct settings, man), NULL, NULL, 0, 0,
+     "print the man page of gpuspy, or of a command, in roff (read it with: gpuspy help --man report | man -l -)"},
+    {"completion", 0, OPTION_CHOICE, offsetof(struct settings, completion), "SHELL", "bash|zsh|fish", 0, 0,
+     "print the completion script for a shell"},
+    {0},
+};
+
+static const struct example examples[] = {
+    {"gpuspy help report", "everything about the report command"},
+    {"source <(gpuspy help --completion=bash)", "completion in this shell"},
+    {"gpuspy help --man report | man -l -", "the man page of a command, without installing it"},
+    {0},
+};
+
+const struct command_text text_help = {
+    .options = options,
+    .about = "Explains a command, or all of them in short.",
+    .examples = examples,
+};
+
+/* Words of `text` from column `indent` to HELP_WIDTH, the first line starting at column `at`.
+ * A newline in the text starts a line. */
+static void wrap(FILE *f, const char *text, int indent, int at)
+{
+    while (*text) {
+        size_t length = strcspn(text, " \n");
+        if (at > indent && at + 1 + (int)length > HELP_WIDTH) {
+            fputc('\n', f);
+            at = 0;
+        }
+        if (at < indent)
+            fprintf(f, "%*s", indent - at, "");
+        else if (at > indent)
+            fputc(' ', f);
+        fprintf(f, "%.*s", (int)length, text);
+        at = (at < indent ? indent : at > indent ? at + 1 : at) + (int)length;
+        text += length;
+        for (; *text == ' ' || *text == '\n'; text++) {
+            if (*text == '\n') {
+                fputc('\n', f);
+                at = 0;
+            }
+        }
+    }
+    fputc('\n', f);
+}
+
+void help_option_name(const struct option_row *row, char *out, size_t size)
+{
+    char letter[8] = "";
+
+    if (row->letter)
+        snprintf(letter, sizeof letter, "-%c, ", row->letter);
+    snprintf(out, size, "%s--%s%s%s", letter, row->name, row->argument ? "=" : "",
+             row->argument ? row->argument : "");
+}
+
+void help_option_text(const struct option_row *row, char *out, size_t size)
+{
+    char known[512] = "";
+
+    if (row->words)
+        options_list(row->words, known, sizeof known);
+    snprintf(out, size, "%s%s%s", row->help, row->words ? "; one of " : "", known);
+}
+
+static void option_line(FILE *f, const char *name, bool has_letter, const char *help)
+{
+    int at = fprintf(f, "  %s%s", has_letter ? "" : "    ", name);
+
+    if (at + 2 > HELP_COLUMN) {
+        fputc('\n', f);
+        at = 0;
+    }
+    wrap(f, help, HELP_COLUMN, at);
+}
+
+void help_command(const struct command *c, FILE *f)
+{
+    fprintf(f, "Usage: gpuspy %s %s\n\n", c->name, c->synopsis);
+    wrap(f, c->text->about, 0, 0);
+    fputs("\nOptions:\n", f);
+    for (const struct option_row *r = c->text->options; r->name; r++) {
+        char name[128], text[1024];
+        help_option_name(r, name, sizeof name);
+        help_option_text(r, text, sizeof text);
+        option_line(f, name, r->letter != 0, text);
+    }
+    option_line(f, "-h, --help", true, "print this");
+    fputs("\nExamples:\n", f);
+    for (const struct example *e = c->text->examples; e->line; e++)
+        fprintf(f, "  %s\n      %s\n", e->line, e->meaning);
+}
+
+void help_overview(FILE *f)
+{
+    static const char *const headings[] = {
+#define HEADING(symbol, heading) heading,
+        COMMAND_GROUPS(HEADING)
+#undef HEADING
+    };
+
+    fputs("Usage: gpuspy COMMAND [OPTION...]\n\n"
+          "Records what a program does with a GPU's memory and where it waits, without\n"
+          "changing the program, and says afterwards which line of Python is to blame.\n\n"
+          "Commands:\n",
+          f);
+    for (const struct command *const *c = commands; *c; c++) {
+        if (c == commands || c[-1]->group != (*c)->group)
+            fprintf(f, " %s:\n", headings[(*c)->group]);
+        fprintf(f, "  %-10s %s\n", (*c)->name, (*c)->summary);
+    }
+    fputs("\nStart with:\n"
+          "  gpuspy run -- python train.py    record; the same by hand:\n"
+          "                                   LD_PRELOAD=libgpuspy.so python train.py\n"
+          "  gpuspy report run.db             read what happened\n\n"
+          "'gpuspy COMMAND --help' explains a command, 'gpuspy --version' says which it is.\n"
+          "Exit status: 0 success, 1 the answer is no, 2 usage, 3 bad input; 'run' ends as\n"
+          "the program that it ran.\n",
+          f);
+}
+
+static void print_completion(const char *shell)
+{
+    if (strcmp(shell, "zsh") == 0)
+        help_completion_zsh(stdout);
+    else if (strcmp(shell, "fish") == 0)
+        help_completion_fish(stdout);
+    else
+        help_completion_bash(stdout);
+}
+
+int cmd_help(int argc, char **argv)
+{
+    struct settings s = {0};
+    int operands = options_parse(&command_help, argc, argv, &s);
+
+    if (operands < 0)
+        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands + (s.completion != NULL) > 1 || (s.man && s.completion)) {
+        complain("help: too many words; give one command, or one of --man and --completion");
+        return EXIT_USAGE;
+    }
+    const struct command *c = operands ? command_find(argv[0]) : NULL;
+    if (operands && !c)
+        return command_unknown(argv[0]);
+    if (s.completion)
+        print_completion(s.completion);
+    else if (s.man && c)
+        help_man_command(c, stdout);
+    else if (s.man)
+        help_man(stdout);
+    else if (c)
+        help_command(c, stdout);
+    else
+        help_overview(stdout);
+    return EXIT_YES;
+}

@@ -1,0 +1,86 @@
+/* gpuspy leaks: what was never freed, and what of it grows. */
+#include <stdlib.h>
+#include "analyzer/text/view_leaks.h"
+#include "analyzer/text/viewing.h"
+
+#define TOP_LEAKS 20
+
+struct settings {
+    struct viewing_settings view;
+    uint64_t min;
+    bool native;
+};
+
+static const struct option_row options[] = {
+    {"min", 0, OPTION_BYTES, offsetof(struct settings, min), "SIZE", NULL, 0, 1e18,
+     "leave out what holds less, such as 1MiB"},
+    {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
+     "a row for each call path, with its calls, C and C++ functions included"},
+    VIEWING_TOP(struct settings, view, "at most N rows; the default is 20, with --json all"),
+    VIEWING_OPTIONS(struct settings, view),
+    {0},
+};
+
+static const struct example examples[] = {
+    {"gpuspy leaks run.db", "what was never freed, by line, and what of it grows"},
+    {"gpuspy leaks --min 1MiB --native run.db", "the larger ones, with the calls that led there"},
+    {"gpuspy check --no-leaks run.db", "exit status 1 where something leaks: for CI"},
+    {0},
+};
+
+const struct command_text text_leaks = {
+    .options = options,
+    .about =
+        "Lists what was not freed by the end of the recording: which line made it, what it is for, and "
+        "whether it grows. Of a model that lives to the end that is no fault: parameters and optimizer "
+        "state are there as long as the program is. What grows is a leak.\n\n"
+        "Of a program that was killed, crashed or ran out of memory it is what was live when it died, "
+        "which says nothing about leaks by itself, and is called so. The exit status is 0 whatever is "
+        "found; 'gpuspy check --no-leaks' is for scripts that want to fail.",
+    .examples = examples,
+};
+
+static int show(struct viewing *v, const struct settings *s, const struct gs_report *r)
+{
+    char error[1024] = "";
+    struct gs_profile_wish wish = {.what = GS_PROFILE_END, .process = -1, .device = s->view.device,
+                                   .layer = GS_PROFILE_ALL, .categories = true};
+    struct gs_profile *p = gs_profile_build(v->run, &wish, error, sizeof error);
+    struct leaks leaks = {0};
+    int code = EXIT_YES;
+
+    if (!p)
+        return viewing_failed(v, error);
+    leaks_collect(v->run, r, p, (int64_t)s->min, !s->native && !s->view.json, &leaks);
+    if (s->view.json) {
+        json_t *o = viewing_json_head(v);
+        view_leaks_json(o, v->run, r, &leaks, s->view.top ? (size_t)s->view.top : SIZE_MAX);
+        code = viewing_json(v, o);
+    } else {
+        struct view_text t = viewing_text(v, r, TOP_LEAKS);
+        t.native = s->native;
+        t.only = (uint64_t)1 << VIEW_LEAKS;
+        view_leaks(&t, v->run, &leaks);
+    }
+    free(leaks.list);
+    gs_profile_free(p);
+    return code;
+}
+
+int cmd_leaks(int argc, char **argv)
+{
+    struct settings s = {.view = VIEWING_DEFAULT};
+    struct viewing v;
+    bool done;
+    char error[1024] = "";
+    int code = viewing_open(&v, &command_leaks, argc, argv, &s, &s.view, NULL, true, &done);
+
+    if (!done) {
+        v.options.all = true;
+        struct gs_report *r = gs_report_build(v.run, &v.options, error, sizeof error);
+        code = r ? show(&v, &s, r) : viewing_failed(&v, error);
+        gs_report_free(r);
+    }
+    viewing_close(&v);
+    return code;
+}

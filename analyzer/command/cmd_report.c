@@ -1,0 +1,203 @@
+/* gpuspy report: opens the recording, builds the report, hands it to a view. */
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "analyzer/command/command.h"
+#include "analyzer/text/display.h"
+#include "analyzer/estimate/settings.h"
+#include "analyzer/base/input.h"
+#include "analyzer/base/output.h"
+#include "analyzer/base/pager.h"
+#include "analyzer/base/progress.h"
+#include "analyzer/question/report.h"
+#include "analyzer/symbol/symbol.h"
+#include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
+#include "analyzer/page/view_html.h"
+#include "analyzer/text/view_text.h"
+
+#define TOP_TEXT 8 /* rows of each list on a terminal */
+#define TOP_JSON 50
+
+struct settings {
+    struct estimate_settings model;
+    struct display_settings display;
+    uint64_t only;
+    int top, device;
+    bool json, native;
+    const char *html;
+};
+
+static const struct option_row options[] = {
+    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
+     "print JSON: sizes in bytes, times in seconds"},
+    {"html", 0, OPTION_FILE, offsetof(struct settings, html), "FILE", NULL, 0, 0,
+     "write a page to look at, one file that opens in a browser without a network; - is standard "
+     "output"},
+    {"only", 0, OPTION_SET, offsetof(struct settings, only), "SECTIONS", view_section_words, 0, 0,
+     "print only these, separated by commas, such as oom,peak,sync; with --json only their keys"},
+    {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
+     "show the N largest of each list; the default is 8, with --json 50"},
+    {"device", 'd', OPTION_NUMBER, offsetof(struct settings, device), "N", NULL, 0, 63,
+     "only GPU N, as the program numbers it"},
+    {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
+     "show the calls that led to a place, C and C++ functions included"},
+    ESTIMATE_OPTIONS(struct settings, model),
+    DISPLAY_OPTIONS(struct settings, display),
+    {0},
+};
+
+static const struct example examples[] = {
+    {"gpuspy report run.db", "what was live at the peak, why the out of memory, what waits"},
+    {"gpuspy report --only oom,sync run.db", "these two sections alone"},
+    {"gpuspy report --json run.db | jq .oom", "the same for a script"},
+    {"gpuspy report --params 1.3B --precision amp run.db",
+     "what was measured beside what such a model needs, and why they differ"},
+    {"gpuspy report --html run.html run.db", "the same as a page: what was live when, by line"},
+    {"gpuspy report runs/", "all processes of the run recorded in a folder"},
+    {0},
+};
+
+const struct command_text text_report = {
+    .options = options,
+    .about =
+        "Reads a recording and says, in this order: why memory ran out, if it did; what was live at "
+        "the peak, by line of code; which lines wait for the GPU and which copy; what was never freed "
+        "or keeps growing; what to do.\n\n"
+        "The other processes of the same run are found beside the file and reported together. A "
+        "recording whose program was killed is completed first. With --params or --model, "
+        "--optimizer and --precision, each category that was measured is set beside what the model needs at least (see "
+        "'gpuspy help estimate'), with what the figures imply of the difference.",
+    .examples = examples,
+};
+
+static bool print(const struct settings *s, const struct gs_report *report, const char *database)
+{
+    struct term term = display_start(&s->display);
+
+    if (s->json)
+        return gs_view_json_some(report, s->only ? view_section_key : NULL, s->only, stdout) == 0 ||
+               pager_runs(); /* who leaves it has seen enough */
+    view_text(&(struct view_text){.report = report,
+                                  .term = term,
+                                  .out = stdout,
+                                  .only = s->only,
+                                  .top = s->top ? (size_t)s->top : TOP_TEXT,
+                                  .native = s->native,
+                                  .database = database});
+    return true;
+}
+
+/* Writing over what is being read would be the end of it. */
+static bool is_input(const struct gs_report *report, const char *path)
+{
+    struct stat in, out;
+
+    if (stat(path, &out) != 0)
+        return false;
+    for (size_t i = 0; i < report->processes_n; i++)
+        if (stat(report->processes[i].path, &in) == 0 && in.st_dev == out.st_dev &&
+            in.st_ino == out.st_ino) {
+            complain("report: '%s' is the recording itself; give another name with --html", path);
+            return true;
+        }
+    return false;
+}
+
+static int html(const struct settings *s, struct gs_page *page, const struct gs_report *report,
+                const char *database)
+{
+    char error[1024] = "", size[UNITS_TEXT] = "";
+    struct output out;
+    struct stat st;
+
+    if (is_input(report, s->html) || !output_open(&out, "report", s->html))
+        return EXIT_INPUT;
+    if (!gs_page_write(page, report, database, out.file, error, sizeof error)) {
+        output_drop(&out);
+        complain("report: %s", error);
+        return EXIT_INPUT;
+    }
+    if (!output_keep(&out, "report"))
+        return EXIT_INPUT;
+    if (!out.standard && stat(s->html, &st) == 0)
+        complain("report: wrote %s, %s: open it in a browser; it needs no network and nothing beside it",
+                 s->html, format_bytes(size, (uint64_t)st.st_size));
+    return EXIT_YES;
+}
+
+static int report(const struct settings *s, struct gs_options *options_, char **paths, size_t n)
+{
+    if (!input_openable("report", paths, n))
+        return EXIT_INPUT;
+    char error[1024] = "";
+    int code = EXIT_INPUT;
+    struct gs_run *run = gs_run_open((const char *const *)paths, n, options_, error, sizeof error);
+    struct gs_page *page = run && s->html ? gs_page_new(run, options_) : NULL;
+    struct gs_report *built = run ? gs_report_build(run, options_, error, sizeof error) : NULL;
+
+    if (!built)
+        complain("report: %s", error);
+    else if (s->html)
+        code = html(s, page, built, paths[0]);
+    else
+        code = print(s, built, paths[0]) ? EXIT_YES : EXIT_INPUT;
+    if (built)
+        gs_report_free(built);
+    gs_page_free(page);
+    if (run)
+        gs_run_close(run);
+    return code;
+}
+
+int cmd_report(int argc, char **argv)
+{
+    struct settings s = {.model = ESTIMATE_SETTINGS_DEFAULT, .device = -1};
+    struct estimate e;
+    struct gs_estimate_bytes bytes;
+    int operands = options_parse(&command_report, argc, argv, &s);
+
+    if (operands < 0)
+        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands == 0) {
+        complain("report: which recording? give a file, such as: gpuspy report run.db");
+        return EXIT_USAGE;
+    }
+    if (s.html && s.json) {
+        complain("report: --json or --html, one of the two; the page holds what --json prints");
+        return EXIT_USAGE;
+    }
+    if (s.html && s.only) {
+        complain("report: --only chooses what is printed; a page holds all of it");
+        return EXIT_USAGE;
+    }
+    if (s.html && strcmp(s.html, "-") == 0 && isatty(STDOUT_FILENO)) {
+        complain("report: a page is no text for a terminal; give a file, such as: --html run.html");
+        return EXIT_USAGE;
+    }
+    struct symbolizer *symbols = symbolizer_new();
+    struct gs_options options_ = {.top = s.top ? (unsigned)s.top : s.html ? 0 : TOP_JSON,
+                                  .memory_map = s.html != NULL,
+                                  .by_device = s.device >= 0,
+                                  .device = s.device,
+                                  SYMBOLIZER_OPTIONS(symbols),
+                                  .progress = progress_show};
+    if (estimate_wanted(&s.model)) {
+        if (!estimate_from_settings("report", &s.model, &e)) {
+            symbolizer_free(symbols);
+            return EXIT_USAGE;
+        }
+        bytes = (struct gs_estimate_bytes){(double)e.weights, (double)e.gradients,
+                                           (double)(e.optimizer + e.master), (double)e.total,
+                                           (double)e.params, (double)e.cast_copies};
+        options_.memory_map = true; /* each category's own peak needs the calls that freed */
+        options_.estimate = &bytes;
+    }
+    int code = report(&s, &options_, argv, (size_t)operands);
+    if (symbols && !s.json)
+        symbolizer_complain(symbols, s.native);
+    symbolizer_free(symbols);
+    return code;
+}

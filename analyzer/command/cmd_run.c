@@ -1,0 +1,236 @@
+/* gpuspy run: starts a program with the recorder in it, ends as the program did, and says what was
+ * recorded. launch.c has the process, recorded.c what is said afterwards. */
+#include <errno.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "analyzer/command/command.h"
+#include "analyzer/command/launch.h"
+#include "analyzer/command/recorded.h"
+#include "analyzer/command/simulate.h"
+#include "analyzer/base/term.h"
+
+struct settings {
+    const char *output, *stacks, *simulate;
+    int native_depth; /* 0: the recorder's default */
+    int gpus;         /* simulated ones; 0: one */
+    bool torch_cpu, quiet, no_summary;
+};
+
+static const struct option_row options[] = {
+    {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
+     "record to FILE; the default is run.db. A file that exists is kept: the next free name is taken "
+     "and printed"},
+    {"stacks", 0, OPTION_CHOICE, offsetof(struct settings, stacks), "WHICH",
+     "python|native|both|none", 0, 0, "call stacks to record, both if not given"},
+    {"native-depth", 0, OPTION_NUMBER, offsetof(struct settings, native_depth), "N", NULL, 1, 4096,
+     "record at most N native frames of a stack"},
+    {"torch-cpu", 0, OPTION_FLAG, offsetof(struct settings, torch_cpu), NULL, NULL, 0, 0,
+     "record PyTorch's CPU tensors too"},
+    {"simulate", 0, OPTION_CHOICE, offsetof(struct settings, simulate), "GPU", simulate_words, 0, 0,
+     "a dry run on a simulated GPU of this kind, on a machine that has none: allocators, copies and "
+     "waits are real, kernels do not run, so values mean nothing and memory does"},
+    {"gpus", 0, OPTION_NUMBER, offsetof(struct settings, gpus), "N", NULL, 1, 16,
+     "simulate N of them"},
+    {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0,
+     "say nothing unless something is wrong"},
+    {"no-summary", 0, OPTION_FLAG, offsetof(struct settings, no_summary), NULL, NULL, 0, 0,
+     "no summary at the end"},
+    {0},
+};
+
+static const struct example examples[] = {
+    {"gpuspy run -- python train.py --epochs 3", "record a training script to run.db"},
+    {"gpuspy run -o leak.db --stacks python -- torchrun --nproc-per-node 8 train.py",
+     "record every process of a distributed run, with Python stacks only"},
+    {"gpuspy run --torch-cpu -- python train.py", "record PyTorch's CPU tensors as well"},
+    {"gpuspy run --simulate a100-40g -- python train.py",
+     "see what it would need on a GPU that is not there, and whether it fits"},
+    {0},
+};
+
+const struct command_text text_run = {
+    .options = options,
+    .about =
+        "Runs a program with libgpuspy.so preloaded. Every process of it that uses CUDA records its "
+        "allocations, copies and waits, with the lines of code that made them. When the program has "
+        "ended, however it ended, the recording is completed and a summary printed on stderr.\n\n"
+        "It ends as the program did: with the same exit status, or by the same signal; with 127 where "
+        "the program does not exist, 126 where it cannot be executed, and 125 where gpuspy cannot "
+        "start it. Signals that gpuspy gets are passed on to the program.",
+    .examples = examples,
+    .program_follows = true,
+};
+
+/* A file in the working directory as an absolute path, because the program may change directory. */
+static bool absolute(const char *path, char *out, size_t size)
+{
+    char cwd[PATH_MAX];
+    int n;
+
+    if (path[0] == '/')
+        n = snprintf(out, size, "%s", path);
+    else if (getcwd(cwd, sizeof cwd))
+        n = snprintf(out, size, "%s/%s", strcmp(cwd, "/") ? cwd : "", path);
+    else
+        return false;
+    return n > 0 && (size_t)n < size;
+}
+
+/* `db` as it is on this host: %h is its name. What the recorder's processes have of their own, %p, stays. */
+static void here(const char *db, char *out, size_t size)
+{
+    char host[256] = "";
+    size_t used = 0;
+
+    gethostname(host, sizeof host - 1);
+    for (const char *p = db; *p && used + 1 < size; p++) {
+        if (p[0] == '%' && p[1] == 'h') {
+            int n = snprintf(out + used, size - used, "%s", host);
+            used = n > 0 && used + (size_t)n < size ? used + (size_t)n : size - 1;
+            p++;
+        } else {
+            out[used++] = *p;
+        }
+    }
+    out[used] = 0;
+}
+
+/* A folder for each host, as in runs/%h/run.db, is made here: nobody could before. */
+static void make_folder(const char *db, const char *on_this_host)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(db, '/'), *real = strrchr(on_this_host, '/');
+    const char *name = slash;
+
+    while (name && name > db && name[-1] != '/')
+        name--;
+    if (!name || !real || !memmem(name, (size_t)(slash - name), "%h", 2))
+        return;
+    snprintf(folder, sizeof folder, "%.*s", (int)(real - on_this_host), on_this_host);
+    char *parent = strrchr(folder, '/');
+    if (parent && parent != folder) {
+        *parent = 0;
+        mkdir(folder, 0777);
+        *parent = '/';
+    }
+    mkdir(folder, 0777); /* it is there, or what comes next says why not */
+}
+
+/* Where recordings cannot be written, the job still runs, without the recorder: it is more
+ * important than its recording. */
+static bool can_record(const char *db)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(db, '/');
+    struct stat st;
+
+    snprintf(folder, sizeof folder, "%.*s", slash == db ? 1 : (int)(slash - db), db);
+    if (stat(folder, &st) == 0 && !S_ISDIR(st.st_mode))
+        errno = ENOTDIR;
+    else if (stat(db, &st) == 0 && S_ISDIR(st.st_mode))
+        errno = EISDIR;
+    else if (access(folder, W_OK | X_OK) == 0)
+        return true;
+    complain("run: cannot record to '%s': %s; the program runs unrecorded", db, strerror(errno));
+    return false;
+}
+
+/* What ties the processes of the run together; an outer one (a run that spans machines) stays. */
+static const char *run_id(void)
+{
+    static char id[40];
+    const char *outer = getenv("GPUSPY_RUN_ID");
+    uint64_t random[2] = {(uint64_t)time(NULL), (uint64_t)getpid()};
+
+    if (outer && *outer)
+        return outer;
+    if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0)
+        random[1] ^= (uint64_t)clock();
+    snprintf(id, sizeof id, "%016llx%016llx", (unsigned long long)random[0],
+             (unsigned long long)random[1]);
+    return id;
+}
+
+static void set_environment(const struct settings *s, struct launch *l, const char *db,
+                            const char *id)
+{
+    static char depth[16];
+
+    launch_set(l, "GPUSPY_DB", db);
+    launch_set(l, "GPUSPY_RUN_ID", id);
+    if (s->stacks)
+        launch_set(l, "GPUSPY_STACKS", s->stacks);
+    if (s->native_depth) {
+        snprintf(depth, sizeof depth, "%d", s->native_depth);
+        launch_set(l, "GPUSPY_NATIVE_DEPTH", depth);
+    }
+    if (s->torch_cpu)
+        launch_set(l, "GPUSPY_TORCH_CPU", "1");
+    /* One summary is enough: ours, which sees all processes, or none. */
+    launch_set(l, "GPUSPY_QUIET", "1");
+}
+
+/* The summary is for the person at the terminal: the job's own status is kept for launch_end. */
+static int record(const struct settings *s, struct launch *l, const char *db, const char *on_this_host)
+{
+    struct recorded r = {.db = on_this_host,
+                         .run_id = run_id(),
+                         .started = time(NULL),
+                         .program = l->argv[0],
+                         .torch_cpu = s->torch_cpu,
+                         .quiet = s->quiet};
+    int code;
+
+    if (!launch_find_library(l))
+        return LAUNCH_FAILED;
+    set_environment(s, l, db, r.run_id);
+    if (!launch_wait(l, &code))
+        return code;
+    if (!s->no_summary)
+        recorded_say(&r);
+    return launch_end(l);
+}
+
+int cmd_run(int argc, char **argv)
+{
+    struct settings s = {0};
+    struct launch launch = {.argv = argv};
+    char db[PATH_MAX], on_this_host[PATH_MAX];
+    const char *output;
+    int operands = options_parse(&command_run, argc, argv, &s), code;
+
+    if (operands < 0)
+        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands == 0) {
+        complain("run: which program? write it behind --, such as: gpuspy run -- python train.py");
+        return EXIT_USAGE;
+    }
+    argv[operands] = NULL; /* operands only moved forward, and argv[argc] is NULL already */
+    output = s.output ? s.output : getenv("GPUSPY_DB");
+    if (!output || !*output)
+        output = "run.db";
+    if (!absolute(output, db, sizeof db)) {
+        complain(
+            "run: cannot make a path of '%s': it is too long, or there is no working directory",
+            output);
+        return LAUNCH_FAILED;
+    }
+    if (s.gpus && !s.simulate) {
+        complain("run: --gpus says how many GPUs to simulate: add --simulate GPU");
+        return EXIT_USAGE;
+    }
+    if (s.simulate && !simulate_set(&launch, s.simulate, s.gpus))
+        return LAUNCH_FAILED;
+    here(db, on_this_host, sizeof on_this_host);
+    make_folder(db, on_this_host);
+    if (can_record(on_this_host))
+        return record(&s, &launch, db, on_this_host);
+    return launch_wait(&launch, &code) ? launch_end(&launch) : code;
+}

@@ -1,0 +1,329 @@
+/* gpuspy sql: opens a recording for questions in SQL and prints the answers. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "analyzer/command/command.h"
+#include "analyzer/base/input.h"
+#include "analyzer/sql/sql.h"
+#include "analyzer/symbol/symbol.h"
+#include "analyzer/base/term.h"
+#include "analyzer/top/model.h"
+
+struct settings {
+    bool json, csv, alone;
+};
+
+static const struct option_row options[] = {
+    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
+     "print the rows as a JSON array of objects"},
+    {"csv", 0, OPTION_FLAG, offsetof(struct settings, csv), NULL, NULL, 0, 0,
+     "print comma-separated values with a heading (RFC 4180)"},
+    {"alone", 0, OPTION_FLAG, offsetof(struct settings, alone), NULL, NULL, 0, 0,
+     "this file alone, without the other processes of its run"},
+    {0},
+};
+
+static const struct example examples[] = {
+    {"gpuspy sql run.db \"SELECT * FROM leaks LIMIT 5\"", "what was never freed, by line"},
+    {"gpuspy sql run.db \"SELECT bytes(requested_bytes), site(stack_id) FROM ooms\"",
+     "failed allocations, and from where"},
+    {"gpuspy sql --csv run.db < queries.sql > answers.csv", "questions from a file"},
+    {"gpuspy sql run.db", "a prompt; .help says what it knows"},
+    {0},
+};
+
+const struct command_text text_sql = {
+    .options = options,
+    .about =
+        "Runs a query over a recording and prints the rows. Tables and views are described in "
+        "docs/schema.md, with queries to begin with. Older recordings get the views of today; what they "
+        "do not have is empty, and said. The other processes of the run are found beside the file and "
+        "are in the same tables: process_id tells them apart, 1 is the file that was named.\n\n"
+        "Beside SQLite's functions there are bytes(n), '1.50 GiB'; seconds(ns), '12.5 ms'; "
+        "site(stack_id), the line that a stack points at, as in the report; stack_text(stack_id), all of it.\n\n"
+        "Nothing can be written: the recording is opened read-only. Without a query, queries are read from "
+        "standard input; on a terminal with a prompt.",
+    .examples = examples,
+};
+
+/* ---------------------------------------------------------------- one query */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int number)
+{
+    interrupted = number;
+}
+
+static int may_go_on(void *unused)
+{
+    return interrupted != 0;
+}
+
+static bool blank(const char *text)
+{
+    return text[strspn(text, " \t\r\n;")] == 0;
+}
+
+static int say_error(struct sql_session *s, const char *message)
+{
+    if (s->refused) {
+        complain("sql: %s is refused: a recording is only read here; change a copy of it with sqlite3", s->refused);
+        return EXIT_USAGE;
+    }
+    int code = sqlite3_errcode(s->db) & 0xff;
+    bool file = code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_IOERR || code == SQLITE_CANTOPEN ||
+                code == SQLITE_BUSY;
+    complain("sql: %s%s", message,
+             file                     ? "; the file is damaged"
+             : code == SQLITE_INTERRUPT ? ""
+                                        : "; docs/schema.md and .schema list tables and columns");
+    return file ? EXIT_INPUT : EXIT_USAGE;
+}
+
+/* All statements of a text, until one fails. */
+static int query(struct sql_session *s, const struct sql_printer *p, const char *text)
+{
+    interrupted = 0;
+    while (!blank(text)) {
+        sqlite3_stmt *st = NULL;
+        const char *tail = text;
+        s->refused = NULL;
+        int rc = sqlite3_prepare_v2(s->db, text, -1, &st, &tail);
+        if (rc == SQLITE_OK && st) {
+            rc = sql_print(p, st);
+        }
+        bool ok = rc == SQLITE_OK || rc == SQLITE_DONE || (rc == SQLITE_ROW && ferror(p->out));
+        char message[512];
+        snprintf(message, sizeof message, "%s", sqlite3_errmsg(s->db));
+        sqlite3_finalize(st);
+        fflush(p->out);
+        if (!ok) {
+            return say_error(s, message);
+        }
+        if (tail == text) {
+            break;
+        }
+        text = tail;
+    }
+    return EXIT_YES;
+}
+
+/* ---------------------------------------------------------------- a prompt */
+
+/* Line editing and history where the system has libedit; else the terminal's own. */
+struct editor {
+    char *(*read)(const char *);
+    void (*remember)(const char *);
+};
+
+static struct editor find_editor(void)
+{
+    struct editor e = {NULL, NULL};
+    void *library = dlopen("libedit.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (library) {
+        *(void **)&e.read = dlsym(library, "readline");
+        void *remember = dlsym(library, "add_history");
+        memcpy(&e.remember, &remember, sizeof remember);
+    }
+    return e;
+}
+
+static char *read_line(const struct editor *e, const char *prompt)
+{
+    char *line = NULL;
+    size_t size = 0;
+    if (e->read && e->remember) {
+        return e->read(prompt);
+    }
+    fputs(prompt, stdout);
+    fflush(stdout);
+    if (getline(&line, &size, stdin) < 0) {
+        free(line);
+        return NULL;
+    }
+    return line;
+}
+
+static const char prompt_help[] =
+    "End a query with a semicolon. Tables and views: docs/schema.md.\n"
+    "  .tables           what can be queried\n"
+    "  .schema NAME      its columns\n"
+    "  .mode table|json|csv\n"
+    "  .quit             or Ctrl-D\n"
+    "functions: bytes(n)  seconds(ns)  site(stack_id)  stack_text(stack_id)\n";
+
+static void say_columns(struct sql_session *s, const struct sql_printer *p, const char *name)
+{
+    char *sql = sqlite3_mprintf("SELECT name, type FROM pragma_table_xinfo(%Q)", name);
+    query(s, p, sql);
+    sqlite3_free(sql);
+}
+
+/* False: the end. */
+static bool dot_command(struct sql_session *s, struct sql_printer *p, char *line)
+{
+    char *word = strtok(line, " \t\r\n"), *next = strtok(NULL, " \t\r\n");
+    if (strcmp(word, ".quit") == 0 || strcmp(word, ".exit") == 0 || strcmp(word, ".q") == 0) {
+        return false;
+    }
+    if (strcmp(word, ".tables") == 0) {
+        query(s, p,
+              "SELECT name, type FROM (SELECT name, 'view' AS type FROM sqlite_temp_master WHERE type = 'view' "
+              "UNION SELECT name, 'table' FROM main.sqlite_master WHERE type = 'table' AND name NOT IN "
+              "(SELECT name FROM sqlite_temp_master) AND name NOT LIKE 'recovery_%') ORDER BY name");
+    } else if (strcmp(word, ".schema") == 0 && next) {
+        say_columns(s, p, next);
+    } else if (strcmp(word, ".mode") == 0 && next && options_is_word(next, "table|json|csv")) {
+        p->format = next[0] == 'j' ? SQL_JSON : next[0] == 'c' ? SQL_CSV : SQL_TABLE;
+    } else {
+        fputs(prompt_help, stdout);
+    }
+    return true;
+}
+
+static int prompt(struct sql_session *s, struct sql_printer *p)
+{
+    const struct editor editor = find_editor();
+    char *text = NULL, *line;
+    size_t n = 0;
+    sigaction(SIGINT, &(struct sigaction){.sa_handler = on_interrupt}, NULL);
+    sqlite3_progress_handler(s->db, 10000, may_go_on, NULL);
+    printf("%s: SQL; .help for help\n", s->databases[0].path);
+    while ((line = read_line(&editor, n ? "   ...> " : "gpuspy> ")) || interrupted) {
+        if (interrupted || !line) { /* drops what was typed */
+            interrupted = 0;
+            clearerr(stdin);
+            n = 0;
+            free(line);
+            putchar('\n');
+            continue;
+        }
+        if (n == 0 && (line[0] == '.' || blank(line))) {
+            bool on = blank(line) || dot_command(s, p, line);
+            free(line);
+            if (!on) {
+                break;
+            }
+            continue;
+        }
+        size_t length = strlen(line);
+        text = gs_realloc(text, n + length + 2, 1);
+        n += (size_t)sprintf(text + n, "%s%s", line, length && line[length - 1] == '\n' ? "" : "\n");
+        if (editor.remember) {
+            editor.remember(line);
+        }
+        free(line);
+        if (sqlite3_complete(text)) {
+            query(s, p, text);
+            interrupted = 0;
+            n = 0;
+        }
+    }
+    free(text);
+    putchar('\n');
+    return EXIT_YES;
+}
+
+static int from_stdin(struct sql_session *s, const struct sql_printer *p)
+{
+    char *text = NULL;
+    size_t size = 0;
+    ssize_t n = getdelim(&text, &size, 0, stdin);
+    int code = n > 0 ? query(s, p, text) : EXIT_YES;
+    free(text);
+    return code;
+}
+
+/* ---------------------------------------------------------------- the command */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The first, and the other processes of its run. */
+static size_t find_files(const char *path, bool alone, char **out, size_t room, bool *more)
+{
+    char run_id[64], other[64];
+    bool recording;
+    size_t n = 0, names_n;
+    out[n++] = strdup(path);
+    *more = false;
+    if (alone || !top_peek(path, run_id, sizeof run_id, &recording)) {
+        return n;
+    }
+    char **names = input_siblings(path, &names_n);
+    if (names_n) {
+        qsort(names, names_n, sizeof *names, by_name);
+    }
+    for (size_t i = 0; i < names_n; i++) {
+        if (top_peek(names[i], other, sizeof other, &recording) && strcmp(other, run_id) == 0) {
+            if (n < room) {
+                out[n++] = strdup(names[i]);
+            } else {
+                *more = true;
+            }
+        }
+        free(names[i]);
+    }
+    free(names);
+    return n;
+}
+
+static int ask(struct sql_session *s, const struct settings *set, const char *text)
+{
+    const struct term term = term_of(stdout);
+    struct sql_printer p = {.format = set->json ? SQL_JSON : set->csv ? SQL_CSV : SQL_TABLE,
+                            .out = stdout,
+                            .width = isatty(STDOUT_FILENO) ? term.width : 0,
+                            .utf8 = term.utf8};
+    if (*s->missing) {
+        complain("sql: '%s' does not have these (an older gpuspy's, or it was changed); they are empty: %s",
+                 s->databases[0].path, s->missing);
+    }
+    int code = text                   ? query(s, &p, text)
+               : isatty(STDIN_FILENO) ? prompt(s, &p)
+                                      : from_stdin(s, &p);
+    return code;
+}
+
+int cmd_sql(int argc, char **argv)
+{
+    struct settings set = {0};
+    int operands = options_parse(&command_sql, argc, argv, &set);
+    char error[1024] = "", *paths[SQL_PROCESSES];
+    bool more;
+
+    if (operands < 0)
+        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands == 0 || operands > 2 || (set.json && set.csv)) {
+        complain(operands == 0  ? "sql: which recording? give a file, such as: gpuspy sql run.db"
+                 : operands > 2 ? "sql: one query at a time; put it into quotes"
+                                : "sql: --json or --csv, not both");
+        return EXIT_USAGE;
+    }
+    if (!input_openable("sql", argv, 1))
+        return EXIT_INPUT;
+    struct symbolizer *symbols = symbolizer_new();
+    struct sql_session s = {.symbol = symbols ? symbolizer_name : NULL, .symbol_data = symbols};
+    size_t n = find_files(argv[0], set.alone, paths, SQL_PROCESSES, &more);
+    int code = EXIT_INPUT;
+    if (!sql_open(&s, paths, n, error, sizeof error)) {
+        complain("sql: %s", error);
+    } else {
+        if (more)
+            complain("sql: the run has more processes than SQLite opens at once; these are the first %d", SQL_PROCESSES);
+        code = ask(&s, &set, operands > 1 ? argv[1] : NULL);
+    }
+    sql_close(&s);
+    symbolizer_free(symbols);
+    for (size_t i = 0; i < n; i++)
+        free(paths[i]);
+    return code;
+}

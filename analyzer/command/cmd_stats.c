@@ -1,0 +1,116 @@
+/* gpuspy stats: how many allocations, how large, how long they lived, and who makes them. */
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/step/step.h"
+#include "analyzer/text/view_stats.h"
+#include "analyzer/text/viewing.h"
+
+#define TOP_STATS 5
+#define TOP_JSON 50
+
+struct settings {
+    struct viewing_settings view;
+    const char *layer;
+};
+
+#define LAYERS "tensor|device|pinned|host"
+static const struct option_row options[] = {
+    {"layer", 0, OPTION_CHOICE, offsetof(struct settings, layer), "LAYER", LAYERS, 0, 0,
+     "whose sizes, lifetimes and lines: PyTorch's tensors, what CUDA gave, pinned host memory, CPU "
+     "tensors; the default is tensors where there are some, else what CUDA gave"},
+    VIEWING_TOP(struct settings, view, "N lines in each list; the default is 5, with --json 50"),
+    VIEWING_OPTIONS(struct settings, view),
+    {0},
+};
+
+static const struct example examples[] = {
+    {"gpuspy stats run.db", "totals, sizes, lifetimes, and the lines that allocate most"},
+    {"gpuspy stats --layer device run.db", "the same of cudaMalloc and the like"},
+    {"gpuspy stats --json run.db | jq '.layers.tensor.sizes'", "for a script"},
+    {0},
+};
+
+const struct command_text text_stats = {
+    .options = options,
+    .about = "Counts: allocations, frees and bytes by layer and by category, how often a second and a "
+             "step; how large allocations are and how long they live; which lines allocate the most and "
+             "the most often. All processes are added up; --rank and --process choose.",
+    .examples = examples,
+};
+
+static enum gs_series_layer layer_of(const struct stats *x, const char *word)
+{
+    for (int i = 0; word && i < GS_SERIES_LAYERS; i++)
+        if (strcmp(gs_series_word((enum gs_series_layer)i), word) == 0)
+            return (enum gs_series_layer)i;
+    static const enum gs_series_layer usual[] = {GS_SERIES_TENSOR, GS_SERIES_DEVICE, GS_SERIES_PINNED};
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (stats_present(x, (int)usual[i]))
+            return usual[i];
+    return GS_SERIES_HOST;
+}
+
+static bool look(struct stats *x, struct gs_run *run, const struct settings *s, char *error,
+                 size_t error_size)
+{
+    struct gs_profile_wish wish = {.what = GS_PROFILE_ALLOCATED, .process = -1,
+                                   .device = s->view.device, .categories = true};
+
+    x->layer = layer_of(x, s->layer);
+    wish.layer = (int)x->layer;
+    for (size_t i = 0; i < x->report->steps_n; i++)
+        x->steps = x->report->steps[i]->n > x->steps ? x->report->steps[i]->n : x->steps;
+    if (!stats_present(x, (int)x->layer))
+        return true;
+    x->profile = gs_profile_build(run, &wish, error, error_size);
+    if (!x->profile)
+        return false;
+    x->lines = tally_build(run, x->profile, TALLY_LINE, false);
+    x->categories = tally_build(run, x->profile, TALLY_CATEGORY, false);
+    tally_sort(x->categories, TALLY_BY_OWN);
+    return true;
+}
+
+static int show(struct viewing *v, const struct settings *s)
+{
+    char error[1024] = "";
+    struct stats *x = gs_realloc(NULL, 1, sizeof *x);
+    *x = (struct stats){0};
+    struct gs_watch watch = {.observer = statistics_observer(&x->all, v->run)};
+    int code = EXIT_YES;
+
+    v->options.watch = &watch;
+    struct gs_report *r = gs_report_build(v->run, &v->options, error, sizeof error);
+    v->options.watch = NULL;
+    x->report = r;
+    if (!r || !look(x, v->run, s, error, sizeof error)) {
+        code = viewing_failed(v, error);
+    } else if (s->view.json) {
+        json_t *o = viewing_json_head(v);
+        view_stats_json(o, x, s->view.top ? (size_t)s->view.top : TOP_JSON);
+        code = viewing_json(v, o);
+    } else {
+        struct view_text t = viewing_text(v, r, TOP_STATS);
+        view_stats(&t, x);
+    }
+    tally_free(x->lines);
+    tally_free(x->categories);
+    gs_profile_free(x->profile);
+    gs_report_free(r);
+    free(x);
+    return code;
+}
+
+int cmd_stats(int argc, char **argv)
+{
+    struct settings s = {.view = VIEWING_DEFAULT};
+    struct viewing v;
+    bool done;
+    int code = viewing_open(&v, &command_stats, argc, argv, &s, &s.view, NULL, true, &done);
+
+    if (!done)
+        code = show(&v, &s);
+    viewing_close(&v);
+    return code;
+}

@@ -1,0 +1,116 @@
+/* gpuspy timeline: memory over time, in the terminal. */
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/export/export_choice.h"
+#include "analyzer/json/json_parts.h"
+#include "analyzer/text/view_timeline.h"
+#include "analyzer/text/viewing.h"
+
+#define TOP_CHARTS 16
+#define POINTS 200
+
+struct settings {
+    struct viewing_settings view;
+    const char *from, *to;
+    int rows, points;
+    bool host;
+};
+
+static const struct option_row options[] = {
+    {"from", 0, OPTION_TEXT, offsetof(struct settings, from), "SECONDS", NULL, 0, 0,
+     "begin so many seconds after the recording did"},
+    {"to", 0, OPTION_TEXT, offsetof(struct settings, to), "SECONDS", NULL, 0, 0,
+     "end so many seconds after the recording began; the default is the end of the longest process"},
+    {"rows", 0, OPTION_NUMBER, offsetof(struct settings, rows), "N", NULL, 1, 100,
+     "the height of a chart; the default is 12, less where there are several"},
+    {"points", 0, OPTION_NUMBER, offsetof(struct settings, points), "N", NULL, 1, 10000,
+     "with --json: so many stretches of time; the default is 200"},
+    {"host", 0, OPTION_FLAG, offsetof(struct settings, host), NULL, NULL, 0, 0,
+     "pinned host memory and CPU tensors, too"},
+    VIEWING_TOP(struct settings, view, "at most N charts; the default is 16"),
+    VIEWING_OPTIONS(struct settings, view),
+    {0},
+};
+
+static const struct example examples[] = {
+    {"gpuspy timeline run.db", "memory over time, as wide as the terminal"},
+    {"gpuspy timeline --from 10 --to 12 --rows 24 run.db", "two seconds of it, larger"},
+    {"gpuspy timeline --rank 3 runs/", "one rank of many"},
+    {"gpuspy timeline --json --points 1000 run.db", "for a script: the most and the least in each stretch"},
+    {0},
+};
+
+const struct command_text text_timeline = {
+    .options = options,
+    .about =
+        "Draws memory over time for each GPU and process: PyTorch's tensors, with colours stacked by "
+        "what they are for, before what was taken from CUDA for them. Each column shows the most that "
+        "was live in its stretch of time, so that no peak falls between two; the peak, an out of memory "
+        "and the program's own steps are marked below.\n\n"
+        "All charts of GPUs have one scale and one axis of time, each process's from its own beginning.",
+    .examples = examples,
+};
+
+static bool sensible(const char *who, const void *settings)
+{
+    const struct settings *s = settings;
+    int64_t from = 0, to = INT64_MAX;
+
+    if (s->from && !export_seconds(s->from, &from))
+        complain("%s: --from: '%s' are no seconds; give a number such as 12.5", who, s->from);
+    else if (s->to && !export_seconds(s->to, &to))
+        complain("%s: --to: '%s' are no seconds; give a number such as 12.5", who, s->to);
+    else if (to <= from)
+        complain("%s: --to must be later than --from", who);
+    else
+        return true;
+    return false;
+}
+
+static int show(struct viewing *v, const struct settings *s, const struct courses *c)
+{
+    if (s->view.json) {
+        json_t *o = viewing_json_head(v);
+        view_timeline_json(o, v->run, &v->head, c);
+        return viewing_json(v, o);
+    }
+    if (!c->n) {
+        complain("%s: no memory was allocated in this run", v->who);
+        return EXIT_NO;
+    }
+    struct view_text t = viewing_text(v, NULL, TOP_CHARTS);
+    view_timeline(&t, v->run, c, s->rows);
+    return EXIT_YES;
+}
+
+int cmd_timeline(int argc, char **argv)
+{
+    struct settings s = {.view = VIEWING_DEFAULT};
+    struct viewing v;
+    bool done;
+    char error[1024] = "";
+    int code = viewing_open(&v, &command_timeline, argc, argv, &s, &s.view, sensible, true, &done);
+
+    if (!done) {
+        term_choose_colour(s.view.display.colour);
+        struct term term = term_of(stdout);
+        struct course_wish wish = {.columns = s.view.json ? (size_t)(s.points ? s.points : POINTS)
+                                                          : view_timeline_columns(&term),
+                                   .categories = s.view.json || term.colour,
+                                   .host = s.host};
+        if (s.from)
+            export_seconds(s.from, &wish.from_ns);
+        if (s.to)
+            export_seconds(s.to, &wish.to_ns);
+        struct courses *c = courses_build(v.run, &wish, error, sizeof error);
+        if (c && !c->n && !s.host) { /* of a run on the CPU alone there is no other */
+            courses_free(c);
+            wish.host = true;
+            c = courses_build(v.run, &wish, error, sizeof error);
+        }
+        code = c ? show(&v, &s, c) : viewing_failed(&v, error);
+        courses_free(c);
+    }
+    viewing_close(&v);
+    return code;
+}

@@ -1,0 +1,560 @@
+/* gpuspy top: finds the recording, looks at it again and again, and lets a view show it. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/command/command.h"
+#include "analyzer/base/input.h"
+#include "analyzer/symbol/symbol.h"
+#include "analyzer/base/term.h"
+#include "analyzer/top/find.h"
+#include "analyzer/top/screen.h"
+#include "analyzer/top/view.h"
+#include "schema/store.h"
+
+#define ROWS_JSON 50
+
+struct settings {
+    bool once, json, native;
+    int top, device, count;
+    const char *interval, *sort, *table;
+};
+
+static const struct option_row options[] = {
+    {"once", '1', OPTION_FLAG, offsetof(struct settings, once), NULL, NULL, 0, 0,
+     "print what there is now, and end; so it is where the output is no terminal"},
+    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
+     "print one JSON object on a line: sizes in bytes, times in seconds"},
+    {"interval", 'i', OPTION_TEXT, offsetof(struct settings, interval), "SECONDS", NULL, 0, 0,
+     "look again after so long; the default is 1. With --json or where the output is no terminal: print "
+     "again, until the recording ends"},
+    {"count", 'c', OPTION_NUMBER, offsetof(struct settings, count), "N", NULL, 1, 1000000000,
+     "end after N looks"},
+    {"sort", 's', OPTION_CHOICE, offsetof(struct settings, sort), "BY", "bytes|count|growth|rate|last", 0, 0,
+     "what the tables are sorted by; of waits, bytes are the time blocked"},
+    {"table", 't', OPTION_CHOICE, offsetof(struct settings, table), "TABLE", "lines|functions|syncs|copies",
+     0, 0, "the table to begin with"},
+    {"device", 'd', OPTION_NUMBER, offsetof(struct settings, device), "N", NULL, 0, 63,
+     "only GPU N, as the program numbers it"},
+    {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
+     "with --json: the N first of each list; the default is 50"},
+    {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
+     "places in C and C++, where native frames were recorded"},
+    {0},
+};
+
+static const struct example examples[] = {
+    {"gpuspy top", "watch the one recording that goes on here"},
+    {"gpuspy top 4711", "the one of process 4711, or of what it started"},
+    {"gpuspy top run.db", "the one in this file, and the other processes of its run"},
+    {"gpuspy top --once --sort growth run.db", "what grew over the last minute, once, as text"},
+    {"gpuspy top --json --interval 10 run.db >> memory.jsonl", "a snapshot every ten seconds"},
+    {0},
+};
+
+const struct command_text text_top = {
+    .options = options,
+    .about =
+        "Shows what a running program holds of its GPUs, as it changes: by process and device what is "
+        "used, by tensors, the allocator's cache and others; by line of code who holds what, what grew "
+        "over the last minute, who allocates, copies and waits. Press ? for the keys.\n\n"
+        "It only reads. The recording does not wait for it and is not changed by it: nothing needs "
+        "to be set for it beforehand, and any recording can be looked at, whenever. What the program "
+        "did in the last second may not be shown yet; how old the data is stands in the first line.\n\n"
+        "Without an operand the recordings that go on are looked for in /proc; where there are several, "
+        "they are listed. A recording that has ended is shown as it was at its end.",
+    .examples = examples,
+};
+
+/* ---------------------------------------------------------------- which recordings */
+
+static void add_once(struct top_model *m, const char *path)
+{
+    struct stat a, b;
+    for (size_t i = 0; i < m->sources_n; i++) {
+        const char *have = m->sources[i].db.path;
+        if (strcmp(have, path) == 0 ||
+            (stat(have, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)) {
+            return;
+        }
+    }
+    /* What a dead process left in its spool becomes rows first, as for a report. */
+    uint32_t pid;
+    char error[512];
+    (void)gs_recover(path, &pid, error, sizeof error);
+    top_model_add(m, path);
+}
+
+/* The run's other processes that record. */
+static void add_run(struct top_model *m, const struct top_found *found, size_t n, const char *run_id)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(found[i].run_id, run_id) == 0) {
+            add_once(m, found[i].database);
+        }
+    }
+}
+
+static void say_found(const struct top_found *found, size_t n)
+{
+    char here[1024], clean[1024];
+    for (size_t i = 0; i < n; i++) {
+        snprintf(here, sizeof here, "%8u  %s  %.200s", found[i].pid, found[i].database,
+                 found[i].command ? found[i].command : "");
+        fprintf(stderr, "%s\n", term_clean(clean, sizeof clean, here, true));
+    }
+}
+
+static int find_only(struct top_model *m)
+{
+    size_t n;
+    struct top_found *found = top_find_all(&n);
+    bool one = n > 0;
+    for (size_t i = 1; i < n; i++) {
+        one = one && strcmp(found[i].run_id, found[0].run_id) == 0;
+    }
+    if (one) {
+        add_run(m, found, n, found[0].run_id);
+    } else if (n) {
+        complain("top: several programs are being recorded; which one? give its process or its file:");
+        say_found(found, n);
+    } else {
+        complain("top: nothing is being recorded here; start with: gpuspy run -- COMMAND, or give a recording");
+    }
+    top_found_free(found, n);
+    return one ? EXIT_YES : n ? EXIT_USAGE : EXIT_NO;
+}
+
+static int find_pid(struct top_model *m, uint32_t pid)
+{
+    size_t n;
+    char proc[32];
+    struct stat st;
+    struct top_found *found = top_find_all(&n);
+    for (size_t i = 0; i < n; i++) {
+        if (top_descends(found[i].pid, pid)) {
+            add_once(m, found[i].database);
+        }
+    }
+    if (m->sources_n == 0) {
+        snprintf(proc, sizeof proc, "/proc/%u", pid);
+        bool there = stat(proc, &st) == 0;
+        complain(there ? "top: process %u is not being recorded, nor is one that it started; a program is recorded from its start on: gpuspy run -- COMMAND"
+                       : "top: there is no process %u; without an operand gpuspy top finds those that record",
+                 pid);
+    }
+    top_found_free(found, n);
+    return m->sources_n ? EXIT_YES : EXIT_INPUT;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool is_database(const char *name)
+{
+    size_t n = strlen(name);
+    return name[0] != '.' && n > 3 && strcmp(name + n - 3, ".db") == 0;
+}
+
+struct names {
+    char **list;
+    size_t n, cap;
+};
+
+static struct names list_folder(const char *folder)
+{
+    struct names names = {0};
+    char path[4096 + 512];
+    const char *between = *folder && folder[strlen(folder) - 1] != '/' ? "/" : "";
+    DIR *dir = opendir(*folder ? folder : ".");
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        if (is_database(e->d_name)) {
+            snprintf(path, sizeof path, "%s%s%s", folder, between, e->d_name);
+            *GS_PUSH(names.list, names.n, names.cap) = strdup(path);
+        }
+    }
+    if (dir) {
+        closedir(dir);
+    }
+    if (names.n) {
+        qsort(names.list, names.n, sizeof *names.list, by_name);
+    }
+    return names;
+}
+
+static void free_names(struct names *names)
+{
+    for (size_t i = 0; i < names->n; i++) {
+        free(names->list[i]);
+    }
+    free(names->list);
+}
+
+/* The other processes of the run that a file belongs to. */
+static void add_siblings(struct top_model *m, const char *path)
+{
+    char run_id[64], other[64];
+    bool recording;
+    struct names names = {0};
+    names.list = input_siblings(path, &names.n);
+    if (names.n && top_peek(path, run_id, sizeof run_id, &recording)) {
+        qsort(names.list, names.n, sizeof *names.list, by_name);
+        for (size_t i = 0; i < names.n; i++) {
+            if (top_peek(names.list[i], other, sizeof other, &recording) && strcmp(other, run_id) == 0) {
+                add_once(m, names.list[i]);
+            }
+        }
+    }
+    free_names(&names);
+}
+
+/* The run in a folder; of several the one that goes on. */
+static int add_folder(struct top_model *m, const char *folder)
+{
+    struct names names = list_folder(folder);
+    char first[64] = "", run_id[64];
+    bool several = false;
+    for (int going = 1; going >= 0 && m->sources_n == 0; going--) {
+        for (size_t i = 0; i < names.n; i++) {
+            bool recording;
+            if (!top_peek(names.list[i], run_id, sizeof run_id, &recording) || recording < going) {
+                continue;
+            }
+            if (m->sources_n == 0) {
+                snprintf(first, sizeof first, "%s", run_id);
+            }
+            several = several || strcmp(first, run_id) != 0;
+            add_once(m, names.list[i]);
+        }
+    }
+    free_names(&names);
+    if (m->sources_n == 0) {
+        complain("top: cannot read '%s': no database (*.db) in this folder; name the one that gpuspy wrote",
+                 folder);
+    } else if (several) {
+        complain("top: cannot read '%s': it holds several runs; name the database of one", folder);
+    }
+    return m->sources_n == 0 || several ? EXIT_INPUT : EXIT_YES;
+}
+
+static int add_operand(struct top_model *m, const char *word)
+{
+    struct stat st;
+    const bool digits = *word && word[strspn(word, "0123456789")] == 0;
+    if (stat(word, &st) != 0 && digits && strlen(word) <= 9) {
+        return find_pid(m, (uint32_t)strtoul(word, NULL, 10));
+    }
+    if (stat(word, &st) == 0 && S_ISDIR(st.st_mode)) {
+        return add_folder(m, word);
+    }
+    add_once(m, word);
+    add_siblings(m, word);
+    return EXIT_YES;
+}
+
+/* ---------------------------------------------------------------- looking */
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+/* The search for what was freed may take so much of each interval. */
+static int64_t budget(double interval_s)
+{
+    return (int64_t)(interval_s * 1e9 * 0.012);
+}
+
+static int unreadable(const struct top_model *m)
+{
+    const struct top_source *s = &m->sources[0];
+    if (s->loaded || s->state == TOP_WAITING) {
+        return EXIT_YES;
+    }
+    if (s->state == TOP_DELETED) {
+        complain("top: cannot read '%s': there is no such file; record a run with: gpuspy run -- COMMAND",
+                 s->db.path);
+    } else {
+        complain("top: %s", s->why);
+    }
+    return EXIT_INPUT;
+}
+
+static void print(struct top_view *v, const struct settings *s)
+{
+    if (s->json) {
+        top_view_json(v->tables, &v->choice, s->top ? (size_t)s->top : ROWS_JSON, stdout);
+    } else {
+        top_view_print(v, stdout);
+    }
+    fflush(stdout);
+}
+
+static void wait_until(int64_t when)
+{
+    struct timespec t = {when / 1000000000, when % 1000000000};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+}
+
+/* Prints, once or every interval. */
+static int print_looks(struct top_view *v, const struct settings *s)
+{
+    struct top_model *m = v->tables->model;
+    int left = s->count ? s->count : s->interval && !s->once ? -1 : 1;
+    int64_t next = now_ns();
+    bool going = true;
+    for (bool first = true; left != 0 && going && !ferror(stdout); first = false) {
+        if (!first) {
+            next += (int64_t)(v->interval_s * 1e9);
+            wait_until(next);
+            going = top_model_look(m, budget(v->interval_s));
+            if (!s->json) {
+                putchar('\n');
+            }
+        } else {
+            going = m->sources[0].state == TOP_RECORDING || m->sources[0].state == TOP_WAITING;
+            for (size_t i = 1; i < m->sources_n; i++) {
+                going = going || m->sources[i].state == TOP_RECORDING;
+            }
+        }
+        print(v, s);
+        left -= left > 0;
+    }
+    return ferror(stdout) ? EXIT_INPUT : EXIT_YES;
+}
+
+/* ---------------------------------------------------------------- keys */
+
+static void next_process(struct top_view *v, int step)
+{
+    const struct top_model *m = v->tables->model;
+    /* all, then each process's devices in turn (a process with several: all of its own first) */
+    struct {
+        int source, device;
+    } stops[256];
+    size_t n = 0, at = 0;
+    stops[n].source = TOP_ALL;
+    stops[n++].device = TOP_ALL;
+    for (size_t i = 0; i < m->sources_n; i++) {
+        const struct top_source *s = &m->sources[i];
+        if (m->sources_n > 1 && n < 256) {
+            stops[n].source = (int)i;
+            stops[n++].device = TOP_ALL;
+        }
+        for (size_t d = 0; s->devices_n > 1 && d < s->devices_n && n < 256; d++) {
+            stops[n].source = (int)i;
+            stops[n++].device = s->devices[d].device;
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        at = stops[i].source == v->choice.source && stops[i].device == v->choice.device ? i : at;
+    }
+    at = (at + n + (size_t)(n > 1 ? step + (int)n : 0)) % n;
+    v->choice.source = stops[at].source;
+    v->choice.device = stops[at].device;
+}
+
+static void type(struct top_view *v, int key)
+{
+    size_t n = strlen(v->choice.filter);
+    if (key == KEY_ENTER || key == KEY_ESCAPE) {
+        v->typing = false;
+        v->choice.filter[key == KEY_ESCAPE ? 0 : n] = 0;
+    } else if (key == KEY_BACK && n) {
+        while (n > 1 && ((unsigned char)v->choice.filter[n - 1] & 0xc0) == 0x80) {
+            n--;
+        }
+        v->choice.filter[n - 1] = 0;
+    } else if (key >= 32 && key < 256 && key != KEY_BACK && n + 1 < sizeof v->choice.filter) {
+        v->choice.filter[n] = (char)key;
+        v->choice.filter[n + 1] = 0;
+    }
+}
+
+static void set_table(struct top_view *v, int table)
+{
+    v->choice.table = (enum top_table)((table + TOP_TABLES) % TOP_TABLES);
+    v->scroll = 0;
+}
+
+static void set_sort(struct top_view *v, enum top_sort sort)
+{
+    v->choice.sort = sort;
+    v->scroll = 0;
+}
+
+static void scroll(struct top_view *v, int rows)
+{
+    v->scroll = v->scroll + rows < 0 ? 0 : v->scroll + rows;
+}
+
+/* False: quit. */
+static bool press(struct top_view *v, int key)
+{
+    static const int layers[] = {TOP_LAYER_AUTO, TOP_DEVICE, TOP_PINNED, TOP_HOST};
+    if (key == KEY_QUIT) {
+        return false;
+    }
+    if (v->typing) {
+        type(v, key);
+        v->scroll = 0;
+        return true;
+    }
+    switch (key) {
+    case 'q': case 3:
+        return false;
+    case ' ': v->paused = !v->paused; break;
+    case '?': case 'h': v->help = !v->help; break;
+    case '1': case '2': case '3': case '4': set_table(v, key - '1'); break;
+    case 't': set_table(v, (int)v->choice.table + 1); break;
+    case 's': set_sort(v, (enum top_sort)((v->choice.sort + 1) % TOP_SORTS)); break;
+    case 'b': set_sort(v, TOP_BY_SIZE); break;
+    case 'c': set_sort(v, TOP_BY_COUNT); break;
+    case 'g': set_sort(v, TOP_BY_GROWTH); break;
+    case 'r': set_sort(v, TOP_BY_RATE); break;
+    case 'l': set_sort(v, TOP_BY_LAST); break;
+    case 'n': v->choice.native = !v->choice.native; break;
+    case 'm':
+        for (size_t i = 0; i < 4; i++) {
+            if (layers[i] == v->choice.layer) {
+                v->choice.layer = layers[(i + 1) % 4];
+                break;
+            }
+        }
+        break;
+    case '/': v->typing = true; break;
+    case KEY_ESCAPE: v->choice.filter[0] = 0; v->help = false; break;
+    case KEY_TAB: next_process(v, 1); break;
+    case KEY_BACK_TAB: next_process(v, -1); break;
+    case KEY_UP: case 'k': scroll(v, -1); break;
+    case KEY_DOWN: case 'j': scroll(v, 1); break;
+    case KEY_PAGE_UP: scroll(v, -v->table_rows); break;
+    case KEY_PAGE_DOWN: scroll(v, v->table_rows); break;
+    case KEY_HOME: v->scroll = 0; break;
+    case KEY_END: v->scroll = INT32_MAX / 2; break;
+    default: break;
+    }
+    return true;
+}
+
+static void draw(struct top_view *v)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    screen_size(&v->columns, &v->rows);
+    v->columns = v->columns < 20 ? 20 : v->columns;
+    top_view_print(v, out);
+    fclose(out);
+    screen_draw(text);
+    free(text);
+}
+
+static int watch(struct top_view *v, const struct settings *s)
+{
+    struct top_model *m = v->tables->model;
+    int left = s->count ? s->count - 1 : -1;
+    int64_t next = now_ns();
+    v->live = true;
+    for (bool on = true; on;) {
+        draw(v);
+        next += (int64_t)(v->interval_s * 1e9);
+        next = next < now_ns() ? now_ns() : next;
+        for (int64_t wait; on && (wait = next - now_ns()) > 0;) {
+            int key = screen_key((int)(wait / 1000000) + 1);
+            on = press(v, key);
+            if (on && key != KEY_NONE) {
+                draw(v);
+            }
+        }
+        if (on && left-- == 0) {
+            break;
+        }
+        if (on && !v->paused) {
+            top_model_look(m, budget(v->interval_s));
+        }
+    }
+    screen_close();
+    return EXIT_YES;
+}
+
+/* ---------------------------------------------------------------- the command */
+
+static bool take_interval(const char *text, double *out)
+{
+    char *end = NULL;
+    *out = text ? strtod(text, &end) : 1;
+    if (text && (end == text || *end || !(*out >= 0.1) || !(*out <= 86400))) {
+        complain("top: --interval: '%s' is no number of seconds from 0.1 to 86400", text);
+        return false;
+    }
+    return true;
+}
+
+static int word_at(const char *word, const char *words)
+{
+    int at = 0;
+    for (; word && *words; words += strcspn(words, "|"), words += *words == '|', at++) {
+        size_t n = strcspn(words, "|");
+        if (strlen(word) == n && memcmp(words, word, n) == 0) {
+            return at;
+        }
+    }
+    return 0;
+}
+
+static int run(struct top_view *v, const struct settings *s)
+{
+    bool screen = !s->once && !s->json && isatty(STDOUT_FILENO);
+    top_model_sort(v->tables->model);
+    top_model_look(v->tables->model, 0);
+    int code = unreadable(v->tables->model);
+    if (code != EXIT_YES) {
+        return code;
+    }
+    return screen && screen_open() ? watch(v, s) : print_looks(v, s);
+}
+
+int cmd_top(int argc, char **argv)
+{
+    struct settings s = {.device = TOP_ALL};
+    struct top_view v = {.choice = {.source = TOP_ALL, .layer = TOP_LAYER_AUTO}};
+    int operands = options_parse(&command_top, argc, argv, &s);
+
+    if (operands < 0)
+        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands > 1) {
+        complain("top: one recording at a time; a folder stands for all processes of a run");
+        return EXIT_USAGE;
+    }
+    if (!take_interval(s.interval, &v.interval_s))
+        return EXIT_USAGE;
+    if (!input_openable("top", argv, (size_t)operands))
+        return EXIT_INPUT;
+    struct symbolizer *symbols = symbolizer_new();
+    struct top_tables tables = {.model = top_model_new(symbols ? symbolizer_name : NULL, symbols)};
+    v.tables = &tables;
+    v.term = term_of(stdout);
+    v.columns = v.term.width;
+    v.choice.device = s.device;
+    v.choice.native = s.native;
+    v.choice.sort = (enum top_sort)word_at(s.sort, "bytes|count|growth|rate|last");
+    v.choice.table = (enum top_table)word_at(s.table, "lines|functions|syncs|copies");
+    int code = operands ? add_operand(tables.model, argv[0]) : find_only(tables.model);
+    if (code == EXIT_YES)
+        code = run(&v, &s);
+    top_tables_free(&tables);
+    top_model_free(tables.model);
+    symbolizer_free(symbols);
+    return code;
+}

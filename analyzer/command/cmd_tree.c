@@ -1,0 +1,166 @@
+/* gpuspy tree, gpuspy flame: who called what held the memory, or waited. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/json/json_parts.h"
+#include "analyzer/base/units.h"
+#include "analyzer/text/view_tree.h"
+#include "analyzer/text/viewing.h"
+
+#define TOP_TREE 10 /* branches of a call */
+
+struct settings {
+    struct viewing_settings view;
+    struct profile_settings profile;
+    const char *min;
+    int depth;
+    bool full;
+};
+
+#define TREE_OPTIONS                                                                               \
+    PROFILE_OPTIONS(struct settings, profile),                                                     \
+        {"depth", 0, OPTION_NUMBER, offsetof(struct settings, depth), "N", NULL, 1, GS_DEPTH_MAX,  \
+         "not more than N rows below one another"},                                                \
+        {"min", 0, OPTION_TEXT, offsetof(struct settings, min), "SHARE", NULL, 0, 0,               \
+         "sum up calls below this share of the whole, such as 0.5%, or below a size such as "      \
+         "10MiB; the default is 1%, with --json none"},                                            \
+        {"full", 0, OPTION_FLAG, offsetof(struct settings, full), NULL, NULL, 0, 0,                \
+         "a row for every call; else a chain of calls is one row, named by your own code in it"}
+
+static const struct option_row tree_options[] = {
+    TREE_OPTIONS,
+    VIEWING_TOP(struct settings, view, "at most N branches of each call; the default is 10"),
+    VIEWING_OPTIONS(struct settings, view),
+    {0},
+};
+
+static const struct option_row flame_options[] = {
+    TREE_OPTIONS,
+    VIEWING_TOP(struct settings, view, "at most N branches of each call; the default is all that are wide enough"),
+    VIEWING_OPTIONS(struct settings, view),
+    {0},
+};
+
+static const struct example tree_examples[] = {
+    {"gpuspy tree run.db", "which calls hold what was live at the peak"},
+    {"gpuspy tree --what oom --depth 4 run.db", "what was live when memory ran out, the upper calls"},
+    {"gpuspy tree --what waits --native run.db", "where the program waits for the GPU, with C++"},
+    {"gpuspy tree --at 12.5 --rank 3 runs/", "one rank of many, 12.5 s after it began"},
+    {0},
+};
+
+static const struct example flame_examples[] = {
+    {"gpuspy flame run.db", "what was live at the peak, a cell for each call"},
+    {"gpuspy flame --what leaks run.db", "what was never freed"},
+    {"gpuspy flame --color=always run.db | less -R", "with colours, through a pager of your own"},
+    {0},
+};
+
+const struct command_text text_tree = {
+    .options = tree_options,
+    .about =
+        "Shows memory as a tree of the calls that allocated it: each row has what the call and all "
+        "that it called hold, its share of the whole, and the line. What each call alone holds is "
+        "'gpuspy table'; a chain of calls that only call one another is one row.\n\n"
+        "Several processes are added up; --rank and --process choose.",
+    .examples = tree_examples,
+};
+
+const struct command_text text_flame = {
+    .options = flame_options,
+    .about =
+        "Draws memory as an icicle graph: the program on top, below each call what it called, each "
+        "as wide as its share. Warm cells are your own code, blue ones libraries, green ones C and "
+        "C++. Where the output is no terminal it is an indented list.\n\n"
+        "Several processes are added up; --rank and --process choose.",
+    .examples = flame_examples,
+};
+
+/* "0.5%" of the whole, or "10MiB". False after a line on stderr. */
+static bool least_of(const char *who, const char *text, int64_t whole, bool bytes, int64_t *least)
+{
+    char why[UNITS_WHY], *end;
+    size_t n = strlen(text);
+    uint64_t size;
+
+    if (n && text[n - 1] == '%') {
+        double share = strtod(text, &end);
+        if (end == text + n - 1 && text[0] >= '.' && text[0] <= '9' && share <= 100) {
+            *least = (int64_t)((double)whole * share / 100);
+            return true;
+        }
+        complain("%s: --min: '%s' is no share; give one such as 0.5%%", who, text);
+        return false;
+    }
+    if (bytes && parse_bytes(text, &size, why)) {
+        *least = size > INT64_MAX ? INT64_MAX : (int64_t)size;
+        return true;
+    }
+    complain("%s: --min: '%s' %s; give a share such as 0.5%%%s", who, text,
+             bytes ? why : "is no share", bytes ? ", or a size such as 10MiB" : "");
+    return false;
+}
+
+static bool sensible(const char *who, const void *settings)
+{
+    const struct settings *s = settings;
+    int64_t least;
+    bool waits = s->profile.what && strcmp(s->profile.what, "waits") == 0;
+
+    return profile_sensible(who, &s->profile) &&
+           (!s->min || least_of(who, s->min, 0, !waits, &least));
+}
+
+typedef void draw_fn(const struct view_text *, const struct gs_profile *, const struct gs_call_tree *,
+                     const struct branch_limits *);
+
+static int show(struct viewing *v, const struct settings *s, const struct gs_profile *p,
+                const struct branch_limits *limits, draw_fn *draw)
+{
+    struct gs_call_tree *tree = gs_call_tree_build(v->run, p, s->profile.native, NULL, NULL);
+    int code = EXIT_YES;
+
+    if (s->view.json) {
+        json_t *o = viewing_json_head(v);
+        profile_json(o, p);
+        set(o, "nodes", view_tree_json(p, tree, limits));
+        code = viewing_json(v, o);
+    } else {
+        struct view_text t = viewing_text(v, NULL, 0);
+        t.native = s->profile.native;
+        profile_heading(&t, p);
+        draw(&t, p, tree, limits);
+    }
+    gs_call_tree_free(tree);
+    return code;
+}
+
+static int run(const struct command *command, int argc, char **argv, size_t top, draw_fn *draw)
+{
+    struct settings s = {.view = VIEWING_DEFAULT};
+    struct viewing v;
+    bool done;
+    int code = viewing_open(&v, command, argc, argv, &s, &s.view, sensible, false, &done);
+    struct gs_profile *p = done ? NULL : viewing_profile(&v, &s.profile, false, &code);
+    if (p) {
+        struct branch_limits limits = {.top = s.view.top ? (size_t)s.view.top : top,
+                                       .depth = (unsigned)s.depth,
+                                       .full = s.full};
+        const char *min = s.min ? s.min : s.view.json ? "0%" : "1%";
+        least_of(v.who, min, p->total, strcmp(p->unit, "bytes") == 0, &limits.least);
+        code = show(&v, &s, p, &limits, draw);
+        gs_profile_free(p);
+    }
+    viewing_close(&v);
+    return code;
+}
+
+int cmd_tree(int argc, char **argv)
+{
+    return run(&command_tree, argc, argv, TOP_TREE, view_tree);
+}
+
+int cmd_flame(int argc, char **argv)
+{
+    return run(&command_flame, argc, argv, SIZE_MAX, view_flame);
+}

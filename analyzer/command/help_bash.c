@@ -1,0 +1,114 @@
+/* The bash completion, from the tables. */
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/command/command.h"
+
+static void spaced(FILE *f, const char *words)
+{
+    for (; *words; words++)
+        if (*words != '|' || words[1])
+            fputc(*words == '|' ? ' ' : *words, f);
+}
+
+/* "run:--output|run:-o) what follows it ;;" for every option that takes a value. */
+static void values(FILE *f, const struct command *c)
+{
+    for (const struct option_row *r = c->text->options; r->name; r++) {
+        if (r->kind == OPTION_FLAG)
+            continue;
+        fprintf(f, "        %s:--%s", c->name, r->name);
+        if (r->letter)
+            fprintf(f, "|%s:-%c", c->name, r->letter);
+        fputs(")\n            ", f);
+        if (r->kind == OPTION_SET) { /* the word behind the last comma */
+            fputs("[[ $cur == *,* ]] && before=${cur%,*},\n            "
+                  "mapfile -t COMPREPLY < <(compgen -P \"$before\" -W '", f);
+            spaced(f, r->words);
+            fputs("' -- \"${cur##*,}\")\n            compopt -o nospace", f);
+        } else if (r->words) {
+            fputs("mapfile -t COMPREPLY < <(compgen -W '", f);
+            spaced(f, r->words);
+            fputs("' -- \"$cur\")", f);
+        } else if (r->kind == OPTION_FILE) {
+            fputs("mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")", f);
+        } else {
+            fputs("COMPREPLY=()", f);
+        }
+        fputs("\n            return ;;\n", f);
+    }
+}
+
+static void option_names(FILE *f, const struct command *c)
+{
+    fprintf(f, "            %s) options='", c->name);
+    for (const struct option_row *r = c->text->options; r->name; r++)
+        fprintf(f, "--%s%s ", r->name, r->kind == OPTION_FLAG ? "" : "=");
+    fputs("--help' ;;\n", f);
+}
+
+static const char *const operands[] = {
+    [OPERAND_NONE] = "COMPREPLY=()",
+    [OPERAND_FILE] = "mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")",
+    [OPERAND_PROGRAM] = "mapfile -t COMPREPLY < <(compgen -c -f -- \"$cur\")",
+    [OPERAND_COMMAND] = "mapfile -t COMPREPLY < <(compgen -W \"$commands\" -- \"$cur\")",
+};
+
+static void each(FILE *f, void (*print)(FILE *, const struct command *))
+{
+    for (const struct command *const *c = commands; *c; c++)
+        print(f, *c);
+}
+
+static void name(FILE *f, const struct command *c)
+{
+    fprintf(f, "%s ", c->name);
+}
+
+static void operand(FILE *f, const struct command *c)
+{
+    fprintf(f, "        %s) %s ;;\n", c->name, operands[c->operands]);
+}
+
+void help_completion_bash(FILE *f)
+{
+    fputs("# bash completion for gpuspy; made by: gpuspy help --completion=bash\n"
+          "_gpuspy()\n{\n"
+          "    local commands='",
+          f);
+    each(f, name);
+    /* "--option=value" reaches the function as three words, because = breaks words: the value's
+     * option is then two words back. */
+    fputs(
+        "'\n"
+        "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options= before=\n"
+        "    if [[ $cur == '=' ]]; then\n"
+        "        cur=\n"
+        "    elif [[ $prev == '=' && $COMP_CWORD -gt 2 ]]; then\n"
+        "        prev=${COMP_WORDS[COMP_CWORD-2]}\n"
+        "    fi\n"
+        "    if [[ $COMP_CWORD -eq 1 ]]; then\n"
+        "        mapfile -t COMPREPLY < <(compgen -W \"$commands --help --version\" -- \"$cur\")\n"
+        "        return\n"
+        "    fi\n"
+        "    local command=${COMP_WORDS[1]}\n"
+        "    case $command:$prev in\n",
+        f);
+    each(f, values);
+    fputs("    esac\n"
+          "    if [[ $cur == -* ]]; then\n"
+          "        case $command in\n",
+          f);
+    each(f, option_names);
+    fputs("        esac\n"
+          "        mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\")\n"
+          "        [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n"
+          "        return\n"
+          "    fi\n"
+          "    case $command in\n",
+          f);
+    each(f, operand);
+    fputs("    esac\n"
+          "}\n"
+          "complete -o filenames -F _gpuspy gpuspy\n",
+          f);
+}

@@ -1,0 +1,178 @@
+/* The man pages, from the tables: one of gpuspy, one a command. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/command/command.h"
+
+/* Text as roff: backslashes and dashes escaped, a line never starts with a control character. */
+static void roff(FILE *f, const char *text)
+{
+    bool start = true;
+
+    for (; *text; text++) {
+        if (start && (*text == '.' || *text == '\''))
+            fputs("\\&", f);
+        start = *text == '\n';
+        if (*text == '\\')
+            fputs("\\e", f);
+        else if (*text == '-')
+            fputs("\\-", f);
+        else
+            fputc(*text, f);
+    }
+}
+
+static void paragraphs(FILE *f, const char *text)
+{
+    for (;;) {
+        const char *end = strstr(text, "\n\n");
+        char buffer[4096];
+
+        snprintf(buffer, sizeof buffer, "%.*s", end ? (int)(end - text) : (int)strlen(text), text);
+        fputs(".PP\n", f);
+        roff(f, buffer);
+        fputc('\n', f);
+        if (!end)
+            return;
+        text = end + 2;
+    }
+}
+
+static void term(FILE *f, const char *name, const char *meaning)
+{
+    fputs(".TP\n\\fB", f);
+    roff(f, name);
+    fputs("\\fR\n", f);
+    roff(f, meaning);
+    fputc('\n', f);
+}
+
+static void options(FILE *f, const struct command *c)
+{
+    fputs(".SH OPTIONS\n", f);
+    for (const struct option_row *r = c->text->options; r->name; r++) {
+        char name[128], text[2048];
+        help_option_name(r, name, sizeof name);
+        help_option_text(r, text, sizeof text);
+        term(f, name, text);
+    }
+    term(f, "-h, --help", "print a short form of this");
+}
+
+static void exit_status(FILE *f)
+{
+    fputs(".SH \"EXIT STATUS\"\n", f);
+    term(f, "0", "Success.");
+    term(f, "1", "It worked, and the answer is no: a check failed.");
+    term(f, "2", "The command line is wrong.");
+    term(f, "3", "A file cannot be read as a recording, or the output cannot be written.");
+}
+
+static void run_status(FILE *f)
+{
+    fputs(
+        ".PP\n\\fBgpuspy run\\fR ends as the program that it ran: with its exit status, or by the "
+        "same signal. It ends with 127 where the program does not exist, 126 where it cannot be "
+        "executed, and 125 where gpuspy itself could not start it.\n",
+        f);
+}
+
+/* All pages, but the one that it stands on. */
+static void see_also(FILE *f, const struct command *self)
+{
+    const char *comma = "";
+
+    fputs(".SH \"SEE ALSO\"\n", f);
+    if (self) {
+        fputs(".BR gpuspy (1)", f);
+        comma = ",\n";
+    }
+    for (const struct command *const *c = commands; *c; c++) {
+        if (*c == self)
+            continue;
+        fprintf(f, "%s.BR gpuspy\\-%s (1)", comma, (*c)->name);
+        comma = ",\n";
+    }
+    fputc('\n', f);
+}
+
+void help_man_command(const struct command *c, FILE *f)
+{
+    fputs(".TH \"GPUSPY\\-", f);
+    for (const char *p = c->name; *p; p++)
+        fputc(toupper((unsigned char)*p), f);
+    fputs("\" 1 \"\" \"gpuspy " GPUSPY_VERSION "\" \"User Commands\"\n", f);
+    fprintf(f, ".SH NAME\ngpuspy\\-%s \\- ", c->name);
+    roff(f, c->summary);
+    fprintf(f, "\n.SH SYNOPSIS\n.B gpuspy %s\n", c->name);
+    roff(f, c->synopsis);
+    fputs("\n.SH DESCRIPTION\n", f);
+    paragraphs(f, c->text->about);
+    options(f, c);
+    fputs(".SH EXAMPLES\n", f);
+    for (const struct example *e = c->text->examples; e->line; e++)
+        term(f, e->line, e->meaning);
+    exit_status(f);
+    if (c->run == cmd_run)
+        run_status(f);
+    see_also(f, c);
+}
+
+static void environment(FILE *f)
+{
+    static const char *const rows[][2] = {
+#define ENVIRONMENT(name, meaning) {name, meaning},
+#include "analyzer/command/environment.def"
+#undef ENVIRONMENT
+    };
+
+    fputs(".SH ENVIRONMENT\n", f);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        term(f, rows[i][0], rows[i][1]);
+}
+
+void help_man(FILE *f)
+{
+    fputs(".TH GPUSPY 1 \"\" \"gpuspy " GPUSPY_VERSION "\" \"User Commands\"\n"
+          ".SH NAME\ngpuspy \\- record a program's GPU memory, copies and waits, and explain them\n"
+          ".SH SYNOPSIS\n",
+          f);
+    for (const struct command *const *c = commands; *c; c++) {
+        fprintf(f, ".B gpuspy %s\n", (*c)->name);
+        roff(f, (*c)->synopsis);
+        fputs("\n.br\n", f);
+    }
+    fputs(
+        ".B gpuspy \\-\\-version\n"
+        ".SH DESCRIPTION\n"
+        "gpuspy records every CUDA allocation, copy and synchronisation of a program together with "
+        "the Python and native call stack, without a change to the program, into an SQLite "
+        "database, and analyses it afterwards.\n"
+        ".PP\n"
+        "The recorder is a library, libgpuspy.so; \\fBgpuspy run\\fR loads it into a program, and so "
+        "does LD_PRELOAD=libgpuspy.so in its environment.\n"
+        ".PP\n"
+        "Each command has a page of its own, and says with \\-\\-help what it takes.\n"
+        ".SH COMMANDS\n",
+        f);
+    for (const struct command *const *c = commands; *c; c++) {
+        char name[64], summary[512];
+        snprintf(name, sizeof name, "gpuspy %s", (*c)->name);
+        snprintf(summary, sizeof summary, "%s: see gpuspy-%s(1)", (*c)->summary, (*c)->name);
+        term(f, name, summary);
+    }
+    exit_status(f);
+    run_status(f);
+    environment(f);
+    fputs(".SH FILES\n", f);
+    term(f, "run.db",
+         "The recording: an SQLite database. Each further process of the run writes one "
+         "of its own beside it.");
+    term(f, "run.db.spool",
+         "What is not in the database yet. It is left where the program was killed; "
+         "gpuspy report completes the database from it.");
+    fputs(".SH EXAMPLES\n", f);
+    term(f, "gpuspy run -- python train.py", "record a training run");
+    term(f, "gpuspy report run.db", "say what happened in it");
+    see_also(f, NULL);
+}

@@ -1,0 +1,183 @@
+/* The completions for zsh and fish, from the tables; bash's is in help_bash.c. */
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/command/command.h"
+
+/* What an option does, in few words: up to the first sentence's or clause's end. */
+static void brief(const char *help, char *out, size_t size)
+{
+    size_t n = strlen(help);
+
+    for (const char *p = help; *p; p++)
+        if ((*p == '.' || *p == ';') && p[1] == ' ') {
+            n = (size_t)(p - help);
+            break;
+        }
+    snprintf(out, size, "%.*s", (int)n, help);
+}
+
+/* Inside single quotes; a backslash before each of `special`. */
+static void quoted(FILE *f, const char *text, const char *special, const char *quote)
+{
+    for (; *text; text++) {
+        if (*text == '\'')
+            fputs(quote, f);
+        else if (strchr(special, *text))
+            fprintf(f, "\\%c", *text);
+        else
+            fputc(*text, f);
+    }
+}
+
+static void spaced(FILE *f, const char *words)
+{
+    for (; *words; words++)
+        if (*words != '|' || words[1])
+            fputc(*words == '|' ? ' ' : *words, f);
+}
+
+/* ---------------------------------------------------------------- zsh */
+
+static void zsh_text(FILE *f, const char *text)
+{
+    quoted(f, text, "[]:\\", "'\\''");
+}
+
+/* '(-o --output)'{-o+,--output=}'[text]:FILE:_files' */
+static void zsh_option(FILE *f, const struct option_row *r)
+{
+    char text[512];
+    const char *value = r->kind == OPTION_FLAG ? "" : "=";
+
+    brief(r->help, text, sizeof text);
+    if (r->letter)
+        fprintf(f, " \\\n            '(-%c --%s)'{-%c%s,--%s%s}'[", r->letter, r->name, r->letter,
+                *value ? "+" : "", r->name, value);
+    else
+        fprintf(f, " \\\n            '--%s%s[", r->name, value);
+    zsh_text(f, text);
+    fputc(']', f);
+    if (r->kind != OPTION_FLAG) {
+        fputc(':', f);
+        zsh_text(f, r->argument ? r->argument : r->name);
+        fputc(':', f);
+        if (r->kind == OPTION_SET) {
+            fputs("_values -s , words ", f);
+            spaced(f, r->words);
+        } else if (r->words) {
+            fputc('(', f);
+            spaced(f, r->words);
+            fputc(')', f);
+        } else if (r->kind == OPTION_FILE) {
+            fputs("_files", f);
+        }
+    }
+    fputc('\'', f);
+}
+
+void help_completion_zsh(FILE *f)
+{
+    static const char *const operands[] = {
+        [OPERAND_NONE] = "",
+        [OPERAND_FILE] = "'*:file:_files'",
+        [OPERAND_PROGRAM] = "'*::program:_normal'",
+        [OPERAND_COMMAND] = "':command:{ _describe command commands }'",
+    };
+
+    fputs("#compdef gpuspy\n"
+          "# zsh completion for gpuspy; made by: gpuspy help --completion=zsh\n"
+          "_gpuspy()\n{\n"
+          "    local -a commands\n"
+          "    commands=(",
+          f);
+    for (const struct command *const *c = commands; *c; c++) {
+        fprintf(f, "\n        '%s:", (*c)->name);
+        zsh_text(f, (*c)->summary);
+        fputc('\'', f);
+    }
+    fputs("\n    )\n"
+          "    if (( CURRENT == 2 )); then\n"
+          "        _describe command commands\n"
+          "        return\n"
+          "    fi\n"
+          "    local command=$words[2]\n"
+          "    shift words\n"
+          "    (( CURRENT-- ))\n"
+          "    case $command in\n",
+          f);
+    for (const struct command *const *c = commands; *c; c++) {
+        fprintf(f, "    %s)\n        _arguments -s -S", (*c)->name);
+        for (const struct option_row *r = (*c)->text->options; r->name; r++)
+            zsh_option(f, r);
+        fprintf(f, " \\\n            '(-h --help)'{-h,--help}'[explain it]' %s ;;\n",
+                operands[(*c)->operands]);
+    }
+    fputs("    esac\n"
+          "}\n"
+          "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then\n"
+          "    _gpuspy \"$@\"\n"
+          "else\n"
+          "    compdef _gpuspy gpuspy\n"
+          "fi\n",
+          f);
+}
+
+/* ---------------------------------------------------------------- fish */
+
+static void fish_text(FILE *f, const char *text)
+{
+    quoted(f, text, "\\", "\\'");
+}
+
+static void fish_option(FILE *f, const struct command *c, const struct option_row *r)
+{
+    char text[512];
+
+    fprintf(f, "complete -c gpuspy -n '__fish_seen_subcommand_from %s' -l %s", c->name, r->name);
+    if (r->letter)
+        fprintf(f, " -s %c", r->letter);
+    if (r->words) {
+        fputs(" -x -a '", f);
+        spaced(f, r->words);
+        fputc('\'', f);
+    } else if (r->kind == OPTION_FILE) {
+        fputs(" -r -F", f);
+    } else if (r->kind != OPTION_FLAG) {
+        fputs(" -x", f);
+    }
+    brief(r->help, text, sizeof text);
+    fputs(" -d '", f);
+    fish_text(f, text);
+    fputs("'\n", f);
+}
+
+void help_completion_fish(FILE *f)
+{
+    static const char *const operands[] = {
+        [OPERAND_FILE] = "-F",
+        [OPERAND_PROGRAM] = "-F -a '(__fish_complete_command)'",
+        [OPERAND_COMMAND] = "-a '(gpuspy_commands)'",
+    };
+
+    fputs("# fish completion for gpuspy; made by: gpuspy help --completion=fish\n"
+          "function gpuspy_commands\n",
+          f);
+    for (const struct command *const *c = commands; *c; c++) {
+        fprintf(f, "    printf '%%s\\t%%s\\n' %s '", (*c)->name);
+        fish_text(f, (*c)->summary);
+        fputs("'\n", f);
+    }
+    fputs("end\n"
+          "complete -c gpuspy -f\n"
+          "complete -c gpuspy -n __fish_use_subcommand -a '(gpuspy_commands)'\n"
+          "complete -c gpuspy -n __fish_use_subcommand -l version -d 'say which version it is'\n"
+          "complete -c gpuspy -s h -l help -d 'explain it'\n",
+          f);
+    for (const struct command *const *c = commands; *c; c++) {
+        for (const struct option_row *r = (*c)->text->options; r->name; r++)
+            fish_option(f, *c, r);
+        if (operands[(*c)->operands])
+            fprintf(f, "complete -c gpuspy -n '__fish_seen_subcommand_from %s' %s\n", (*c)->name,
+                    operands[(*c)->operands]);
+    }
+}

@@ -1,0 +1,215 @@
+#include "analyzer/command/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "analyzer/base/term.h"
+
+/* Signals that mean something to the program, not to us. */
+static const int forwarded[] = {SIGINT,  SIGTERM, SIGHUP,   SIGQUIT, SIGUSR1,
+                                SIGUSR2, SIGALRM, SIGWINCH, SIGCONT};
+
+/* ---------------------------------------------------------------- the library */
+
+static bool is_library(const char *path)
+{
+    return access(path, R_OK) == 0;
+}
+
+static bool preloadable(const char *path, char *why, size_t size)
+{
+    if (!strpbrk(path, " :"))
+        return true;
+    snprintf(why, size,
+             "cannot preload '%s': LD_PRELOAD allows no blank and no colon in a path; install gpuspy "
+             "elsewhere or point GPUSPY_LIB to a copy",
+             path);
+    return false;
+}
+
+bool launch_library(char *library, char *why, size_t size)
+{
+    static const char *const places[] = {"libgpuspy.so", "../lib/libgpuspy.so",
+                                         "../lib64/libgpuspy.so", "../lib/gpuspy/libgpuspy.so"};
+    char exe[PATH_MAX] = "", path[PATH_MAX + 64];
+    const char *given = getenv("GPUSPY_LIB");
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    char *slash = n > 0 ? strrchr(exe, '/') : NULL;
+
+    if (given && *given) {
+        if (realpath(given, library) && is_library(library))
+            return preloadable(library, why, size);
+        snprintf(why, size,
+                 "GPUSPY_LIB: cannot read '%s': %s; unset it to use the library beside gpuspy", given,
+                 strerror(errno));
+        return false;
+    }
+    if (slash)
+        *slash = 0;
+    for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
+        snprintf(path, sizeof path, "%s/%s", exe, places[i]);
+        if (realpath(path, library) && is_library(library))
+            return preloadable(library, why, size);
+    }
+    library[0] = 0;
+    snprintf(why, size,
+             "cannot find libgpuspy.so beside '%s' or in its ../lib; set GPUSPY_LIB to its path", exe);
+    return false;
+}
+
+bool launch_find_library(struct launch *l)
+{
+    char why[PATH_MAX + 256];
+    bool found = launch_library(l->library, why, sizeof why);
+
+    if (!found)
+        complain("run: %s", why);
+    return found;
+}
+
+void launch_set(struct launch *l, const char *name, const char *value)
+{
+    if (l->variables == LAUNCH_VARIABLES)
+        abort();
+    l->name[l->variables] = name;
+    l->value[l->variables++] = value;
+}
+
+/* ---------------------------------------------------------------- the child */
+
+static bool set_environment(const struct launch *l)
+{
+    const char *others = getenv("LD_PRELOAD");
+    char preload[2 * PATH_MAX + 4096];
+
+    for (int i = 0; i < l->variables; i++)
+        if (setenv(l->name[i], l->value[i], 1) != 0)
+            return false;
+    if (!l->library[0])
+        return true;
+    /* Ours first: other preloaded libraries (an allocator, a sanitizer) come after it as before. */
+    int n = snprintf(preload, sizeof preload, "%s%s%s", l->library, others && *others ? ":" : "",
+                     others ? others : "");
+    errno = E2BIG;
+    return n < (int)sizeof preload && setenv("LD_PRELOAD", preload, 1) == 0;
+}
+
+static void child(const struct launch *l, const sigset_t *mask, const struct sigaction *on_child,
+                  int report)
+{
+    int error;
+
+    sigaction(SIGCHLD, on_child, NULL);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    if (set_environment(l))
+        execvp(l->argv[0], l->argv);
+    error = errno;
+    if (write(report, &error, sizeof error) < 0)
+        _exit(LAUNCH_FAILED);
+    _exit(LAUNCH_NOT_FOUND);
+}
+
+static int not_started(const char *program, int error)
+{
+    bool missing = error == ENOENT || error == ENOTDIR;
+
+    complain("run: cannot run '%s': %s; %s", program, strerror(error),
+             missing ? "check its name and PATH" : "check that it is an executable file");
+    return missing ? LAUNCH_NOT_FOUND : LAUNCH_NOT_EXECUTABLE;
+}
+
+/* ---------------------------------------------------------------- waiting */
+
+/* A key typed at the terminal (^C) goes to the whole foreground group, the program included, and
+ * the kernel is its sender: passing it on would deliver it twice. */
+static bool program_has_it(const siginfo_t *info)
+{
+    return info->si_code == SI_KERNEL;
+}
+
+static void wait_and_forward(struct launch *l, pid_t pid, const sigset_t *signals)
+{
+    siginfo_t info;
+
+    for (;;) {
+        pid_t ended = waitpid(pid, &l->status, WNOHANG);
+        if (ended == pid || (ended < 0 && errno != EINTR))
+            return;
+        if (sigwaitinfo(signals, &info) < 0 || info.si_signo == SIGCHLD)
+            continue;
+        if (!program_has_it(&info))
+            kill(pid, info.si_signo);
+    }
+}
+
+bool launch_wait(struct launch *l, int *code)
+{
+    struct sigaction standard = {.sa_handler = SIG_DFL}, on_child;
+    sigset_t signals, mask;
+    int report[2], error = 0;
+
+    if (pipe2(report, O_CLOEXEC) != 0) {
+        complain("run: cannot start '%s': %s", l->argv[0], strerror(errno));
+        *code = LAUNCH_FAILED;
+        return false;
+    }
+    sigemptyset(&signals);
+    for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; i++)
+        sigaddset(&signals, forwarded[i]);
+    sigaddset(&signals, SIGCHLD);
+    /* Blocked before the fork, so that none falls between; the child gets our mask back. Ignored
+     * signals stay ignored for it (nohup), because no disposition but SIGCHLD's is touched. */
+    sigaction(SIGCHLD, &standard, &on_child);
+    sigprocmask(SIG_BLOCK, &signals, &mask);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0)
+        child(l, &mask, &on_child, report[1]);
+    close(report[1]);
+    if (pid < 0) {
+        complain("run: cannot start '%s': %s", l->argv[0], strerror(errno));
+        close(report[0]);
+        *code = LAUNCH_FAILED;
+        return false;
+    }
+    ssize_t n;
+    while ((n = read(report[0], &error, sizeof error)) < 0 && errno == EINTR)
+        ;
+    close(report[0]);
+    wait_and_forward(l, pid, &signals);
+    /* What came in the last moment was the program's too. From here on ^C ends us. */
+    while (sigtimedwait(&signals, NULL, &(struct timespec){0}) > 0)
+        ;
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+    if (n == sizeof error) {
+        *code = not_started(l->argv[0], error);
+        return false;
+    }
+    return true;
+}
+
+int launch_end(const struct launch *l)
+{
+    if (WIFEXITED(l->status))
+        return WEXITSTATUS(l->status);
+    /* Dying by the same signal lets a shell see what it would have seen: "Segmentation fault", a
+     * loop that ^C ends. The core is the program's, not ours. */
+    int signal_number = WTERMSIG(l->status);
+    struct rlimit no_core = {0};
+    sigset_t one;
+
+    fflush(NULL);
+    setrlimit(RLIMIT_CORE, &no_core);
+    signal(signal_number, SIG_DFL);
+    sigemptyset(&one);
+    sigaddset(&one, signal_number);
+    sigprocmask(SIG_UNBLOCK, &one, NULL);
+    raise(signal_number);
+    return 128 + signal_number;
+}

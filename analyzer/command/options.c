@@ -1,0 +1,378 @@
+#include "analyzer/command/options.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/command/command.h"
+#include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
+
+/* ---------------------------------------------------------------- words and slips */
+
+/* Calls `each` word; stops where it says so. */
+static bool each_word(const char *words, bool (*each)(const char *, size_t, void *), void *data)
+{
+    while (*words) {
+        size_t length = strcspn(words, "|");
+        if (length && each(words, length, data))
+            return true;
+        words += length + (words[length] == '|');
+    }
+    return false;
+}
+
+static bool same_word(const char *word, size_t length, void *data)
+{
+    const char *text = data;
+
+    return strlen(text) == length && memcmp(word, text, length) == 0;
+}
+
+bool options_is_word(const char *text, const char *words)
+{
+    return each_word(words, same_word, (void *)(uintptr_t)text);
+}
+
+void options_list(const char *words, char *out, size_t size)
+{
+    size_t at = 0;
+
+    out[0] = 0;
+    for (; *words && at < size; words += *words == '|') {
+        size_t length = strcspn(words, "|");
+        if (length)
+            at +=
+                (size_t)snprintf(out + at, size - at, "%s%.*s", at ? ", " : "", (int)length, words);
+        words += length;
+    }
+}
+
+#define WORD_MAX 24
+
+/* Edits (insert, drop, change, swap neighbours) between two words. */
+static unsigned distance(const char *a, size_t n, const char *b, size_t m)
+{
+    unsigned d[WORD_MAX + 1][WORD_MAX + 1];
+
+    for (size_t i = 0; i <= n; i++)
+        d[i][0] = (unsigned)i;
+    for (size_t j = 0; j <= m; j++)
+        d[0][j] = (unsigned)j;
+    for (size_t i = 1; i <= n; i++) {
+        for (size_t j = 1; j <= m; j++) {
+            unsigned best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (d[i - 1][j] + 1 < best)
+                best = d[i - 1][j] + 1;
+            if (d[i][j - 1] + 1 < best)
+                best = d[i][j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                d[i - 2][j - 2] + 1 < best)
+                best = d[i - 2][j - 2] + 1;
+            d[i][j] = best;
+        }
+    }
+    return d[n][m];
+}
+
+struct nearest {
+    const char *text;
+    const char *word;
+    size_t length;
+    unsigned edits;
+};
+
+static bool consider(const char *word, size_t length, void *data)
+{
+    struct nearest *n = data;
+    size_t typed = strlen(n->text);
+
+    if (length > WORD_MAX || typed > WORD_MAX)
+        return false;
+    /* The start of a word is a good guess whatever is missing. */
+    unsigned edits = typed >= 3 && typed < length && memcmp(word, n->text, typed) == 0
+                         ? 1
+                         : distance(n->text, typed, word, length);
+    if (edits < n->edits && edits * 2 < length) {
+        n->edits = edits;
+        n->word = word;
+        n->length = length;
+    }
+    return false;
+}
+
+bool options_nearest(const char *text, const char *words, char *out, size_t size)
+{
+    struct nearest n = {.text = text, .edits = 3};
+
+    each_word(words, consider, &n);
+    if (!n.word || n.length >= size)
+        return false;
+    memcpy(out, n.word, n.length);
+    out[n.length] = 0;
+    return true;
+}
+
+/* ---------------------------------------------------------------- values, one function a kind */
+
+struct value {
+    const struct command *command;
+    const struct option_row *row;
+    const char *text;
+    void *to;
+};
+
+static bool bad(const struct value *v, const char *why, const char *what_to_do)
+{
+    complain("%s: --%s: '%s' %s; %s", v->command->name, v->row->name, v->text, why, what_to_do);
+    return false;
+}
+
+static bool take_text(const struct value *v)
+{
+    if (!*v->text)
+        return bad(v, "is empty", "give a name");
+    memcpy(v->to, &v->text, sizeof v->text);
+    return true;
+}
+
+static bool unknown_word(const struct value *v, const char *word)
+{
+    char near[WORD_MAX + 1], hint[WORD_MAX + 24] = "", known[512];
+
+    if (options_nearest(word, v->row->words, near, sizeof near))
+        snprintf(hint, sizeof hint, "did you mean '%s'? ", near);
+    options_list(v->row->words, known, sizeof known);
+    complain("%s: --%s: '%s' is not known; %sone of %s", v->command->name, v->row->name, word, hint,
+             known);
+    return false;
+}
+
+static bool take_choice(const struct value *v)
+{
+    return options_is_word(v->text, v->row->words) ? take_text(v) : unknown_word(v, v->text);
+}
+
+struct numbered {
+    const char *text;
+    size_t length;
+    unsigned at;
+};
+
+static bool same_numbered(const char *word, size_t length, void *data)
+{
+    struct numbered *n = data;
+
+    if (length == n->length && memcmp(word, n->text, length) == 0)
+        return true;
+    n->at++;
+    return false;
+}
+
+static bool take_set(const struct value *v)
+{
+    uint64_t set;
+
+    memcpy(&set, v->to, sizeof set);
+    for (const char *p = v->text; *p; p += *p == ',') {
+        struct numbered n = {p, strcspn(p, ","), 0};
+        char word[64];
+        snprintf(word, sizeof word, "%.*s", (int)n.length, p);
+        p += n.length;
+        if (!n.length)
+            continue;
+        if (!each_word(v->row->words, same_numbered, &n))
+            return unknown_word(v, word);
+        set |= (uint64_t)1 << n.at;
+    }
+    memcpy(v->to, &set, sizeof set);
+    return set || bad(v, "names nothing", "give words, separated by commas");
+}
+
+/* 1e15 and not printf's 1e+15: as people type it. */
+static const char *plain(char *out, size_t size, double x)
+{
+    char *plus;
+
+    snprintf(out, size, "%.15g", x);
+    if ((plus = strchr(out, '+')))
+        memmove(plus, plus + 1, strlen(plus));
+    return out;
+}
+
+static bool out_of_range(const struct value *v)
+{
+    char range[96], min[32], max[32];
+
+    snprintf(range, sizeof range, "give a number from %s to %s",
+             plain(min, sizeof min, v->row->min), plain(max, sizeof max, v->row->max));
+    return bad(v, "is out of range", range);
+}
+
+static bool take_number(const struct value *v)
+{
+    char *end;
+    long n;
+
+    errno = 0;
+    n = strtol(v->text, &end, 10);
+    if (end == v->text || *end || v->text[0] == ' ' || v->text[0] == '+')
+        return bad(v, "is not a whole number", "give digits");
+    if (errno || (double)n < v->row->min || (double)n > v->row->max)
+        return out_of_range(v);
+    *(int *)v->to = (int)n;
+    return true;
+}
+
+static bool take_units(const struct value *v, bool (*parse)(const char *, uint64_t *, char *),
+                       const char *like)
+{
+    char why[UNITS_WHY];
+    uint64_t n;
+
+    if (!parse(v->text, &n, why))
+        return bad(v, why, like);
+    if ((double)n < v->row->min || (double)n > v->row->max)
+        return out_of_range(v);
+    memcpy(v->to, &n, sizeof n);
+    return true;
+}
+
+static bool take_count(const struct value *v)
+{
+    return take_units(v, parse_count, "give a number such as 7B, 350M or 1e9");
+}
+
+static bool take_bytes(const struct value *v)
+{
+    return take_units(v, parse_bytes, "give a size such as 24GiB");
+}
+
+static bool (*const take[])(const struct value *) = {
+    [OPTION_TEXT] = take_text,     [OPTION_FILE] = take_text,   [OPTION_CHOICE] = take_choice,
+    [OPTION_SET] = take_set,
+    [OPTION_NUMBER] = take_number, [OPTION_COUNT] = take_count, [OPTION_BYTES] = take_bytes,
+};
+
+/* ---------------------------------------------------------------- the line */
+
+struct line {
+    const struct command *command;
+    int argc, at; /* at: the word under the eye */
+    char **argv;
+    void *settings;
+};
+
+static const struct option_row *row_of(const struct command *c, const char *name, size_t length,
+                                       char letter)
+{
+    for (const struct option_row *r = c->text->options; r->name; r++) {
+        if (letter ? r->letter == letter
+                   : strlen(r->name) == length && memcmp(r->name, name, length) == 0)
+            return r;
+    }
+    return NULL;
+}
+
+static int unknown(const struct line *l, const char *word, const char *name, size_t length)
+{
+    char words[1024], typed[WORD_MAX + 1], near[WORD_MAX + 1];
+    size_t at = (size_t)snprintf(words, sizeof words, "help");
+
+    for (const struct option_row *r = l->command->text->options; r->name && at < sizeof words; r++)
+        at += (size_t)snprintf(words + at, sizeof words - at, "|%s", r->name);
+    snprintf(typed, sizeof typed, "%.*s", (int)length, name);
+    if (length <= WORD_MAX && options_nearest(typed, words, near, sizeof near))
+        complain("%s: there is no option '%s'; did you mean '--%s'?", l->command->name, word, near);
+    else
+        complain("%s: there is no option '%s'; see 'gpuspy %s --help'", l->command->name, word,
+                 l->command->name);
+    return OPTIONS_BAD;
+}
+
+/* Stores a row's value; `text` is NULL where it has to be the next word. */
+static int store(struct line *l, const struct option_row *row, const char *text)
+{
+    struct value v = {l->command, row, text, (char *)l->settings + row->at};
+
+    if (row->kind == OPTION_FLAG) {
+        if (text) {
+            complain("%s: --%s takes no value; write it without '=%s'", l->command->name, row->name,
+                     text);
+            return OPTIONS_BAD;
+        }
+        *(bool *)v.to = true;
+        return 0;
+    }
+    if (!v.text) {
+        if (l->at + 1 >= l->argc) {
+            complain("%s: --%s needs a value; write --%s=%s", l->command->name, row->name,
+                     row->name, row->argument);
+            return OPTIONS_BAD;
+        }
+        v.text = l->argv[++l->at];
+    }
+    return take[row->kind](&v) ? 0 : OPTIONS_BAD;
+}
+
+static int long_option(struct line *l)
+{
+    const char *word = l->argv[l->at], *name = word + 2;
+    size_t length = strcspn(name, "=");
+    const char *text = name[length] ? name + length + 1 : NULL;
+    const struct option_row *row = row_of(l->command, name, length, 0);
+
+    if (row)
+        return store(l, row, text);
+    if (length == 4 && memcmp(name, "help", 4) == 0)
+        return OPTIONS_HELP;
+    return unknown(l, word, name, length);
+}
+
+/* "-q", "-o FILE", "-oFILE", "-qo FILE". */
+static int short_options(struct line *l)
+{
+    const char *word = l->argv[l->at];
+
+    for (const char *p = word + 1; *p; p++) {
+        const struct option_row *row = row_of(l->command, NULL, 0, *p);
+        if (!row && *p == 'h')
+            return OPTIONS_HELP;
+        if (!row) {
+            char one[3] = {'-', *p, 0};
+            return unknown(l, one, word + 1, strcspn(word + 1, "="));
+        }
+        bool rest = row->kind != OPTION_FLAG && p[1];
+        int result = store(l, row, rest ? p + 1 : NULL);
+        if (result || row->kind != OPTION_FLAG)
+            return result;
+    }
+    return 0;
+}
+
+int options_parse(const struct command *command, int argc, char **argv, void *settings)
+{
+    struct line l = {command, argc, 0, argv, settings};
+    int operands = 0;
+    bool only_operands = false;
+
+    for (; l.at < argc; l.at++) {
+        char *word = argv[l.at];
+        int result = 0;
+
+        if (!only_operands && strcmp(word, "--") == 0) {
+            only_operands = true;
+        } else if (only_operands || word[0] != '-' || !word[1]) {
+            only_operands = only_operands || command->text->program_follows;
+            argv[operands++] = word;
+        } else {
+            result = word[1] == '-' ? long_option(&l) : short_options(&l);
+        }
+        if (result == OPTIONS_HELP)
+            help_command(command, stdout);
+        if (result)
+            return result;
+    }
+    return operands;
+}

@@ -1,0 +1,278 @@
+#include "analyzer/command/recorded.h"
+
+#include <dirent.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <sqlite3.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "analyzer/question/report.h"
+#include "analyzer/base/term.h"
+#include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
+#include "schema/store.h"
+
+struct list {
+    char **path;
+    size_t n;
+};
+
+/* ---------------------------------------------------------------- finding */
+
+static bool is_sqlite(const char *path)
+{
+    char magic[16] = "";
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd < 0 ? -1 : read(fd, magic, sizeof magic);
+
+    if (fd >= 0)
+        close(fd);
+    return n == sizeof magic && memcmp(magic, "SQLite format 3", sizeof magic) == 0;
+}
+
+/* Whether the database holds a process of the run. */
+static bool of_run(const char *path, const char *run_id)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *q = NULL;
+    bool is = false;
+
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK) {
+        sqlite3_busy_timeout(db, 2000);
+        if (sqlite3_prepare_v2(db, "SELECT 1 FROM process WHERE run_id = ?", -1, &q, NULL) ==
+            SQLITE_OK) {
+            sqlite3_bind_text(q, 1, run_id, -1, SQLITE_STATIC);
+            is = sqlite3_step(q) == SQLITE_ROW;
+        }
+    }
+    sqlite3_finalize(q);
+    sqlite3_close(db);
+    return is;
+}
+
+static int by_length_then_name(const void *a, const void *b)
+{
+    const char *x = *(const char *const *)a, *y = *(const char *const *)b;
+    size_t n = strlen(x), m = strlen(y);
+
+    return n != m ? (n < m ? -1 : 1) : strcmp(x, y); /* run.db before run.123.db */
+}
+
+static void add(struct list *l, const char *path)
+{
+    char **more = realloc(l->path, (l->n + 1) * sizeof *more);
+
+    if (!more)
+        return;
+    l->path = more;
+    l->path[l->n] = strdup(path);
+    l->n += l->path[l->n] != NULL;
+}
+
+/* The recorder takes the next free name where one is taken, and every process writes its own: the
+ * run's id says which files are the run's. */
+static struct list find(const struct recorded *r)
+{
+    struct list l = {0};
+    char folder[PATH_MAX], path[PATH_MAX + NAME_MAX + 2];
+    const char *slash = strrchr(r->db, '/');
+
+    snprintf(folder, sizeof folder, "%.*s", slash == r->db ? 1 : (int)(slash - r->db), r->db);
+    DIR *d = opendir(folder);
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        struct stat st;
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        /* A second of slack: file times come from a coarser clock. */
+        if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_mtime + 1 >= r->started &&
+            is_sqlite(path) && of_run(path, r->run_id))
+            add(&l, path);
+    }
+    if (d)
+        closedir(d);
+    if (l.n)
+        qsort(l.path, l.n, sizeof *l.path, by_length_then_name);
+    return l;
+}
+
+/* ---------------------------------------------------------------- nothing recorded */
+
+/* The program as execvp finds it; false where it is not to be found. */
+static bool find_program(const char *name, char *out, size_t size)
+{
+    const char *path = getenv("PATH");
+
+    if (strchr(name, '/') || !path) {
+        snprintf(out, size, "%s", name);
+        return access(out, X_OK) == 0;
+    }
+    while (*path) {
+        size_t n = strcspn(path, ":");
+        snprintf(out, size, "%.*s/%s", n ? (int)n : 1, n ? path : ".", name);
+        if (access(out, X_OK) == 0)
+            return true;
+        path += n + (path[n] == ':');
+    }
+    return false;
+}
+
+/* An executable without an interpreter is not loaded by ld.so, which is what preloads. */
+static bool is_static(const char *path)
+{
+    Elf64_Ehdr head;
+    Elf64_Phdr part;
+    bool is = false;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    if (fd >= 0 && read(fd, &head, sizeof head) == sizeof head &&
+        memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 && head.e_ident[EI_CLASS] == ELFCLASS64) {
+        is = true;
+        for (int i = 0; i < head.e_phnum; i++)
+            if (pread(fd, &part, sizeof part, (off_t)(head.e_phoff + (uint64_t)i * sizeof part)) !=
+                    sizeof part ||
+                part.p_type == PT_INTERP)
+                is = false;
+    }
+    if (fd >= 0)
+        close(fd);
+    return is;
+}
+
+static void say_nothing_recorded(const struct recorded *r)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    bool found = find_program(r->program, path, sizeof path) && stat(path, &st) == 0;
+
+    if (found && is_static(path))
+        complain(
+            "nothing was recorded: '%s' is linked statically, so no library can be loaded into it",
+            r->program);
+    else if (found && (st.st_mode & (S_ISUID | S_ISGID)) && geteuid() != 0)
+        complain("nothing was recorded: '%s' is set-user-ID, so the system loads no other library "
+                 "into it",
+                 r->program);
+    else
+        complain(
+            "nothing was recorded: no process of '%s' made a CUDA call that could be seen: it ran "
+            "on the CPU, or has the CUDA runtime linked in statically%s",
+            r->program, r->torch_cpu ? "" : "; --torch-cpu records PyTorch's CPU tensors");
+}
+
+/* ---------------------------------------------------------------- the summary */
+
+static const struct gs_device *device_of(const struct gs_report *r, int device)
+{
+    for (size_t i = 0; i < r->devices_n; i++)
+        if (r->devices[i].device == device)
+            return &r->devices[i];
+    return NULL;
+}
+
+/* One line a device: the largest peak of any process there. PyTorch's CPU tensors and pinned memory
+ * come only where no device was used. */
+static void say_peaks(const struct gs_report *r)
+{
+    bool any_device = false;
+    char bytes[UNITS_TEXT], total[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT];
+
+    for (size_t i = 0; i < r->peaks_n; i++) {
+        const struct gs_peak *p = &r->peaks[i];
+        bool largest = p->layer == GS_SERIES_DEVICE;
+        for (size_t j = 0; j < r->peaks_n && largest; j++)
+            largest = i == j || r->peaks[j].layer != p->layer || r->peaks[j].device != p->device ||
+                      r->peaks[j].bytes < p->bytes || (r->peaks[j].bytes == p->bytes && j > i);
+        if (!largest)
+            continue;
+        const struct gs_device *d = device_of(r, p->device);
+        any_device = true;
+        format_bytes(bytes, (uint64_t)p->bytes);
+        format_seconds(at, p->time_s);
+        if (d && d->total_bytes > 0)
+            complain("GPU %d: peak %s of %s (%s) after %s", p->device, bytes,
+                     format_bytes(total, (uint64_t)d->total_bytes),
+                     format_share(share, (double)p->bytes / (double)d->total_bytes), at);
+        else
+            complain("GPU %d: peak %s after %s", p->device, bytes, at);
+    }
+    for (size_t i = 0; i < r->peaks_n && !any_device; i++)
+        if (r->peaks[i].layer == GS_SERIES_HOST || r->peaks[i].layer == GS_SERIES_TENSOR)
+            complain("%s: peak %s after %s",
+                     r->peaks[i].layer == GS_SERIES_HOST ? "CPU tensors" : "tensors",
+                     format_bytes(bytes, (uint64_t)r->peaks[i].bytes),
+                     format_seconds(at, r->peaks[i].time_s));
+}
+
+static void say_oom(const struct gs_oom_verdict *o)
+{
+    char asked[UNITS_TEXT], left[UNITS_TEXT] = "?";
+
+    format_bytes(asked, (uint64_t)o->requested_bytes);
+    if (o->free_bytes != GS_UNKNOWN)
+        format_bytes(left, (uint64_t)o->free_bytes);
+    complain("out of memory%s: %s asked for, %s free; %s", o->fatal ? "" : " (the program went on)",
+             asked, left, o->verdict);
+}
+
+static void say_summary(const struct gs_report *r, const char *path)
+{
+    char count[UNITS_TEXT], shown[PATH_MAX];
+
+    if (r->lost_events)
+        complain("%s events were LOST: every figure below is incomplete",
+                 format_count(count, r->lost_events));
+    for (size_t i = 0; i < r->ooms_n && i < 1; i++)
+        say_oom(&r->ooms[i]);
+    say_peaks(r);
+    complain("%s events of %zu process%s in %s", format_count(count, r->events), r->processes_n,
+             r->processes_n == 1 ? "" : "es", text_path_here(shown, sizeof shown, path));
+}
+
+static void say_run(const struct recorded *r, const struct list *l)
+{
+    char error[1024], shown[PATH_MAX];
+    struct gs_options options = {.top = 1, .alone = true};
+    struct gs_run *run =
+        gs_run_open((const char *const *)l->path, l->n, &options, error, sizeof error);
+    struct gs_report *report = run ? gs_report_build(run, &options, error, sizeof error) : NULL;
+
+    if (!report)
+        complain("%s", error);
+    else if (!r->quiet)
+        say_summary(report, l->path[0]);
+    if (!r->quiet)
+        fprintf(stderr, "gpuspy: next: gpuspy report %s\n",
+                text_path_here(shown, sizeof shown, l->path[0]));
+    if (report)
+        gs_report_free(report);
+    if (run)
+        gs_run_close(run);
+}
+
+void recorded_say(const struct recorded *r)
+{
+    struct list l = find(r);
+
+    for (size_t i = 0; i < l.n; i++) {
+        char error[1024], shown[PATH_MAX];
+        uint32_t pid = 0;
+        int done = gs_recover(l.path[i], &pid, error, sizeof error);
+        if (done < 0)
+            complain("%s", error);
+        else if (done == 2 && !r->quiet)
+            complain("process %u is still running and recording to %s", pid,
+                     text_path_here(shown, sizeof shown, l.path[i]));
+    }
+    if (l.n)
+        say_run(r, &l);
+    else
+        say_nothing_recorded(r);
+    for (size_t i = 0; i < l.n; i++)
+        free(l.path[i]);
+    free(l.path);
+}

@@ -1,0 +1,653 @@
+/* The rows of a comparison: both profiles summed by what is compared, and sorted. See diff.h. */
+#include "analyzer/diff/diff_parts.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/question/site.h"
+
+const char *gs_diff_by_word(enum gs_diff_by by)
+{
+#define WORD(s, w) [GS_DIFF_##s] = w,
+    static const char *const words[] = {GS_DIFF_BYS(WORD)};
+#undef WORD
+    return (unsigned)by < GS_DIFF_BYS_N ? words[by] : "unknown";
+}
+
+void gs_diff_note(struct gs_diff_owner *o, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    for (size_t i = 0; i < o->diff.notes_n; i++) {
+        if (strcmp(o->diff.notes[i], line) == 0) {
+            return;
+        }
+    }
+    *GS_PUSH(o->diff.notes, o->diff.notes_n, o->notes_cap) = gs_arena_printf(&o->arena, "%s", line);
+}
+
+struct cell { /* a row in a unit */
+    uint32_t row, unit;
+    int64_t weight[2];
+};
+
+struct work {
+    struct gs_diff_owner *o;
+    const struct gs_diff_side *side;
+    const struct gs_diff_wish *wish;
+    struct gs_profile *profile[2];
+    struct gs_diff_sites sites[2];
+    size_t matched[2]; /* of the sites: those that the matcher saw */
+    struct gs_match *match;
+    struct gs_map functions[2]; /* function of a file → its number; of the second those that were renamed, too */
+    struct gs_diff_row *rows;
+    size_t rows_n, rows_cap;
+    struct gs_map row_of; /* key → row */
+    int64_t (*by_category)[GS_CATEGORIES_N][2]; /* by row */
+    size_t by_category_cap;
+    struct cell *cells;
+    size_t cells_n, cells_cap;
+    struct gs_map cell_of;
+    struct gs_map unit_of; /* side, process, device → unit */
+    size_t units_cap;
+};
+
+/* --- processes -------------------------------------------------------------------------------------
+ */
+
+static uint64_t unit_key(int side, uint32_t process, int device)
+{
+    return gs_hash64((uint64_t)process << 32 | (uint64_t)(uint32_t)device) * 2 + (uint64_t)side;
+}
+
+static int64_t rank_of(const struct work *w, int side, uint32_t process)
+{
+    return w->side[side].report->processes[process].rank;
+}
+
+/* The process `process` of the first side is which of the second; GS_NONE none. */
+static uint32_t partner_of(const struct work *w, uint32_t process)
+{
+    if (!w->o->diff.by_rank) {
+        return process < w->side[GS_AFTER].report->processes_n ? process : GS_NONE;
+    }
+    for (uint32_t i = 0; i < w->side[GS_AFTER].report->processes_n; i++) {
+        if (rank_of(w, GS_AFTER, i) == rank_of(w, GS_BEFORE, process)) {
+            return i;
+        }
+    }
+    return GS_NONE;
+}
+
+/* Every process of both sides has a rank, and none has another's. */
+static bool ranked(const struct work *w, int side)
+{
+    struct gs_map seen = {0};
+    size_t n = w->side[side].report->processes_n;
+    bool ok = n > 0;
+    for (uint32_t i = 0; i < n && ok; i++) {
+        int64_t rank = rank_of(w, side, i);
+        uint32_t *at = rank >= 0 ? gs_map_at(&seen, (uint64_t)rank) : NULL;
+        ok = at && *at == GS_MAP_NEW;
+        if (at) {
+            *at = 1;
+        }
+    }
+    gs_map_free(&seen);
+    return ok;
+}
+
+static bool wanted(const struct work *w, int side, const struct gs_profile_entry *e)
+{
+    return w->wish->rank < 0 || rank_of(w, side, e->process) == w->wish->rank;
+}
+
+static uint32_t unit_new(struct work *w, int side, uint32_t process, int device)
+{
+    struct gs_diff *d = &w->o->diff;
+    struct gs_diff_unit *u = GS_PUSH(d->units, d->units_n, w->units_cap);
+    *u = (struct gs_diff_unit){.process = {GS_NONE, GS_NONE}, .device = {-1, -1}};
+    u->process[side] = process;
+    u->device[side] = device;
+    return (uint32_t)d->units_n - 1;
+}
+
+/* The processes that have something on a side, and with how many devices. */
+static size_t devices_of(const struct work *w, int side, uint32_t process, int *device)
+{
+    struct gs_map seen = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < w->profile[side]->n; i++) {
+        const struct gs_profile_entry *e = &w->profile[side]->entries[i];
+        if (e->process == process) {
+            uint32_t *at = gs_map_at(&seen, (uint64_t)(uint32_t)e->device);
+            if (*at == GS_MAP_NEW) {
+                *at = 1;
+                *device = e->device;
+                n++;
+            }
+        }
+    }
+    gs_map_free(&seen);
+    return n;
+}
+
+static void add_units(struct work *w, int side)
+{
+    uint32_t last_process = GS_NONE, last_other = GS_NONE;
+    int only = -1, other_only = -1;
+    bool single = false;
+    for (size_t i = 0; i < w->profile[side]->n; i++) {
+        const struct gs_profile_entry *e = &w->profile[side]->entries[i];
+        uint64_t key = unit_key(side, e->process, e->device);
+        if (!wanted(w, side, e) || gs_map_get(&w->unit_of, key) != GS_MAP_NEW) {
+            continue;
+        }
+        uint32_t unit = unit_new(w, side, e->process, e->device);
+        *gs_map_at(&w->unit_of, key) = unit;
+        if (side != GS_BEFORE) {
+            continue;
+        }
+        if (last_process != e->process) {
+            last_process = e->process;
+            last_other = partner_of(w, e->process);
+            single = last_other != GS_NONE && devices_of(w, GS_BEFORE, e->process, &only) == 1 &&
+                     devices_of(w, GS_AFTER, last_other, &other_only) == 1;
+        }
+        /* a process with one GPU is compared with its partner's one, whatever their numbers are */
+        int device = single ? other_only : e->device;
+        if (last_other != GS_NONE) {
+            struct gs_diff_unit *u = &w->o->diff.units[unit];
+            u->process[GS_AFTER] = last_other;
+            u->device[GS_AFTER] = device;
+            *gs_map_at(&w->unit_of, unit_key(GS_AFTER, last_other, device)) = unit;
+        }
+    }
+}
+
+/* --- what is summed --------------------------------------------------------------------------------
+ */
+
+static uint64_t text_key(uint64_t key, const char *text)
+{
+    for (const char *p = text ? text : ""; *p; p++) {
+        key = (key ^ (unsigned char)*p) * 0x100000001b3u;
+    }
+    return gs_hash64(key);
+}
+
+static uint64_t function_key(const struct work *w, int side, uint32_t site)
+{
+    uint32_t file = side == GS_BEFORE ? w->match->file_a[site] : w->match->file_b[site];
+    return text_key(gs_hash64(file + 1), w->sites[side].sites[site].function);
+}
+
+/* Of the second side the functions that have another name or file: the first side's key. */
+static void number_functions(struct work *w)
+{
+    for (uint32_t i = 0; i < w->matched[GS_BEFORE]; i++) {
+        uint32_t j = w->match->of_a[i];
+        uint64_t key = function_key(w, GS_BEFORE, i);
+        *gs_map_at(&w->functions[GS_BEFORE], key) = i;
+        if (j != GS_MATCH_ALONE && w->match->how_a[i] == GS_MATCH_FUNCTION) {
+            uint32_t *at = gs_map_at(&w->functions[GS_AFTER], function_key(w, GS_AFTER, j));
+            *at = *at == GS_MAP_NEW ? i : *at;
+        }
+    }
+}
+
+static uint64_t key_of_function(const struct work *w, int side, uint32_t site)
+{
+    uint64_t key = function_key(w, side, site);
+    uint32_t renamed = side == GS_AFTER ? gs_map_get(&w->functions[GS_AFTER], key) : GS_MAP_NEW;
+    return renamed != GS_MAP_NEW ? function_key(w, GS_BEFORE, renamed) : key;
+}
+
+static uint64_t key_of(const struct work *w, int side, const struct gs_diff_place *p)
+{
+    uint32_t site = p->number;
+    if (site == GS_NONE || site == GS_DIFF_EXIT) {
+        return site;
+    }
+    if (site >= w->matched[side]) {
+        return text_key(text_key((uint64_t)p->site.line, p->site.file), p->site.function);
+    }
+    if (w->wish->by == GS_DIFF_FILE) {
+        return gs_hash64(side == GS_BEFORE ? w->match->file_a[site] : w->match->file_b[site]);
+    }
+    if (w->wish->by == GS_DIFF_FUNCTION) {
+        return key_of_function(w, side, site);
+    }
+    uint32_t other = side == GS_AFTER ? w->match->of_b[site] : GS_MATCH_ALONE;
+    uint64_t line = side == GS_BEFORE ? site : other != GS_MATCH_ALONE ? other : w->matched[GS_BEFORE] + site;
+    return text_key(gs_hash64(line + 7), p->site.operation);
+}
+
+static enum gs_match_how how_of(const struct work *w, int side, const struct gs_diff_place *p)
+{
+    if (p->number >= w->matched[side]) {
+        return GS_MATCH_SAME;
+    }
+    return side == GS_BEFORE ? w->match->how_a[p->number] : w->match->how_b[p->number];
+}
+
+static uint32_t row_at(struct work *w, uint64_t key)
+{
+    uint32_t *at = gs_map_at(&w->row_of, key);
+    if (*at == GS_MAP_NEW) {
+        *at = (uint32_t)w->rows_n;
+        *GS_PUSH(w->rows, w->rows_n, w->rows_cap) = (struct gs_diff_row){.sum.rows = 1};
+    }
+    return *at;
+}
+
+static void add_to(struct gs_diff_sum *s, int side, int64_t weight, uint64_t count)
+{
+    s->weight[side] = gs_add(s->weight[side], weight);
+    s->count[side] += count;
+}
+
+static void add_cell(struct work *w, uint32_t row, uint32_t unit, int side, int64_t weight)
+{
+    uint32_t *at = gs_map_at(&w->cell_of, (uint64_t)row << 32 | unit);
+    if (*at == GS_MAP_NEW) {
+        *at = (uint32_t)w->cells_n;
+        *GS_PUSH(w->cells, w->cells_n, w->cells_cap) = (struct cell){.row = row, .unit = unit};
+    }
+    int64_t *sum = &w->cells[*at].weight[side];
+    *sum = gs_add(*sum, weight);
+}
+
+static void add_entry(struct work *w, int side, const struct gs_profile_entry *e)
+{
+    struct gs_diff *d = &w->o->diff;
+    uint32_t row = 0, unit = gs_map_get(&w->unit_of, unit_key(side, e->process, e->device));
+    if (w->wish->by == GS_DIFF_CATEGORY) {
+        row = row_at(w, e->category);
+        w->rows[row].category = e->category;
+    } else {
+        const struct gs_diff_place *p = gs_diff_place_of(&w->sites[side], e->stack);
+        row = row_at(w, key_of(w, side, p));
+        if (!w->rows[row].there[side]) {
+            w->rows[row].site[side] = p->site;
+        }
+        w->rows[row].how = how_of(w, side, p);
+    }
+    w->rows[row].there[side] = true;
+    add_to(&w->rows[row].sum, side, e->weight, e->count);
+    int64_t *by = &(*GS_REACH(w->by_category, row, w->by_category_cap))[e->category][side];
+    *by = gs_add(*by, e->weight);
+    add_to(&d->total, side, e->weight, e->count);
+    add_cell(w, row, unit, side, e->weight);
+    add_to(&d->units[unit].sum, side, e->weight, e->count);
+}
+
+static void sum_up(struct work *w)
+{
+    for (int side = GS_BEFORE; side <= GS_AFTER; side++) {
+        for (size_t i = 0; i < w->profile[side]->n; i++) {
+            if (wanted(w, side, &w->profile[side]->entries[i])) {
+                add_entry(w, side, &w->profile[side]->entries[i]);
+            }
+        }
+    }
+}
+
+/* --- by owner: what the report says of the peak ----------------------------------------------------
+ */
+
+static void add_owner(struct work *w, int side, const struct gs_peak *p, const struct gs_by_owner *by)
+{
+    uint32_t *at = gs_map_at(&w->unit_of, unit_key(side, p->process, p->device));
+    uint32_t row = row_at(w, text_key(by->kind, by->owner)), unit = *at;
+    w->rows[row].name = by->owner;
+    w->rows[row].there[side] = true;
+    w->rows[row].how = GS_MATCH_SAME;
+    if (!w->rows[row].site[side].known) {
+        w->rows[row].site[side] = by->site;
+    }
+    add_to(&w->rows[row].sum, side, by->bytes, by->count);
+    add_to(&w->o->diff.total, side, by->bytes, by->count);
+    add_to(&w->o->diff.units[unit].sum, side, by->bytes, by->count);
+    add_cell(w, row, unit, side, by->bytes);
+}
+
+static void sum_owners(struct work *w)
+{
+    for (int side = GS_BEFORE; side <= GS_AFTER; side++) {
+        const struct gs_report *r = w->side[side].report;
+        for (size_t i = 0; i < r->peaks_n; i++) {
+            const struct gs_peak *p = &r->peaks[i];
+            bool meant = p->layer == GS_SERIES_DEVICE && (w->wish->device < 0 || p->device == w->wish->device) &&
+                         (w->wish->rank < 0 || rank_of(w, side, p->process) == w->wish->rank);
+            if (meant && gs_map_get(&w->unit_of, unit_key(side, p->process, p->device)) == GS_MAP_NEW) {
+                *gs_map_at(&w->unit_of, unit_key(side, p->process, p->device)) =
+                    unit_new(w, side, p->process, p->device);
+            }
+            for (size_t k = 0; meant && k < p->by_owner_n; k++) {
+                add_owner(w, side, p, &p->by_owner[k]);
+            }
+        }
+    }
+}
+
+/* --- the rows --------------------------------------------------------------------------------------
+ */
+
+static int text_order(const char *a, const char *b)
+{
+    return a && b ? strcmp(a, b) : (a != NULL) - (b != NULL);
+}
+
+static int64_t magnitude(int64_t x)
+{
+    return x < 0 ? -x : x;
+}
+
+/* Of two places of a row the one that stands first, whichever side it is of. */
+static const struct gs_site *place_of(const struct gs_diff_row *r)
+{
+    int first = !r->there[0] || (r->there[1] && gs_site_order(&r->site[1], &r->site[0]) < 0);
+    return &r->site[first];
+}
+
+/* Both orders of the sides give one order of rows: the widest first, then by what they are called. */
+static int by_change(const void *x, const void *y)
+{
+    const struct gs_diff_row *a = x, *b = y;
+    int64_t p = magnitude(gs_diff_change(&a->sum)), q = magnitude(gs_diff_change(&b->sum));
+    if (p != q) {
+        return p > q ? -1 : 1;
+    }
+    p = gs_add(a->sum.weight[0], a->sum.weight[1]);
+    q = gs_add(b->sum.weight[0], b->sum.weight[1]);
+    if (p != q) {
+        return p > q ? -1 : 1;
+    }
+    int order = text_order(a->name, b->name);
+    order = order ? order : gs_site_order(place_of(a), place_of(b));
+    return order ? order : (a->category > b->category) - (a->category < b->category);
+}
+
+static void characterise(struct work *w)
+{
+    for (size_t i = 0; i < w->rows_n; i++) {
+        struct gs_diff_row *r = &w->rows[i];
+        int64_t most = -1, held = -1;
+        r->how = r->there[0] && r->there[1] ? r->how : GS_MATCH_NONE;
+        const struct gs_site *a = &r->site[0], *b = &r->site[1];
+        bool line = w->wish->by == GS_DIFF_LINE, file = w->wish->by == GS_DIFF_FILE;
+        r->inferred = r->how != GS_MATCH_NONE && a->known && b->known && !a->exit &&
+                      ((line && a->line != b->line) || (!file && text_order(a->function, b->function) != 0));
+        if (w->wish->by == GS_DIFF_CATEGORY || !w->by_category || i >= w->by_category_cap) {
+            continue;
+        }
+        for (int c = 0; c < GS_CATEGORIES_N; c++) {
+            int64_t *by = w->by_category[i][c], change = magnitude(by[1] - by[0]), both = gs_add(by[0], by[1]);
+            if (both > 0 && (change > most || (change == most && both > held))) {
+                most = change;
+                held = both;
+                r->category = (enum gs_category)c;
+            }
+        }
+    }
+    for (size_t i = 0; i < w->cells_n; i++) {
+        w->rows[w->cells[i].row].units += w->cells[i].weight[0] != w->cells[i].weight[1];
+    }
+}
+
+static void add_sum(struct gs_diff_sum *to, const struct gs_diff_sum *s)
+{
+    for (int side = 0; side < 2; side++) {
+        add_to(to, side, s->weight[side], s->count[side]);
+    }
+    to->rows += s->rows;
+}
+
+/* What is less is not listed. */
+static int64_t threshold(const struct work *w)
+{
+    const struct gs_diff_sum *t = &w->o->diff.total;
+    int64_t all = 0, larger = t->weight[0] > t->weight[1] ? t->weight[0] : t->weight[1];
+    for (size_t i = 0; i < w->rows_n; i++) {
+        all = gs_add(all, magnitude(gs_diff_change(&w->rows[i].sum)));
+    }
+    if (w->wish->least_share > 0) {
+        return (int64_t)(w->wish->least_share * (double)larger);
+    }
+    bool few = w->wish->by == GS_DIFF_CATEGORY || w->wish->by == GS_DIFF_OWNER;
+    return w->wish->least != GS_UNKNOWN ? w->wish->least : few ? 0 : all / 100;
+}
+
+static void list_rows(struct work *w)
+{
+    struct gs_diff *d = &w->o->diff;
+    int64_t least = threshold(w);
+    characterise(w);
+    if (w->rows_n) {
+        qsort(w->rows, w->rows_n, sizeof *w->rows, by_change);
+    }
+    d->rows = gs_arena_alloc(&w->o->arena, w->rows_n * sizeof *d->rows);
+    for (size_t i = 0; i < w->rows_n; i++) {
+        const struct gs_diff_row *r = &w->rows[i];
+        int64_t change = gs_diff_change(&r->sum);
+        if (change == 0) {
+            add_sum(&d->same, &r->sum);
+        } else if (d->rows_n < w->wish->top && magnitude(change) >= least) {
+            d->rows[d->rows_n++] = *r;
+            d->inferred += r->inferred;
+        } else {
+            add_sum(&d->smaller[change > 0], &r->sum);
+        }
+    }
+    d->total.rows = w->rows_n;
+}
+
+/* All categories, beside whatever else is compared. */
+static void list_categories(struct work *w)
+{
+    struct gs_diff *d = &w->o->diff;
+    struct gs_diff_row rows[GS_CATEGORIES_N] = {0};
+    bool any = false;
+    for (int side = 0; side < 2; side++) {
+        for (size_t i = 0; i < w->profile[side]->n; i++) {
+            const struct gs_profile_entry *e = &w->profile[side]->entries[i];
+            if (wanted(w, side, e)) {
+                struct gs_diff_row *r = &rows[e->category];
+                *r = (struct gs_diff_row){.sum = r->sum, .category = e->category, .how = GS_MATCH_SAME};
+                r->sum.rows = 1;
+                add_to(&r->sum, side, e->weight, e->count);
+                any = any || e->category != GS_CATEGORY_UNKNOWN;
+            }
+        }
+    }
+    if (!any) {
+        return;
+    }
+    qsort(rows, GS_CATEGORIES_N, sizeof *rows, by_change);
+    d->categories = gs_arena_alloc(&w->o->arena, sizeof rows);
+    for (size_t i = 0; i < GS_CATEGORIES_N; i++) {
+        if (rows[i].sum.rows) {
+            d->categories[d->categories_n++] = rows[i];
+        }
+    }
+}
+
+/* --- both profiles ---------------------------------------------------------------------------------
+ */
+
+static bool bytes_of_memory(enum gs_profile_what what)
+{
+    return what != GS_PROFILE_WAITS && what != GS_PROFILE_COPIES;
+}
+
+static bool has_tensors(const struct gs_profile *p)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        if (p->entries[i].layer == GS_SERIES_TENSOR) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool build_profiles(struct work *w, int layer, char *error, size_t error_size)
+{
+    for (int side = 0; side < 2; side++) {
+        struct gs_profile_wish wish = {.what = w->wish->what, .process = -1, .device = w->wish->device,
+                                       .layer = layer, .categories = bytes_of_memory(w->wish->what)};
+        gs_profile_free(w->profile[side]);
+        w->profile[side] = gs_profile_build(w->side[side].run, &wish, error, error_size);
+        if (!w->profile[side]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Tensors are compared with tensors: where one side reported none, both are compared by what was taken from
+ * CUDA. */
+static bool build_comparable(struct work *w, char *error, size_t error_size)
+{
+    if (!build_profiles(w, w->wish->layer, error, error_size)) {
+        return false;
+    }
+    bool tensors[2] = {has_tensors(w->profile[0]), has_tensors(w->profile[1])};
+    if (w->wish->layer != GS_PROFILE_USUAL || !bytes_of_memory(w->wish->what) || tensors[0] == tensors[1] ||
+        !w->profile[0]->n || !w->profile[1]->n) {
+        return true;
+    }
+    gs_diff_note(w->o, "the %s recording has no tensors of PyTorch: what is compared is what both took from CUDA",
+                 tensors[0] ? "second" : "first");
+    return build_profiles(w, GS_SERIES_DEVICE, error, error_size);
+}
+
+static void name_layer(struct work *w)
+{
+    static const char *const words[GS_SERIES_LAYERS] = {[GS_SERIES_DEVICE] = "GPU memory",
+                                                        [GS_SERIES_TENSOR] = "tensors",
+                                                        [GS_SERIES_PINNED] = "pinned memory",
+                                                        [GS_SERIES_HOST] = "CPU tensors"};
+    struct gs_diff *d = &w->o->diff;
+    int layer = -1;
+    for (int side = 0; side < 2 && bytes_of_memory(w->wish->what) && w->wish->by != GS_DIFF_OWNER; side++) {
+        for (size_t i = 0; i < w->profile[side]->n; i++) {
+            int own = w->profile[side]->entries[i].layer;
+            layer = layer == -1 || layer == own ? own : -2;
+        }
+    }
+    d->layer = layer >= 0 ? words[layer] : w->wish->by == GS_DIFF_OWNER ? words[GS_SERIES_DEVICE] : NULL;
+    d->unit = w->profile[0]->unit;
+    d->title = w->profile[0]->title;
+}
+
+/* In order of rank, then as the processes were read. */
+static int by_process(const void *x, const void *y, void *self)
+{
+    const struct gs_diff_unit *a = x, *b = y;
+    for (int side = 0; side < 2; side++) {
+        int64_t p = a->process[side] != GS_NONE ? rank_of(self, side, a->process[side]) : INT64_MAX;
+        int64_t q = b->process[side] != GS_NONE ? rank_of(self, side, b->process[side]) : INT64_MAX;
+        if (p != q) {
+            return p < q ? -1 : 1;
+        }
+        if (a->process[side] != b->process[side]) {
+            return a->process[side] < b->process[side] ? -1 : 1;
+        }
+        if (a->device[side] != b->device[side]) {
+            return a->device[side] < b->device[side] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+static void list_files(struct work *w)
+{
+    struct gs_diff *d = &w->o->diff;
+    d->files = gs_arena_alloc(&w->o->arena, w->match->files_n * sizeof *d->files);
+    for (size_t i = 0; i < w->match->files_n; i++) {
+        if (w->match->files[i].path != GS_MATCH_PATH_SAME) {
+            d->files[d->files_n++] = w->match->files[i];
+        }
+    }
+    bool any = false;
+    for (size_t i = 0; i < w->sites[0].n && !any; i++) {
+        any = w->match->of_a[i] != GS_MATCH_ALONE;
+    }
+    if (!any && w->sites[0].n && w->sites[1].n) {
+        gs_diff_note(w->o, "the two recordings have no line in common: each stands in the list by itself");
+    }
+}
+
+static void compare(struct work *w)
+{
+    struct gs_diff *d = &w->o->diff;
+    d->by_rank = ranked(w, GS_BEFORE) && ranked(w, GS_AFTER);
+    for (int side = 0; side < 2; side++) {
+        gs_diff_sites_fill(&w->sites[side], w->side[side].run, w->profile[side]);
+        w->matched[side] = w->sites[side].n;
+    }
+    w->match = gs_match_sites(w->sites[0].sites, w->sites[0].n, w->sites[1].sites, w->sites[1].n);
+    gs_diff_sites_agree(&w->sites[0], &w->sites[1], w->match);
+    number_functions(w);
+    add_units(w, GS_BEFORE);
+    add_units(w, GS_AFTER);
+    if (w->wish->by == GS_DIFF_OWNER) {
+        sum_owners(w);
+    } else {
+        sum_up(w);
+        list_categories(w);
+    }
+    list_rows(w);
+    if (d->units_n) {
+        qsort_r(d->units, d->units_n, sizeof *d->units, by_process, w);
+    }
+    list_files(w);
+    name_layer(w);
+}
+
+struct gs_diff *gs_diff_build(const struct gs_diff_side side[2], const struct gs_diff_wish *wish, char *error,
+                              size_t error_size)
+{
+    struct gs_diff_owner *o = gs_realloc(NULL, 1, sizeof *o);
+    *o = (struct gs_diff_owner){.diff.wish = *wish};
+    struct work w = {.o = o, .side = side, .wish = wish};
+    bool ok = build_comparable(&w, error, error_size);
+    if (ok) {
+        compare(&w);
+        gs_diff_figures(o, side);
+        gs_diff_words(o, side);
+    }
+    for (int i = 0; i < 2; i++) {
+        gs_profile_free(w.profile[i]);
+        gs_diff_sites_free(&w.sites[i]);
+        gs_map_free(&w.functions[i]);
+    }
+    gs_match_free(w.match);
+    free(w.rows);
+    free(w.by_category);
+    free(w.cells);
+    gs_map_free(&w.row_of);
+    gs_map_free(&w.cell_of);
+    gs_map_free(&w.unit_of);
+    if (!ok) {
+        gs_diff_free(&o->diff);
+        return NULL;
+    }
+    return &o->diff;
+}
+
+void gs_diff_free(struct gs_diff *diff)
+{
+    if (diff) {
+        struct gs_diff_owner *o = (struct gs_diff_owner *)diff;
+        free(diff->units);
+        free(diff->notes);
+        gs_arena_free(&o->arena);
+        free(o);
+    }
+}

@@ -1,0 +1,234 @@
+/* What else is told of two runs: peaks, steps, waits, copies and growth a step, failures. */
+#include "analyzer/diff/diff_parts.h"
+
+#include <math.h>
+#include <string.h>
+#include "analyzer/step/step.h"
+
+static const double worth = 1 << 20;
+
+struct asked {
+    const struct gs_report *report;
+    const struct gs_diff_wish *wish;
+};
+
+static bool meant(const struct asked *q, uint32_t process, int device)
+{
+    return (q->wish->device < 0 || device == q->wish->device) &&
+           (q->wish->rank < 0 || q->report->processes[process].rank == q->wish->rank);
+}
+
+/* The most of one layer that one process had on one device; or its end. */
+static double most_of(const struct asked *q, enum gs_series_layer layer, bool at_end)
+{
+    double most = NAN;
+    for (size_t i = 0; i < q->report->peaks_n; i++) {
+        const struct gs_peak *p = &q->report->peaks[i];
+        if (p->layer == layer && meant(q, p->process, p->device)) {
+            most = fmax(most, (double)(at_end ? p->end_bytes : p->bytes)); /* NAN gives way */
+        }
+    }
+    return most;
+}
+
+static double tensors(const struct asked *q)
+{
+    return most_of(q, GS_SERIES_TENSOR, false);
+}
+
+static double device(const struct asked *q)
+{
+    return most_of(q, GS_SERIES_DEVICE, false);
+}
+
+static double pinned(const struct asked *q)
+{
+    double most = most_of(q, GS_SERIES_PINNED, false);
+    return most >= worth ? most : 0; /* a flag or two is always pinned */
+}
+
+static double tensors_at_end(const struct asked *q)
+{
+    return most_of(q, GS_SERIES_TENSOR, true);
+}
+
+static bool part(const struct asked *q)
+{
+    return q->wish->rank >= 0 || q->wish->device >= 0;
+}
+
+static double duration(const struct asked *q)
+{
+    return part(q) ? NAN : q->report->duration_s;
+}
+
+static const struct gs_steps *steps_of(const struct asked *q)
+{
+    for (size_t i = 0; i < q->report->steps_n; i++) {
+        if (meant(q, q->report->steps[i]->process, q->wish->device)) {
+            return q->report->steps[i];
+        }
+    }
+    return NULL;
+}
+
+static double steps(const struct asked *q)
+{
+    const struct gs_steps *s = steps_of(q);
+    return s ? (double)s->n : NAN;
+}
+
+static double step_s(const struct asked *q)
+{
+    const struct gs_steps *s = steps_of(q);
+    return s ? (double)s->median_ns / 1e9 : NAN;
+}
+
+static double add_pace(double sum, const struct gs_pace *p)
+{
+    return isfinite(p->calls_per_step) ? (isfinite(sum) ? sum : 0) + p->calls_per_step : sum;
+}
+
+static double waits_per_step(const struct asked *q)
+{
+    double sum = q->report->steps_n ? 0 : NAN;
+    for (size_t i = 0; i < q->report->syncs_n; i++) {
+        sum = add_pace(sum, &q->report->syncs[i].pace);
+    }
+    return part(q) ? NAN : sum;
+}
+
+static double copies_per_step(const struct asked *q)
+{
+    double sum = q->report->steps_n ? 0 : NAN;
+    for (size_t i = 0; i < q->report->transfers_n; i++) {
+        sum = add_pace(sum, &q->report->transfers[i].pace);
+    }
+    return part(q) ? NAN : sum;
+}
+
+static double waited(const struct asked *q)
+{
+    return part(q) ? NAN : q->report->sync_blocked_s;
+}
+
+static double copied(const struct asked *q)
+{
+    double sum = 0;
+    for (size_t i = 0; i < q->report->transfers_n; i++) {
+        sum += (double)q->report->transfers[i].bytes;
+    }
+    return part(q) ? NAN : sum;
+}
+
+static double growth_per_step(const struct asked *q)
+{
+    double sum = q->report->steps_n ? 0 : NAN;
+    for (size_t i = 0; i < q->report->growth_n; i++) {
+        const struct gs_growth *g = &q->report->growth[i];
+        if (meant(q, g->process, g->device) && g->by_steps) {
+            sum = (isfinite(sum) ? sum : 0) + g->bytes_per_step;
+        }
+    }
+    return sum;
+}
+
+static double growth(const struct asked *q)
+{
+    double sum = 0;
+    for (size_t i = 0; i < q->report->growth_n; i++) {
+        const struct gs_growth *g = &q->report->growth[i];
+        sum += meant(q, g->process, g->device) ? (double)g->bytes : 0;
+    }
+    return sum;
+}
+
+static double retries(const struct asked *q)
+{
+    double n = 0;
+    for (size_t i = 0; i < q->report->retries_n; i++) {
+        n += meant(q, q->report->retries[i].process, q->report->retries[i].device);
+    }
+    return n;
+}
+
+static double failures(const struct asked *q)
+{
+    double n = 0;
+    for (size_t i = 0; i < q->report->ooms_n; i++) {
+        n += meant(q, q->report->ooms[i].process, q->report->ooms[i].device);
+    }
+    return n;
+}
+
+static double lost(const struct asked *q)
+{
+    return (double)q->report->lost_events;
+}
+
+static const struct {
+    const char *key, *name, *unit;
+    double (*of)(const struct asked *);
+    bool always; /* also where both are 0 */
+    bool times;  /* mean nothing on a simulated GPU */
+} rows[] = {
+    {"peak_tensor_bytes", "peak of tensors", "bytes", tensors, false, false},
+    {"peak_device_bytes", "peak taken from CUDA", "bytes", device, false, false},
+    {"peak_pinned_bytes", "peak of pinned memory", "bytes", pinned, false, false},
+    {"end_tensor_bytes", "tensors at the end", "bytes", tensors_at_end, false, false},
+    {"oom", "out of memory", "count", failures, true, false},
+    {"retries", "allocations tried again", "count", retries, false, false},
+    {"growth_bytes", "grew steadily", "bytes", growth, false, false},
+    {"growth_bytes_per_step", "growth a step", "bytes", growth_per_step, false, false},
+    {"steps", "steps", "count", steps, false, false},
+    {"step_s", "time of a step", "s", step_s, false, true},
+    {"waits_per_step", "waits a step", "count", waits_per_step, false, false},
+    {"copies_per_step", "copies a step", "count", copies_per_step, false, false},
+    {"blocked_s", "waited in all", "s", waited, false, true},
+    {"copied_bytes", "copied in all", "bytes", copied, false, false},
+    {"duration_s", "duration", "s", duration, true, false},
+    {"lost_events", "events lost", "count", lost, false, false},
+};
+
+/* "capacity", of the failure that ended it, else of the first. */
+static const char *cause(const struct asked *q)
+{
+    const struct gs_oom_verdict *found = NULL;
+    for (size_t i = 0; i < q->report->ooms_n; i++) {
+        const struct gs_oom_verdict *v = &q->report->ooms[i];
+        if (meant(q, v->process, v->device) && (!found || (v->fatal && !found->fatal))) {
+            found = v;
+        }
+    }
+    return found ? gs_cause_word(found->cause) : NULL;
+}
+
+void gs_diff_figures(struct gs_diff_owner *o, const struct gs_diff_side side[2])
+{
+    struct gs_diff *d = &o->diff;
+    struct asked q[2] = {{side[0].report, &d->wish}, {side[1].report, &d->wish}};
+    bool simulated = side[0].report->simulated || side[1].report->simulated;
+    d->figures = gs_arena_alloc(&o->arena, sizeof rows / sizeof *rows * sizeof *d->figures);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct gs_diff_figure f = {.key = rows[i].key, .name = rows[i].name, .unit = rows[i].unit};
+        double largest = 0;
+        for (int k = 0; k < 2; k++) {
+            f.value[k] = rows[i].of(&q[k]);
+            largest = fmax(largest, f.value[k]);
+            f.text[k] = strcmp(f.key, "oom") == 0 ? cause(&q[k]) : NULL;
+        }
+        bool known = isfinite(f.value[0]) || isfinite(f.value[1]);
+        if (known && (rows[i].always || largest > 0) && !(rows[i].times && simulated)) {
+            d->figures[d->figures_n++] = f;
+        }
+    }
+    if (simulated && (d->wish.what == GS_PROFILE_WAITS)) {
+        gs_diff_note(o, "a GPU is simulated: how long it was waited for means nothing, only how often");
+    }
+    for (int k = 0; k < 2; k++) {
+        const struct gs_report *r = side[k].report;
+        for (size_t i = 0; i < r->notes_n; i++) {
+            gs_diff_note(o, "%s", r->notes[i]);
+        }
+    }
+}

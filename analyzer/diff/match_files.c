@@ -1,0 +1,329 @@
+/* Which file of one recording is which of another. See match.h. */
+#include "analyzer/diff/match.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+
+/* One file of one side, with the functions seen in it. */
+struct file {
+    const char *path, *library; /* gs_match_library */
+    const char **functions; /* ascending, each once */
+    size_t functions_n;
+    size_t from, n; /* its sites, in `order` */
+    bool program;
+    uint32_t partner; /* index on the other side */
+};
+
+struct side {
+    const struct gs_match_site *sites;
+    size_t n;
+    uint32_t *order; /* sites by file, then function */
+    struct file *files;
+    size_t files_n, files_cap;
+    const char **functions; /* of all files */
+};
+
+const char *gs_match_library(const char *file)
+{
+    static const char *const folders[] = {"/site-packages/", "/dist-packages/"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        const char *at = strstr(file, folders[i]);
+        if (at) {
+            return at + strlen(folders[i]);
+        }
+    }
+    for (const char *p = file; (p = strstr(p, "/lib")) != NULL; p++) { /* /lib/python3.11/random.py */
+        const char *q = p + 4;
+        q += strncmp(q, "64", 2) == 0 ? 2 : 0;
+        if (strncmp(q, "/python", 7) == 0 && isdigit((unsigned char)q[7])) {
+            q = strchr(q + 1, '/');
+            return q ? q + 1 : NULL;
+        }
+    }
+    return NULL;
+}
+
+unsigned gs_match_end(const char *a, const char *b)
+{
+    size_t i = strlen(a), j = strlen(b);
+    unsigned parts = 0;
+    while (i > 0 && j > 0 && a[i - 1] == b[j - 1]) {
+        i--;
+        j--;
+        parts += a[i] == '/';
+    }
+    /* what is left of one ends where a folder of the other does */
+    bool whole = (i == 0 || a[i - 1] == '/') && (j == 0 || b[j - 1] == '/') && a[i] != '/' && a[i];
+    return parts + whole;
+}
+
+static int by_file(const void *x, const void *y, void *self)
+{
+    const struct gs_match_site *s = self, *a = &s[*(const uint32_t *)x], *b = &s[*(const uint32_t *)y];
+    int order = strcmp(a->file, b->file);
+    order = order ? order : strcmp(a->function, b->function);
+    return order ? order : (a->line > b->line) - (a->line < b->line);
+}
+
+static void side_fill(struct side *s, const struct gs_match_site *sites, size_t n)
+{
+    *s = (struct side){.sites = sites, .n = n};
+    s->order = gs_realloc(NULL, n, sizeof *s->order);
+    s->functions = gs_realloc(NULL, n, sizeof *s->functions);
+    for (size_t i = 0; i < n; i++) {
+        s->order[i] = (uint32_t)i;
+    }
+    if (n) {
+        qsort_r(s->order, n, sizeof *s->order, by_file, (void *)(uintptr_t)sites);
+    }
+    size_t functions = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct gs_match_site *site = &sites[s->order[i]];
+        if (!s->files_n || strcmp(s->files[s->files_n - 1].path, site->file) != 0) {
+            *GS_PUSH(s->files, s->files_n, s->files_cap) = (struct file){
+                .path = site->file, .library = gs_match_library(site->file), .functions = &s->functions[functions], .from = i, .partner = GS_MATCH_ALONE};
+        }
+        struct file *f = &s->files[s->files_n - 1];
+        f->n++;
+        f->program = f->program || site->program;
+        if (!f->functions_n || strcmp(f->functions[f->functions_n - 1], site->function) != 0) {
+            f->functions[f->functions_n++] = site->function;
+            functions++;
+        }
+    }
+}
+
+static void side_free(struct side *s)
+{
+    free(s->order);
+    free(s->functions);
+    free(s->files);
+}
+
+static bool named(const char *function)
+{
+    return strcmp(function, "<module>") != 0;
+}
+
+/* Functions that both have; `only_named`: without the files' own code. */
+static size_t shared(const struct file *a, const struct file *b, bool only_named)
+{
+    size_t n = 0;
+    for (size_t i = 0, j = 0; i < a->functions_n && j < b->functions_n;) {
+        int order = strcmp(a->functions[i], b->functions[j]);
+        n += order == 0 && (!only_named || named(a->functions[i]));
+        i += order <= 0;
+        j += order >= 0;
+    }
+    return n;
+}
+
+static size_t named_functions(const struct file *f)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < f->functions_n; i++) {
+        n += named(f->functions[i]);
+    }
+    return n;
+}
+
+struct candidate {
+    uint32_t a, b;
+    unsigned end;
+    size_t functions;
+};
+
+static int best_first(const void *x, const void *y)
+{
+    const struct candidate *a = x, *b = y;
+    if (a->end != b->end) {
+        return a->end > b->end ? -1 : 1;
+    }
+    return a->functions != b->functions ? (a->functions > b->functions ? -1 : 1) : 0;
+}
+
+static void pair(struct side *a, struct side *b, uint32_t i, uint32_t j)
+{
+    a->files[i].partner = j;
+    b->files[j].partner = i;
+}
+
+/* Of candidates that are equally good, those that have no rival on either side. */
+static void pair_alike(struct side *a, struct side *b, const struct candidate *list, size_t n)
+{
+    struct gs_map rivals_a = {0}, rivals_b = {0};
+    for (size_t i = 0; i < n; i++) {
+        if (a->files[list[i].a].partner == GS_MATCH_ALONE && b->files[list[i].b].partner == GS_MATCH_ALONE) {
+            uint32_t *x = gs_map_at(&rivals_a, list[i].a), *y;
+            *x = *x == GS_MAP_NEW ? 1 : 2;
+            y = gs_map_at(&rivals_b, list[i].b);
+            *y = *y == GS_MAP_NEW ? 1 : 2;
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (gs_map_get(&rivals_a, list[i].a) == 1 && gs_map_get(&rivals_b, list[i].b) == 1) {
+            pair(a, b, list[i].a, list[i].b);
+        }
+    }
+    gs_map_free(&rivals_a);
+    gs_map_free(&rivals_b);
+}
+
+enum { CANDIDATES = 1 << 18, LIBRARY = 1 << 20 }; /* more only in a file that somebody made up */
+
+/* The ends of two paths; of a library's files it is all of what names them in it, or nothing. */
+static unsigned alike(const struct file *a, const struct file *b)
+{
+    if (!a->library != !b->library) {
+        return 0;
+    }
+    return !a->library                         ? gs_match_end(a->path, b->path)
+           : strcmp(a->library, b->library) == 0 ? LIBRARY
+                                                 : 0;
+}
+
+static void pair_best(struct side *a, struct side *b, struct candidate *list, size_t n)
+{
+    if (n) {
+        qsort(list, n, sizeof *list, best_first);
+    }
+    for (size_t from = 0, to; from < n; from = to) {
+        for (to = from + 1; to < n && best_first(&list[from], &list[to]) == 0;) {
+            to++;
+        }
+        pair_alike(a, b, &list[from], to - from);
+    }
+}
+
+static void pair_by_end(struct side *a, struct side *b)
+{
+    struct candidate *list = NULL;
+    size_t n = 0, cap = 0;
+    for (uint32_t i = 0; i < a->files_n; i++) {
+        for (uint32_t j = 0; j < b->files_n && a->files[i].partner == GS_MATCH_ALONE; j++) {
+            if (b->files[j].partner != GS_MATCH_ALONE) {
+                continue;
+            }
+            unsigned end = alike(&a->files[i], &b->files[j]);
+            size_t functions = end ? shared(&a->files[i], &b->files[j], false) : 0;
+            if ((functions || end == LIBRARY) && n < CANDIDATES) {
+                *GS_PUSH(list, n, cap) = (struct candidate){i, j, end, functions};
+            }
+        }
+    }
+    pair_best(a, b, list, n);
+    free(list);
+}
+
+static void pair_by_name(struct side *a, struct side *b)
+{
+    for (size_t i = 0, j = 0; i < a->files_n && j < b->files_n;) { /* both are in order */
+        int order = strcmp(a->files[i].path, b->files[j].path);
+        if (order == 0) {
+            pair(a, b, (uint32_t)i, (uint32_t)j);
+        }
+        i += order <= 0;
+        j += order >= 0;
+    }
+}
+
+static double module_calls(const struct side *a, const struct file *x, const struct side *b, const struct file *y)
+{
+    double most = 0;
+    for (size_t i = 0; i < x->n; i++) {
+        const struct gs_match_site *s = &a->sites[a->order[x->from + i]];
+        for (size_t j = 0; j < y->n && !named(s->function); j++) {
+            const struct gs_match_site *t = &b->sites[b->order[y->from + j]];
+            double calls = named(t->function) ? 0 : gs_match_calls(s, t);
+            most = calls > most ? calls : most;
+        }
+    }
+    return most;
+}
+
+/* A file that has another name: at least half of the functions of both are the same, and of no other two files
+ * as many. */
+static void pair_renamed(struct side *a, struct side *b)
+{
+    struct candidate *list = NULL;
+    size_t n = 0, cap = 0;
+    for (uint32_t i = 0; i < a->files_n; i++) {
+        for (uint32_t j = 0; j < b->files_n && a->files[i].partner == GS_MATCH_ALONE; j++) {
+            const struct file *f = &a->files[i], *g = &b->files[j];
+            size_t in_f = named_functions(f), in_g = named_functions(g), most = in_f > in_g ? in_f : in_g;
+            size_t both = g->partner == GS_MATCH_ALONE && !f->library && !g->library ? shared(f, g, true) : 0;
+            if (both && 2 * both >= most && n < CANDIDATES) {
+                *GS_PUSH(list, n, cap) = (struct candidate){i, j, 0, both};
+            }
+        }
+    }
+    pair_best(a, b, list, n);
+    free(list);
+}
+
+/* train_v1.py and train_v2.py: both were started, and at least half of the functions of the one are in the
+ * other; or neither has any, and what they call is alike. */
+static void pair_programs(struct side *a, struct side *b)
+{
+    uint32_t x = GS_MATCH_ALONE, y = GS_MATCH_ALONE;
+    size_t xs = 0, ys = 0;
+    for (uint32_t i = 0; i < a->files_n; i++) {
+        x = a->files[i].program ? i : x;
+        xs += a->files[i].program;
+    }
+    for (uint32_t j = 0; j < b->files_n; j++) {
+        y = b->files[j].program ? j : y;
+        ys += b->files[j].program;
+    }
+    if (xs != 1 || ys != 1 || a->files[x].partner != GS_MATCH_ALONE || b->files[y].partner != GS_MATCH_ALONE) {
+        return;
+    }
+    const struct file *f = &a->files[x], *g = &b->files[y];
+    size_t in_f = named_functions(f), in_g = named_functions(g), least = in_f < in_g ? in_f : in_g;
+    if (least ? 2 * shared(f, g, true) >= least : in_f == in_g && module_calls(a, f, b, g) > 0) {
+        pair(a, b, x, y);
+    }
+}
+
+static enum gs_match_path path_of(const char *a, const char *b)
+{
+    const char *x = gs_match_library(a), *y = gs_match_library(b);
+    return strcmp(a, b) == 0                  ? GS_MATCH_PATH_SAME
+           : x && y && strcmp(x, y) == 0      ? GS_MATCH_PATH_LIBRARY
+           : gs_match_end(a, b)               ? GS_MATCH_PATH_END
+                                              : GS_MATCH_PATH_RENAMED;
+}
+
+void gs_match_paths(struct gs_match *match, const struct gs_match_site *a, size_t an,
+                    const struct gs_match_site *b, size_t bn)
+{
+    struct side x, y;
+    size_t cap = 0;
+    side_fill(&x, a, an);
+    side_fill(&y, b, bn);
+    pair_by_name(&x, &y);
+    pair_by_end(&x, &y);
+    pair_programs(&x, &y);
+    pair_renamed(&x, &y);
+    for (uint32_t i = 0; i < x.files_n; i++) {
+        const struct file *f = &x.files[i];
+        for (size_t k = 0; k < f->n; k++) {
+            match->file_a[x.order[f->from + k]] = i;
+        }
+        if (f->partner != GS_MATCH_ALONE) {
+            const char *other = y.files[f->partner].path;
+            *GS_PUSH(match->files, match->files_n, cap) =
+                (struct gs_match_file){f->path, other, path_of(f->path, other)};
+        }
+    }
+    for (uint32_t j = 0; j < y.files_n; j++) {
+        const struct file *f = &y.files[j];
+        for (size_t k = 0; k < f->n; k++) {
+            match->file_b[y.order[f->from + k]] = f->partner != GS_MATCH_ALONE ? f->partner : (uint32_t)x.files_n + j;
+        }
+    }
+    side_free(&x);
+    side_free(&y);
+}

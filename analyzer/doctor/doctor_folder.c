@@ -1,0 +1,192 @@
+/* Where the recording goes, and what the environment asks of the recorder. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+#include "analyzer/doctor/doctor.h"
+#include "analyzer/command/options.h"
+#include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
+
+enum { ENOUGH_MIB = 1024, LEAST_MIB = 128, RESERVE = 1 << 20 };
+
+extern char **environ;
+
+/* ---------------------------------------------------------------- the folder */
+
+static const struct {
+    unsigned long magic;
+    const char *name;
+} networks[] = {{NFS_SUPER_MAGIC, "NFS"},   {SMB_SUPER_MAGIC, "SMB"},   {0xff534d42, "CIFS"},
+                {0xfe534d42, "SMB2"},       {0x0bd00bd0, "Lustre"},     {V9FS_MAGIC, "9p"},
+                {0x47504653, "GPFS"},       {0x00c36400, "Ceph"},       {0x65735546, "FUSE"},
+                {0x19830326, "BeeGFS"}};
+
+static const char *network_of(long type)
+{
+    for (size_t i = 0; i < sizeof networks / sizeof *networks; i++)
+        if ((unsigned long)type == networks[i].magic)
+            return networks[i].name;
+    return NULL;
+}
+
+/* Is disk space given before it is written to? That is how a full disk is noticed in time. */
+static int try_file(const char *folder)
+{
+    char name[PATH_MAX + 32];
+    int error = 0;
+
+    text_put(name, sizeof name, "%s/.gpuspy-doctor-XXXXXX", folder);
+    int fd = mkostemp(name, O_CLOEXEC);
+    if (fd < 0)
+        return errno;
+    if (fallocate(fd, 0, 0, RESERVE) != 0)
+        error = -errno; /* below 0: it can be written, but not reserved */
+    close(fd);
+    unlink(name);
+    return error;
+}
+
+static void check_space(struct doctor *d, const char *folder)
+{
+    struct statfs fs;
+    char size[UNITS_TEXT];
+
+    if (statfs(folder, &fs) != 0)
+        return;
+    uint64_t free_bytes = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
+    format_bytes(size, free_bytes);
+    const char *network = network_of(fs.f_type);
+    if (free_bytes < (uint64_t)LEAST_MIB << 20)
+        doctor_say(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "space", "record elsewhere: gpuspy run -o FOLDER/run.db",
+                   "%s has %s free: events would be dropped (about 20 bytes each)", folder, size);
+    else if (free_bytes < (uint64_t)ENOUGH_MIB << 20)
+        doctor_say(d, DOCTOR_FOLDER, DOCTOR_WARNING, "space", "record elsewhere: gpuspy run -o FOLDER/run.db",
+                   "%s has only %s free; an event takes about 20 bytes", folder, size);
+    else
+        doctor_say(d, DOCTOR_FOLDER, DOCTOR_OK, "space", NULL, "%s can be written, %s free", folder, size);
+    if (network)
+        doctor_say(d, DOCTOR_FOLDER, DOCTOR_WARNING, "network",
+                   "record to a local disk (gpuspy run -o /tmp/run.db) and copy it afterwards",
+                   "%s is on a network filesystem (%s): what a crash leaves may not be complete", folder, network);
+}
+
+void doctor_folder(struct doctor *d)
+{
+    const char *db = getenv("GPUSPY_DB");
+    char cwd[PATH_MAX] = ".", path[2 * PATH_MAX];
+    struct stat st;
+
+    db = db && *db ? db : "run.db";
+    if (!getcwd(cwd, sizeof cwd))
+        snprintf(cwd, sizeof cwd, ".");
+    if (db[0] == '/')
+        snprintf(path, sizeof path, "%s", db);
+    else
+        snprintf(path, sizeof path, "%s/%s", cwd, db);
+    char *slash = strrchr(path, '/');
+    slash[slash == path] = 0;
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) {
+        doctor_say(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "folder", "create it, or record elsewhere: gpuspy run -o FILE",
+                   "%s, where GPUSPY_DB wants the recording, is no folder", path);
+        return;
+    }
+    int error = try_file(path);
+    if (error > 0) {
+        doctor_say(d, DOCTOR_FOLDER, DOCTOR_PROBLEM, "writable", "record elsewhere: gpuspy run -o FOLDER/run.db",
+                   "%s cannot be written: %s", path, strerror(error));
+        return;
+    }
+    text_put(d->folder, sizeof d->folder, "%s", path);
+    check_space(d, path);
+    if (error < 0 && -error != ENOSPC)
+        doctor_say(d, DOCTOR_FOLDER, DOCTOR_WARNING, "reserve",
+                   "record to a filesystem such as ext4, xfs, btrfs or tmpfs",
+                   "the filesystem of %s cannot reserve space (%s): should the disk get full, events are lost", path,
+                   strerror(-error));
+}
+
+/* ---------------------------------------------------------------- settings */
+
+/* "GPUSPY_DB=FILE" → "GPUSPY_DB|" */
+static const char *const known[] = {
+#define ENVIRONMENT(name, meaning) name,
+#include "analyzer/command/environment.def"
+#undef ENVIRONMENT
+};
+
+static void known_words(char *words, size_t size)
+{
+    size_t at = 0;
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strncmp(known[i], "GPUSPY_", 7) == 0 && at < size)
+            at += (size_t)snprintf(words + at, size - at, "%.*s|", (int)strcspn(known[i], "="), known[i]);
+}
+
+static bool one_of(const char *value, const char *words)
+{
+    return !*value || options_is_word(value, words);
+}
+
+static void check_value(struct doctor *d, const char *name, const char *value)
+{
+    static const char flag[] = "0|no|false|off|1|yes|true|on";
+    static const struct {
+        const char *name, *words;
+    } rows[] = {{"GPUSPY_STACKS", "python|native|both|none"}, {"GPUSPY_DEEPBIND", "keep"},
+                {"GPUSPY_TORCH_CPU", flag}, {"GPUSPY_NVML", flag}, {"GPUSPY_QUIET", flag},
+                {"GPUSPY_DISABLE", flag}};
+    char near[64], fix[160], list[128];
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (strcmp(name, rows[i].name) != 0 || one_of(value, rows[i].words))
+            continue;
+        options_list(rows[i].words, list, sizeof list);
+        if (options_nearest(value, rows[i].words, near, sizeof near))
+            snprintf(fix, sizeof fix, "did you mean %s=%s?", name, near);
+        else
+            snprintf(fix, sizeof fix, "it takes one of %s", list);
+        doctor_say(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", fix, "%s=%s is not known: the default is used",
+                   name, value);
+    }
+    char *end;
+    long depth = strtol(value, &end, 10);
+    if (strcmp(name, "GPUSPY_NATIVE_DEPTH") == 0 && *value && (*end || depth < 1 || depth > 512))
+        doctor_say(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", "it takes a number from 1 to 512",
+                   "%s=%s is not known: the default is used", name, value);
+    if (strcmp(name, "GPUSPY_DISABLE") == 0 && *value && options_is_word(value, "1|yes|true|on"))
+        doctor_say(d, DOCTOR_SETTINGS, DOCTOR_PROBLEM, "disabled", "unset GPUSPY_DISABLE",
+                   "GPUSPY_DISABLE=%s: nothing is recorded", value);
+}
+
+void doctor_settings(struct doctor *d)
+{
+    char words[1024] = "", name[128], near[64], fix[96];
+    size_t set = 0, before = d->n;
+
+    known_words(words, sizeof words);
+    for (char **e = environ; *e; e++) {
+        if (strncmp(*e, "GPUSPY_", 7) != 0 || strncmp(*e, DOCTOR_CHILD, strlen(DOCTOR_CHILD)) == 0)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(*e, "="), *e);
+        set++;
+        if (options_is_word(name, words)) {
+            check_value(d, name, *e + strlen(name) + ((*e)[strlen(name)] == '='));
+            continue;
+        }
+        bool hint = options_nearest(name, words, near, sizeof near);
+        snprintf(fix, sizeof fix, "did you mean %s?", near);
+        doctor_say(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "unknown", hint ? fix : "see 'gpuspy help --man'",
+                   "%s is no variable of gpuspy's: it does nothing", name);
+    }
+    if (d->n == before)
+        doctor_say(d, DOCTOR_SETTINGS, DOCTOR_OK, "settings", NULL,
+                   set ? "the %zu GPUSPY_ variables that are set make sense" : "no GPUSPY_ variable is set: all is as it is by default",
+                   set);
+}

@@ -1,0 +1,86 @@
+/* Other tools that stand where the recorder does, or change what it sees. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "analyzer/doctor/doctor.h"
+
+/* Variables by which others get between a program and CUDA, or which change how it waits. */
+static const struct {
+    const char *name;
+    const char *unless; /* this value does nothing; NULL: any does */
+    const char *text, *fix;
+} variables[] = {
+    {"CUDA_INJECTION64_PATH", NULL, "a profiler is loaded into each CUDA program: its calls are seen, too, and times are its own, too",
+     "record without it"},
+    {"NVTX_INJECTION64_PATH", NULL, "NVTX ranges go to that tool, not into the recording", "record without it"},
+    {"LD_AUDIT", NULL, "an auditor stands before the loader: libraries may be others than those named", NULL},
+    {"CUDA_LAUNCH_BLOCKING", "0", "each kernel is waited for: waits are not those of a usual run", "unset it"},
+    {"CUDA_MPS_PIPE_DIRECTORY", NULL, "programs share a GPU through MPS: what others hold is counted to its server", NULL},
+    {"PYTORCH_NO_CUDA_MEMORY_CACHING", "0", "PyTorch's cache is off: each tensor is an allocation of its own", "unset it"},
+};
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+static void check_preloaded(struct doctor *d, const char *where, const char *list)
+{
+    char copy[4096], *save = NULL;
+
+    snprintf(copy, sizeof copy, "%s", list);
+    for (char *word = strtok_r(copy, ": \n\t", &save); word; word = strtok_r(NULL, ": \n\t", &save)) {
+        const char *base = base_of(word);
+        bool profiler = strstr(base, "Injection") || strstr(base, "nsys") || strstr(base, "cupti") ||
+                        strstr(base, "heaptrack") || strstr(base, "memray");
+        if (strncmp(base, "libgpuspy", 9) == 0 && d->library[0] && strcmp(word, d->library) != 0)
+            doctor_say(d, DOCTOR_OTHERS, DOCTOR_WARNING, "another_gpuspy", "take it out",
+                       "%s loads another gpuspy: %s, and this one is %s", where, word, d->library);
+        else if (strncmp(base, "libgpuspy", 9) == 0)
+            continue;
+        else if (strncmp(base, "libcuda", 7) == 0 || strncmp(base, "libcudart", 9) == 0)
+            doctor_say(d, DOCTOR_OTHERS, DOCTOR_WARNING, "preloaded_cuda", "take it out",
+                       "%s loads %s before all others: calls may pass by the recorder", where, word);
+        else
+            doctor_say(d, DOCTOR_OTHERS, profiler ? DOCTOR_WARNING : DOCTOR_OK, "preloaded",
+                       profiler ? "record without it" : NULL, "%s also loads %s%s", where, word,
+                       profiler ? ": both will be slower, and see each other" : "");
+    }
+}
+
+static void check_stubs(struct doctor *d)
+{
+    const char *path = getenv("LD_LIBRARY_PATH");
+
+    if (path && strstr(path, "/stubs"))
+        doctor_say(d, DOCTOR_OTHERS, DOCTOR_PROBLEM, "stubs", "take that folder out",
+                   "LD_LIBRARY_PATH has a folder of stubs, whose libcuda.so does nothing: %s", path);
+}
+
+void doctor_others(struct doctor *d)
+{
+    size_t before = d->n;
+    const char *preload = getenv("LD_PRELOAD"), *value;
+    char system_wide[4096] = "";
+    int fd = open("/etc/ld.so.preload", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, system_wide, sizeof system_wide - 1) : -1;
+
+    if (fd >= 0)
+        close(fd);
+    system_wide[n > 0 ? n : 0] = 0;
+    if (preload)
+        check_preloaded(d, "LD_PRELOAD", preload);
+    check_preloaded(d, "/etc/ld.so.preload", system_wide);
+    check_stubs(d);
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        if ((value = getenv(variables[i].name)) && *value && strncmp(base_of(value), "libgpuspy", 9) != 0 &&
+            (!variables[i].unless || strcmp(value, variables[i].unless) != 0))
+            doctor_say(d, DOCTOR_OTHERS, DOCTOR_WARNING, "environment", variables[i].fix, "%s=%s: %s", variables[i].name,
+                       value, variables[i].text);
+    if (d->n == before)
+        doctor_say(d, DOCTOR_OTHERS, DOCTOR_OK, "others", NULL, "no other profiler stands in the way");
+}

@@ -1,0 +1,264 @@
+/* Python and what is installed in it, mostly from files: importing PyTorch takes seconds, and may fail
+ * for the very reason that is looked for. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/command/child.h"
+#include "analyzer/doctor/doctor.h"
+
+enum { TIMEOUT_MS = 30000, DEEP_MS = 180000 };
+
+/* Prints one line of JSON. find_spec does not import what it finds; torch/version.py is a few
+ * assignments. */
+static const char look[] =
+    "import sys, json, os, sysconfig, importlib.util, importlib.metadata as m\n"
+    "o = {'version': sys.version.split()[0], 'major': sys.version_info[0], 'minor': sys.version_info[1],\n"
+    "     'implementation': sys.implementation.name, 'executable': sys.executable,\n"
+    "     'free_threaded': bool(sysconfig.get_config_var('Py_GIL_DISABLED')), 'packages': {}}\n"
+    "for n in ('torch jax jaxlib cupy cupy-cuda11x cupy-cuda12x cupy-cuda13x tensorflow tensorflow-cpu numba triton '\n"
+    "          'vllm onnxruntime-gpu rmm-cu12 pycuda').split():\n"
+    "    try: o['packages'][n] = m.version(n)\n"
+    "    except Exception: pass\n"
+    "try: s = importlib.util.find_spec('torch')\n"
+    "except Exception as e: s = None\n"
+    "if s and s.origin:\n"
+    "    f = os.path.dirname(s.origin)\n"
+    "    t = o['torch'] = {'file': s.origin}\n"
+    "    try:\n"
+    "        v = {}\n"
+    "        exec(open(os.path.join(f, 'version.py')).read(), v)\n"
+    "        t.update(version=str(v.get('__version__')), cuda=v.get('cuda'), hip=v.get('hip'), xpu=v.get('xpu'))\n"
+    "    except Exception as e: t['error'] = str(e)\n"
+    "print(json.dumps(o))\n";
+
+static const char look_deep[] =
+    "import json, torch\n"
+    "o = {'available': torch.cuda.is_available(), 'count': torch.cuda.device_count()}\n"
+    "if not o['available']:\n"
+    "    try: torch.zeros(1, device='cuda')\n"
+    "    except Exception as e: o['error'] = str(e).split('\\n')[0]\n"
+    "print(json.dumps(o))\n";
+
+/* ---------------------------------------------------------------- asking it */
+
+static json_t *run_python(const struct doctor *d, const char *script, int timeout_ms, struct child *c)
+{
+    const char *const argv[] = {d->python, "-c", script, NULL};
+
+    *c = (struct child){.argv = argv, .timeout_ms = timeout_ms};
+    child_set(c, "LD_PRELOAD", NULL); /* it is not to be recorded */
+    child_set(c, "PYTHONWARNINGS", "ignore");
+    bool ended = child_run(c);
+    c->argv = NULL;
+    size_t n = strlen(c->out); /* a site's own start-up may print before it */
+    while (n && c->out[n - 1] == '\n')
+        c->out[--n] = 0;
+    const char *line = strrchr(c->out, '\n');
+    return ended ? json_loads(line ? line + 1 : c->out, 0, NULL) : NULL;
+}
+
+static const char *text_of(const json_t *o, const char *key)
+{
+    const char *text = json_string_value(json_object_get(o, key));
+
+    return text ? text : "";
+}
+
+/* ---------------------------------------------------------------- Python itself */
+
+static bool supported(int minor, bool free_threaded)
+{
+    static const struct {
+        int minor, free_threaded;
+    } rows[] = {
+#define GS_PYTHON(minor, free_threaded, ...) {minor, free_threaded},
+#include "interpose/stack_python_layout.def"
+#undef GS_PYTHON
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].minor == minor && rows[i].free_threaded == free_threaded)
+            return true;
+    return false;
+}
+
+static void check_python(struct doctor *d, const json_t *o)
+{
+    int major = (int)json_integer_value(json_object_get(o, "major"));
+    int minor = (int)json_integer_value(json_object_get(o, "minor"));
+    bool free_threaded = json_is_true(json_object_get(o, "free_threaded"));
+    const char *kind = free_threaded ? ", free-threaded" : "";
+
+    if (strcmp(text_of(o, "implementation"), "cpython") != 0)
+        doctor_say(d, DOCTOR_PYTHON, DOCTOR_WARNING, "implementation", NULL,
+                   "%s is %s: its frames are not seen, only C's", d->python, text_of(o, "implementation"));
+    else if (major != 3 || !supported(minor, free_threaded))
+        doctor_say(d, DOCTOR_PYTHON, DOCTOR_WARNING, "version", "update gpuspy, or use a Python that it knows",
+                   "%s is Python %s%s, whose frames this gpuspy does not know: only C's are seen", d->python,
+                   text_of(o, "version"), kind);
+    else
+        doctor_say(d, DOCTOR_PYTHON, DOCTOR_OK, "version", NULL, "%s is Python %s%s: its lines are seen", d->python,
+                   text_of(o, "version"), kind);
+}
+
+/* ---------------------------------------------------------------- PyTorch */
+
+/* The index of PyTorch's wheels for this driver. */
+static void wheel_of(const struct doctor *d, char *out, size_t size)
+{
+    static const int built[] = {13000, 12080, 12060, 12040, 12010, 11080};
+    const char *where = strncmp(d->python, "/usr/bin/", 9) == 0 ? "in a virtual environment: " : "";
+
+    for (size_t i = 0; i < sizeof built / sizeof *built; i++)
+        if (d->cuda / 1000 > built[i] / 1000 || (d->cuda / 1000 == built[i] / 1000 && d->cuda >= built[i])) {
+            snprintf(out, size, "%spip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu%d%d",
+                     where, built[i] / 1000, built[i] % 1000 / 10);
+            return;
+        }
+    snprintf(out, size, "see pytorch.org/get-started for the build with the driver's CUDA");
+}
+
+static void say_no_cuda(struct doctor *d, const char *version, const char *hip)
+{
+    char fix[160];
+
+    wheel_of(d, fix, sizeof fix);
+    if (*hip)
+        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_rocm", NULL,
+                   "PyTorch %s is built for ROCm %s: of HIP's calls nothing is seen", version, hip);
+    else if (d->devices)
+        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_PROBLEM, "torch_cpu", fix,
+                   "PyTorch %s is a CPU-only build, though the driver sees %d GPU%s: it will not use %s", version,
+                   d->devices, d->devices == 1 ? "" : "s", d->devices == 1 ? "it" : "them");
+    else
+        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_cpu",
+                   "gpuspy run --torch-cpu records its CPU tensors", "PyTorch %s is a CPU-only build", version);
+}
+
+/* From CUDA 11 on, a driver runs what any minor version of its own major one built. */
+static void check_cuda(struct doctor *d, const char *version, const char *cuda)
+{
+    int major = atoi(cuda);
+    char fix[160];
+
+    wheel_of(d, fix, sizeof fix);
+    if (d->driver && d->cuda && major > d->cuda / 1000)
+        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_PROBLEM, "torch_newer", fix,
+                   "PyTorch %s is built with CUDA %s, newer than the driver's %d.%d: it will find no GPU", version, cuda,
+                   d->cuda / 1000, d->cuda % 1000 / 10);
+    else
+        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_OK, "torch", NULL,
+                   "PyTorch %s, built with CUDA %s: its tensors are seen, each with its line", version, cuda);
+}
+
+static void check_torch(struct doctor *d, const json_t *o)
+{
+    const json_t *torch = json_object_get(o, "torch");
+    const char *version = text_of(torch, "version"), *cuda = text_of(torch, "cuda"), *end;
+
+    if (!torch)
+        return;
+    if (!*version) {
+        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_hidden", "rename it, or change the working directory",
+                   "%s is what 'import torch' finds, and it is not PyTorch", text_of(torch, "file"));
+        return;
+    }
+    long major = strtol(version, (char **)(uintptr_t)&end, 10), minor = *end == '.' ? strtol(end + 1, NULL, 10) : 0;
+    if (!*cuda)
+        say_no_cuda(d, version, text_of(torch, "hip"));
+    else if (major < 1 || (major == 1 && minor < 6))
+        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_old", "PyTorch 1.6 or later says what its tensors are",
+                   "PyTorch %s does not report its tensors: only the segments that it takes from CUDA are seen", version);
+    else
+        check_cuda(d, version, cuda);
+}
+
+static void check_torch_deep(struct doctor *d)
+{
+    struct child *c = calloc(1, sizeof *c);
+    json_t *o = c ? run_python(d, look_deep, DEEP_MS, c) : NULL;
+
+    if (!c)
+        return;
+    if (c->timed_out)
+        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_PROBLEM, "torch_import", NULL, "importing PyTorch took more than %d s",
+                   DEEP_MS / 1000);
+    else if (!o) {
+        size_t n = strlen(c->err);
+        while (n && c->err[n - 1] == '\n')
+            c->err[--n] = 0;
+        const char *last = strrchr(c->err, '\n');
+        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_PROBLEM, "torch_import", NULL, "PyTorch cannot be imported: %s",
+                   last ? last + 1 : c->err);
+    } else if (json_is_true(json_object_get(o, "available")))
+        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_OK, "torch_import", NULL, "PyTorch, imported, sees %lld GPU%s",
+                   (long long)json_integer_value(json_object_get(o, "count")),
+                   json_integer_value(json_object_get(o, "count")) == 1 ? "" : "s");
+    else
+        doctor_say(d, DOCTOR_FRAMEWORKS, d->devices ? DOCTOR_PROBLEM : DOCTOR_WARNING, "torch_import", NULL,
+                   "PyTorch, imported, sees no GPU: %s", text_of(o, "error"));
+    json_decref(o);
+    free(c);
+}
+
+/* ---------------------------------------------------------------- others */
+
+static void check_frameworks(struct doctor *d, const json_t *o)
+{
+    static const struct {
+        const char *package, *name, *seen;
+    } rows[] = {
+        {"jax", "JAX", "its pool is seen, not its arrays; it takes 75 % of a GPU at its start unless "
+                       "XLA_PYTHON_CLIENT_PREALLOCATE=false"},
+        {"cupy", "CuPy", "its pool is seen, not its arrays"},
+        {"cupy-cuda11x", "CuPy", "its pool is seen, not its arrays"},
+        {"cupy-cuda12x", "CuPy", "its pool is seen, not its arrays"},
+        {"cupy-cuda13x", "CuPy", "its pool is seen, not its arrays"},
+        {"tensorflow", "TensorFlow", "its pool is seen, not its tensors; it takes nearly all of a GPU at its start "
+                                     "unless TF_FORCE_GPU_ALLOW_GROWTH=true"},
+        {"tensorflow-cpu", "TensorFlow", "a CPU-only build: nothing is seen of it"},
+        {"numba", "Numba", "its allocations are seen, each with its line"},
+        {"pycuda", "PyCUDA", "its allocations are seen, each with its line"},
+        {"vllm", "vLLM", "its weights and its key-value cache are seen as PyTorch's tensors"},
+        {"onnxruntime-gpu", "ONNX Runtime", "its arena is seen, not its tensors"},
+        {"rmm-cu12", "RMM", "its pool is seen, not what is taken from it"},
+    };
+    const json_t *packages = json_object_get(o, "packages");
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (*text_of(packages, rows[i].package))
+            doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_OK, rows[i].package, NULL, "%s %s: %s", rows[i].name,
+                       text_of(packages, rows[i].package), rows[i].seen);
+}
+
+void doctor_python(struct doctor *d)
+{
+    struct child *c = d->python[0] ? calloc(1, sizeof *c) : NULL;
+
+    if (!c) {
+        if (!d->program[0])
+            doctor_say(d, DOCTOR_PYTHON, DOCTOR_WARNING, "python", "name one: gpuspy doctor PYTHON",
+                       "there is no python in PATH; programs in C and C++ are recorded all the same");
+        return;
+    }
+    json_t *o = run_python(d, look, TIMEOUT_MS, c);
+    if (!json_is_object(o)) {
+        char line[256];
+        snprintf(line, sizeof line, "%.*s", (int)strcspn(c->err, "\n"), c->err);
+        doctor_say(d, DOCTOR_PYTHON, DOCTOR_PROBLEM, "python", "try it: does that Python start?",
+                   "%s %s%s", d->python, c->timed_out ? "did not answer within 30 s" : "did not answer as Python 3 does: ",
+                   c->timed_out ? "" : line);
+    } else {
+        char executable[PATH_MAX];
+        if (realpath(text_of(o, "executable"), executable))
+            doctor_preloadable(d, executable);
+        check_python(d, o);
+        check_torch(d, o);
+        if (d->deep && json_object_get(o, "torch"))
+            check_torch_deep(d);
+        check_frameworks(d, o);
+    }
+    json_decref(o);
+    free(c);
+}

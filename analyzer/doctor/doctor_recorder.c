@@ -1,0 +1,250 @@
+/* The recorder itself: is it there, does it load, may it be loaded into the program? */
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+#include "analyzer/command/child.h"
+#include "analyzer/doctor/doctor.h"
+#include "analyzer/command/launch.h"
+#include "analyzer/base/term.h"
+
+enum { TIMEOUT_MS = 10000, HEAD = 4096 };
+
+/* ---------------------------------------------------------------- what is to be recorded */
+
+static bool in_path(const char *name, char *out, size_t size)
+{
+    const char *path = getenv("PATH");
+    char *copy = strdup(path ? path : "/usr/local/bin:/usr/bin:/bin"), *save = NULL;
+    struct stat st;
+    bool found = false;
+
+    if (strchr(name, '/')) {
+        snprintf(out, size, "%s", name);
+        found = access(name, X_OK) == 0;
+    }
+    for (char *f = strtok_r(copy, ":", &save); f && !found && !strchr(name, '/'); f = strtok_r(NULL, ":", &save)) {
+        found = (size_t)snprintf(out, size, "%s/%s", f, name) < size && access(out, X_OK) == 0 &&
+                stat(out, &st) == 0 && S_ISREG(st.st_mode);
+    }
+    free(copy);
+    if (!found)
+        out[0] = 0;
+    return found;
+}
+
+static bool is_python(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+
+    return strncmp(base, "python", 6) == 0 || strncmp(base, "pypy", 4) == 0;
+}
+
+/* "#!/venv/bin/python3 -s" and "#!/usr/bin/env python": what runs a script; "" none. */
+static void interpreter_of(const char *path, char *out, size_t size)
+{
+    char head[256] = "", *save = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd >= 0 ? read(fd, head, sizeof head - 1) : -1;
+
+    out[0] = 0;
+    if (fd >= 0)
+        close(fd);
+    if (n < 3 || head[0] != '#' || head[1] != '!')
+        return;
+    head[strcspn(head, "\n")] = 0;
+    char *word = strtok_r(head + 2, " \t", &save);
+    const char *slash = word ? strrchr(word, '/') : NULL;
+    if (slash && strcmp(slash, "/env") == 0)
+        do
+            word = strtok_r(NULL, " \t", &save);
+        while (word && (word[0] == '-' || strchr(word, '=')));
+    if (word)
+        in_path(word, out, size);
+}
+
+bool doctor_target(struct doctor *d)
+{
+    char path[PATH_MAX];
+
+    if (!d->operand) {
+        if (!in_path("python", d->python, sizeof d->python))
+            in_path("python3", d->python, sizeof d->python);
+        return true;
+    }
+    if (!in_path(d->operand, path, sizeof path)) {
+        complain("doctor: there is no program '%s'; check its name and PATH", d->operand);
+        return false;
+    }
+    if (is_python(path)) {
+        snprintf(d->python, sizeof d->python, "%s", path);
+        return true;
+    }
+    interpreter_of(path, d->python, sizeof d->python);
+    if (d->python[0] && !is_python(d->python)) {
+        snprintf(d->program, sizeof d->program, "%s", d->python);
+        d->python[0] = 0;
+    } else if (!d->python[0]) {
+        snprintf(d->program, sizeof d->program, "%s", path);
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------- ELF files */
+
+struct elf_head {
+    bool elf, dynamic; /* dynamic: it has an interpreter or is a library */
+    unsigned char bits;
+    uint16_t machine;
+};
+
+static struct elf_head head_of(const char *path)
+{
+    struct elf_head h = {0};
+    union {
+        Elf64_Ehdr head;
+        unsigned char bytes[HEAD];
+    } u;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd >= 0 ? read(fd, &u, sizeof u) : -1;
+
+    if (fd >= 0)
+        close(fd);
+    if (n < (ssize_t)sizeof u.head || memcmp(u.bytes, ELFMAG, SELFMAG) != 0)
+        return h;
+    h.elf = true;
+    h.bits = u.bytes[EI_CLASS];
+    h.machine = u.head.e_machine;
+    h.dynamic = h.bits != ELFCLASS64;
+    for (unsigned i = 0; h.bits == ELFCLASS64 && i < u.head.e_phnum; i++) {
+        Elf64_Phdr p;
+        size_t at = u.head.e_phoff + i * sizeof p;
+        if (at > HEAD - sizeof p || at + sizeof p > (size_t)n)
+            break;
+        memcpy(&p, u.bytes + at, sizeof p);
+        h.dynamic = h.dynamic || p.p_type == PT_INTERP;
+    }
+    return h;
+}
+
+/* The loader then ignores LD_PRELOAD. For root nothing is gained by such a file. */
+static const char *anothers_rights(const char *path)
+{
+    struct stat st;
+
+    if (stat(path, &st) != 0)
+        return NULL;
+    if (((st.st_mode & S_ISUID) && st.st_uid != getuid()) || ((st.st_mode & S_ISGID) && st.st_gid != getgid()))
+        return "set-user-id or set-group-id";
+    return getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0 ? "file capabilities" : NULL;
+}
+
+bool doctor_preloadable(struct doctor *d, const char *path)
+{
+    struct elf_head ours = head_of(d->library), its = head_of(path);
+    const char *rights = anothers_rights(path);
+
+    if (its.elf && ours.elf && (its.machine != ours.machine || its.bits != ours.bits))
+        doctor_say(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "architecture", "build gpuspy for that architecture",
+                   "%s is of another architecture than libgpuspy.so, which can't be loaded into it", path);
+    else if (its.elf && !its.dynamic)
+        doctor_say(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "static",
+                   "link it dynamically: the loader preloads nothing into a static program",
+                   "%s is statically linked", path);
+    else if (its.elf && rights)
+        doctor_say(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "secure_execution",
+                   "record a copy of the file: cp takes away what makes it special",
+                   "%s runs with another's rights (%s): the loader ignores LD_PRELOAD", path, rights);
+    else
+        return true;
+    return false;
+}
+
+static void check_program(struct doctor *d)
+{
+    if (!doctor_preloadable(d, d->program))
+        return;
+    if (head_of(d->program).elf)
+        doctor_say(d, DOCTOR_RECORDER, DOCTOR_OK, "program", NULL, "the recorder can be loaded into %s", d->program);
+    else
+        doctor_say(d, DOCTOR_RECORDER, DOCTOR_WARNING, "program", NULL,
+                   "%s is no program of the loader's (ELF), and names none that runs it", d->program);
+}
+
+/* ---------------------------------------------------------------- loading */
+
+/* What the loader says of it in a small program (Python, where there is one: it may bring its own). */
+static void check_loads(struct doctor *d)
+{
+    const char *const small[] = {"/bin/true", NULL},
+                      *const python[] = {d->python, "-S", "-c", "import os", NULL};
+    const char *const *programs[] = {small, python};
+    char line[512];
+
+    for (size_t i = 0; i < (d->python[0] ? 2 : 1); i++) {
+        struct child c = {.argv = programs[i], .timeout_ms = TIMEOUT_MS};
+        child_set(&c, "LD_PRELOAD", d->library);
+        child_set(&c, "GPUSPY_DISABLE", "1");
+        child_set(&c, "LD_AUDIT", NULL);
+        bool ended = child_run(&c);
+        const char *said = strstr(c.err, "ERROR: ld.so");
+        const char *why = said ? said : strstr(c.err, d->library);
+        if (c.started && (!ended || why)) {
+            why = why ? why : c.timed_out ? "it did not end" : "it failed";
+            snprintf(line, sizeof line, "%.*s", (int)strcspn(why, "\n"), why);
+            doctor_say(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "loads",
+                       strstr(line, "GLIBC") ? "build gpuspy on the oldest system that it is to run on"
+                       : strstr(line, "rror") ? "build gpuspy with the C library that this program has"
+                                              : NULL,
+                       "libgpuspy.so does not load into %s: %s", programs[i][0], line);
+            return;
+        }
+    }
+    doctor_say(d, DOCTOR_RECORDER, DOCTOR_OK, "loads", NULL,
+               "libgpuspy.so %s loads (%s); it needs no root and no ptrace", GPUSPY_VERSION, d->library);
+}
+
+static int open_libunwind(void *data)
+{
+    const char *const *names = data;
+
+    for (; *names; names++)
+        if (dlopen(*names, RTLD_NOW | RTLD_LOCAL))
+            return 0;
+    return 1;
+}
+
+static void check_libunwind(struct doctor *d)
+{
+    static const char *const names[] = {"libunwind.so.8", NULL};
+    struct child c = {.work = open_libunwind, .data = (void *)(uintptr_t)names, .timeout_ms = TIMEOUT_MS};
+
+    if (child_run(&c))
+        doctor_say(d, DOCTOR_RECORDER, DOCTOR_OK, "libunwind", NULL, "libunwind is here: C and C++ frames are seen");
+    else
+        doctor_say(d, DOCTOR_RECORDER, DOCTOR_WARNING, "libunwind",
+                   "apt install libunwind8 (dnf install libunwind)",
+                   "libunwind.so.8 is not here: only Python's frames are seen, none of C and C++");
+}
+
+void doctor_recorder(struct doctor *d)
+{
+    struct launch l = {0};
+    char why[PATH_MAX + 256] = "";
+
+    if (!launch_library(l.library, why, sizeof why)) {
+        doctor_say(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "library", NULL, "%s", why);
+        return;
+    }
+    snprintf(d->library, sizeof d->library, "%s", l.library);
+    check_loads(d);
+    check_libunwind(d);
+    if (d->program[0])
+        check_program(d);
+}

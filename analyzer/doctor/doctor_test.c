@@ -1,0 +1,161 @@
+/* The self-test: a child that allocates 1 MiB is recorded, and the recording read back. It runs on the GPU
+ * where there is one, else on the simulated one. */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "analyzer/command/child.h"
+#include "analyzer/doctor/doctor.h"
+#include "analyzer/run/run.h"
+#include "analyzer/command/simulate.h"
+
+enum { TIMEOUT_MS = 60000, BYTES = 1 << 20 };
+
+/* ---------------------------------------------------------------- in the child */
+
+#define LOAD(name, ...)                                                                            \
+    int (*name)(__VA_ARGS__) = lib ? (int (*)(__VA_ARGS__))dlsym(lib, #name) : NULL
+
+int doctor_allocate(void)
+{
+    void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL), *context = NULL;
+    uint64_t address = 0;
+    int device = 0, rc = -1;
+    LOAD(cuInit, unsigned);
+    LOAD(cuDeviceGet, int *, int);
+    LOAD(cuDevicePrimaryCtxRetain, void **, int);
+    LOAD(cuCtxSetCurrent, void *);
+    LOAD(cuMemAlloc_v2, uint64_t *, size_t);
+    LOAD(cuMemFree_v2, uint64_t);
+
+    if (cuInit && cuDeviceGet && cuDevicePrimaryCtxRetain && cuCtxSetCurrent && cuMemAlloc_v2 && cuMemFree_v2) {
+        rc = cuInit(0);
+        rc = rc ? rc : cuDeviceGet(&device, 0);
+        rc = rc ? rc : cuDevicePrimaryCtxRetain(&context, device);
+        rc = rc ? rc : cuCtxSetCurrent(context);
+        rc = rc ? rc : cuMemAlloc_v2(&address, BYTES);
+        rc = rc ? rc : cuMemFree_v2(address);
+    }
+    printf("result %d\n", rc);
+    return rc != 0;
+}
+
+/* ---------------------------------------------------------------- reading it back */
+
+struct seen {
+    struct gs_run *run;
+    uint64_t count;
+    uint32_t depth;
+};
+
+static void see(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+{
+    struct seen *s = self;
+
+    (void)series;
+    if (life->layer == GS_LAYER_DEVICE && life->bytes == BYTES && life->free_ns != GS_NEVER) {
+        s->count++;
+        s->depth = gs_stack_depth(s->run, life->stack);
+    }
+}
+
+static bool read_back(const char *db, struct seen *s, char *error, size_t size)
+{
+    struct gs_run *run = gs_run_open(&db, 1, &(struct gs_options){.alone = true}, error, size);
+    struct gs_observer observer = {.self = s, .alloc = see};
+
+    s->run = run;
+    bool ok = run && gs_run_replay(run, &observer, 1, error, size);
+    if (run)
+        gs_run_close(run);
+    return ok;
+}
+
+static void remove_folder(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    char path[PATH_MAX + 512];
+
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (e->d_name[0] != '.')
+            unlink(path);
+    }
+    if (dir)
+        closedir(dir);
+    rmdir(folder);
+}
+
+/* ---------------------------------------------------------------- the test */
+
+/* What the recorder said: a setting that it could not use, a reason why it records nothing. */
+static void say_lines(struct doctor *d, char *text)
+{
+    char *save = NULL;
+
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+        if (strncmp(line, "gpuspy: ", 8) == 0)
+            doctor_say(d, DOCTOR_TEST, DOCTOR_WARNING, "said", NULL, "the recorder said: %s", line + 8);
+}
+
+static void judge(struct doctor *d, struct child *c, const char *db, bool simulated)
+{
+    const char *where = simulated ? "the simulated GPU" : "GPU 0";
+    struct seen s = {0};
+    char error[1024] = "";
+
+    say_lines(d, c->err);
+    if (c->timed_out)
+        doctor_say(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL, "a program that allocates 1 MiB on %s did not end", where);
+    else if (!strstr(c->out, "result 0\n"))
+        doctor_say(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL, "a program could not allocate 1 MiB on %s (%.60s)", where,
+                   *c->out ? strtok(c->out, "\n") : "it ended before");
+    else if (!read_back(db, &s, error, sizeof error))
+        doctor_say(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL, "a test recording could not be read: %s", error);
+    else if (s.count != 1)
+        doctor_say(d, DOCTOR_TEST, DOCTOR_PROBLEM, "test", NULL,
+                   "an allocation of 1 MiB on %s was recorded %llu times instead of once", where, (unsigned long long)s.count);
+    else
+        doctor_say(d, DOCTOR_TEST, DOCTOR_OK, "test", NULL, "an allocation of 1 MiB on %s was recorded and read back%s", where,
+                   s.depth ? ", with its stack" : "");
+}
+
+void doctor_test(struct doctor *d)
+{
+    static const char *const argv[] = {"/proc/self/exe", "doctor", NULL};
+    struct child *c = calloc(1, sizeof *c);
+    char folder[PATH_MAX + 32], db[PATH_MAX + 64], sim[PATH_MAX] = "", why[512];
+    const char *tmp = getenv("TMPDIR");
+    bool simulated = !d->devices;
+
+    if (!c || !d->library[0] || (simulated && !simulate_folder(sim, sizeof sim, why, sizeof why))) {
+        if (d->library[0])
+            doctor_say(d, DOCTOR_TEST, DOCTOR_WARNING, "test", NULL, "not tested: there is no GPU, and no simulated CUDA");
+        free(c);
+        return;
+    }
+    snprintf(folder, sizeof folder, "%s/.gpuspy-doctor-XXXXXX", d->folder[0] ? d->folder : tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(folder)) {
+        free(c);
+        return;
+    }
+    snprintf(db, sizeof db, "%s/run.db", folder);
+    *c = (struct child){.argv = argv, .timeout_ms = TIMEOUT_MS};
+    child_set(c, DOCTOR_CHILD, "allocate");
+    child_set(c, "LD_PRELOAD", d->library);
+    child_set(c, "GPUSPY_DB", db);
+    child_set(c, "GPUSPY_QUIET", "1");
+    child_set(c, "GPUSPY_DISABLE", NULL);
+    child_set(c, "GPUSPY_RUN_ID", NULL);
+    if (simulated) {
+        child_set(c, "LD_LIBRARY_PATH", sim);
+        child_set(c, "CUDA_VISIBLE_DEVICES", NULL);
+    }
+    child_run(c);
+    judge(d, c, db, simulated);
+    remove_folder(folder);
+    free(c);
+}

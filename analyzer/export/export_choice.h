@@ -1,0 +1,25 @@
+/* What of a recording is exported: a process of it, and a moment; or the whole run. */
+#ifndef GPUSPY_EXPORT_CHOICE_H
+#define GPUSPY_EXPORT_CHOICE_H
+
+#include "analyzer/export/export.h"
+#include "analyzer/symbol/symbol.h"
+
+struct export_wish {
+    const char *at;        /* "peak", "oom", "end", seconds; NULL the default */
+    int device, pid, rank; /* -1: any */
+    const char *what;      /* of the whole run: a word of GS_PROFILES, NULL what the format shows */
+};
+
+/* "12.5": seconds since the recording's start. */
+bool export_seconds(const char *text, int64_t *ns);
+/* Opens `path` and fills in e->run, process, devices and moment_ns; says on stderr what it chose. An
+ * exit code, after a line on stderr. The caller closes e->run where there is one. */
+int export_choose(const struct export_wish *w, const char *path, struct symbolizer *symbols,
+                  struct gs_export *e);
+
+/* The same for a format of the whole run: fills in e->run, what, at_ns and device. */
+int export_choose_run(const struct export_wish *w, char **paths, size_t n, struct symbolizer *symbols,
+                      struct gs_export_run *e);
+
+#endif

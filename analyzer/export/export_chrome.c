@@ -1,0 +1,286 @@
+/* A Chrome trace of the whole run: Perfetto and chrome://tracing read it. */
+#include "analyzer/export/export_chrome.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/allocator/allocator.h"
+#include "analyzer/json/json_out.h"
+#include "analyzer/question/report.h"
+#include "analyzer/question/site.h"
+#include "analyzer/step/step.h"
+#include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
+#include "schema/event.h"
+
+enum { STEPS_MOST = 20000, STEPS_TRACK = 2000000000 };
+
+/* --- writing ------------------------------------------------------------------------------------- */
+
+void gs_chrome_us(FILE *out, int64_t ns)
+{
+    ns = ns < 0 ? 0 : ns;
+    fprintf(out, "%lld.%03lld", (long long)(ns / 1000), (long long)(ns % 1000));
+}
+
+void gs_chrome_event(struct gs_chrome *c, char phase, uint32_t process, int64_t time_ns)
+{
+    fprintf(c->out, "%s{\"ph\":\"%c\",\"pid\":%lld", c->begun ? ",\n" : "", phase, (long long)c->pid[process]);
+    c->begun = true;
+    if (time_ns != GS_UNKNOWN) {
+        fputs(",\"ts\":", c->out);
+        gs_chrome_us(c->out, gs_add(time_ns, c->offset_ns[process]));
+    }
+}
+
+static int64_t tid_of(const struct gs_chrome *c, uint32_t process, uint32_t thread)
+{
+    size_t n;
+    const struct gs_thread *threads = gs_run_threads(c->e->run, &n);
+    uint32_t at = gs_map_get(&c->tids, (uint64_t)process << 32 | thread);
+    return at != GS_MAP_NEW && at <= n && threads[at - 1].tid > 0 ? threads[at - 1].tid : thread;
+}
+
+void gs_chrome_thread(struct gs_chrome *c, uint32_t process, uint32_t thread)
+{
+    fprintf(c->out, ",\"tid\":%lld", (long long)tid_of(c, process, thread));
+}
+
+void gs_chrome_text(struct gs_chrome *c, const char *key, const char *text)
+{
+    char clean[1024];
+    fprintf(c->out, ",\"%s\":", key);
+    json_out_text(c->out, text ? term_clean(clean, sizeof clean, text, true) : NULL);
+}
+
+/* --- who is who ---------------------------------------------------------------------------------- */
+
+static void place_processes(struct gs_chrome *c)
+{
+    size_t n;
+    const struct gs_process *p = gs_run_processes(c->e->run, &n);
+    int64_t first = GS_NEVER;
+    c->offset_ns = gs_realloc(NULL, n, sizeof *c->offset_ns);
+    c->pid = gs_realloc(NULL, n, sizeof *c->pid);
+    for (size_t i = 0; i < n; i++) {
+        first = p[i].start_real_ns != GS_UNKNOWN && p[i].start_real_ns < first ? p[i].start_real_ns : first;
+    }
+    for (size_t i = 0; i < n; i++) {
+        bool twice = false;
+        for (size_t j = 0; j < i; j++) {
+            twice = twice || p[j].pid == p[i].pid;
+        }
+        c->pid[i] = twice ? 1000000000 + (int64_t)i : p[i].pid;
+        c->offset_ns[i] = p[i].start_real_ns == GS_UNKNOWN ? 0 : gs_add(p[i].start_real_ns, -first);
+    }
+}
+
+static void metadata(struct gs_chrome *c, uint32_t process, const char *what, const char *text)
+{
+    gs_chrome_event(c, 'M', process, GS_UNKNOWN);
+    fprintf(c->out, ",\"name\":\"%s\",\"args\":{\"name\":", what);
+    json_out_text(c->out, text);
+    fputs("}}", c->out);
+}
+
+/* "/usr/bin/python train.py" → "python train.py" */
+static const char *without_folder(const char *command)
+{
+    const char *at = command;
+    for (const char *p = command; *p && *p != ' '; p++) {
+        at = *p == '/' ? p + 1 : at;
+    }
+    return at;
+}
+
+static void name_processes(struct gs_chrome *c)
+{
+    size_t n;
+    const struct gs_process *p = gs_run_processes(c->e->run, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        char name[512], rank[32] = "", command[128], host[128];
+        if (p[i].rank != GS_UNKNOWN) {
+            snprintf(rank, sizeof rank, "rank %lld: ", (long long)p[i].rank);
+        }
+        term_clean(command, sizeof command, without_folder(p[i].command ? p[i].command : ""), true);
+        term_clean(host, sizeof host, p[i].host ? p[i].host : "", true);
+        snprintf(name, sizeof name, "%s%s on %s", rank, *command ? command : "a process",
+                 *host ? host : "an unknown host");
+        metadata(c, i, "process_name", name);
+        gs_chrome_event(c, 'M', i, GS_UNKNOWN);
+        fprintf(c->out, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%lld}}",
+                (long long)(p[i].rank != GS_UNKNOWN ? p[i].rank : (int64_t)i));
+    }
+}
+
+static void name_threads(struct gs_chrome *c)
+{
+    size_t n;
+    const struct gs_thread *t = gs_run_threads(c->e->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        char name[256];
+        *gs_map_at(&c->tids, (uint64_t)t[i].process << 32 | t[i].number) = (uint32_t)i + 1;
+        if (t[i].name && *t[i].name) {
+            gs_chrome_event(c, 'M', t[i].process, GS_UNKNOWN);
+            gs_chrome_thread(c, t[i].process, t[i].number);
+            fputs(",\"name\":\"thread_name\",\"args\":{\"name\":", c->out);
+            json_out_text(c->out, term_clean(name, sizeof name, t[i].name, true));
+            fputs("}}", c->out);
+        }
+    }
+}
+
+/* --- moments ------------------------------------------------------------------------------------- */
+
+static void number(struct gs_chrome *c, const char *key, int64_t value)
+{
+    if (value != GS_UNKNOWN) {
+        fprintf(c->out, ",\"%s\":%lld", key, (long long)value);
+    }
+}
+
+static void write_ooms(struct gs_chrome *c)
+{
+    size_t n;
+    const struct gs_oom *o = gs_run_ooms(c->e->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        char bytes[UNITS_TEXT], site[512];
+        struct gs_site at = gs_site_of(c->e->run, o[i].stack, NULL);
+        gs_chrome_event(c, 'i', o[i].process, o[i].time_ns);
+        gs_chrome_thread(c, o[i].process, o[i].thread);
+        fprintf(c->out, ",\"s\":\"p\",\"cat\":\"oom\",\"name\":\"%s: %s requested\",\"args\":{\"device\":%d",
+                o[i].fatal ? "out of memory" : "allocation failed",
+                o[i].requested_bytes >= 0 ? format_bytes(bytes, (uint64_t)o[i].requested_bytes)
+                                          : "unknown",
+                o[i].device);
+        number(c, "requested_bytes", o[i].requested_bytes);
+        number(c, "free_bytes", o[i].free_bytes);
+        number(c, "total_bytes", o[i].total_bytes);
+        if (at.known) {
+            gs_chrome_text(c, "site", gs_site_text(&at, site, sizeof site));
+        }
+        fputs("}}", c->out);
+    }
+}
+
+static void write_retries(struct gs_chrome *c, const struct gs_report *r)
+{
+    for (size_t i = 0; i < r->retries_n; i++) {
+        const struct gs_retry *t = &r->retries[i];
+        char site[512];
+        gs_chrome_event(c, 'i', t->process, gs_export_ns(t->time_s));
+        fprintf(c->out, ",\"tid\":%lld,\"s\":\"p\",\"cat\":\"retry\",\"name\":\"allocation retried\",\"args\":{\"device\":%d",
+                (long long)c->pid[t->process], t->device);
+        number(c, "requested_bytes", t->requested_bytes);
+        number(c, "freed_bytes", t->freed_bytes);
+        if (t->stack.site.known) {
+            gs_chrome_text(c, "site", gs_site_text(&t->stack.site, site, sizeof site));
+        }
+        fputs("}}", c->out);
+    }
+}
+
+static void write_flushes(struct gs_chrome *c, const struct gs_report *r)
+{
+    for (size_t i = 0; i < r->flushes_n; i++) {
+        const struct gs_cache_flush *f = &r->flushes[i];
+        for (size_t k = 0; k < f->times_n; k++) {
+            char site[512];
+            gs_chrome_event(c, 'i', f->process, f->times_ns[k]);
+            fprintf(c->out, ",\"tid\":%lld,\"s\":\"p\",\"cat\":\"flush\",\"name\":\"cache given back (%s)\","
+                            "\"args\":{\"device\":%d",
+                    (long long)c->pid[f->process], gs_flush_word(f->kind), f->device);
+            if (f->site.known) {
+                gs_chrome_text(c, "site", gs_site_text(&f->site, site, sizeof site));
+            }
+            fputs("}}", c->out);
+        }
+    }
+}
+
+/* The program's own steps, on a track of their own. */
+static void write_steps(struct gs_chrome *c, const struct gs_report *r)
+{
+    for (size_t i = 0; i < r->steps_n; i++) {
+        const struct gs_steps *s = r->steps[i];
+        char name[512];
+        if (s->n > STEPS_MOST) {
+            continue;
+        }
+        gs_chrome_event(c, 'M', s->process, GS_UNKNOWN);
+        fprintf(c->out, ",\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":", STEPS_TRACK);
+        snprintf(name, sizeof name, "steps: %.400s", s->by);
+        json_out_text(c->out, term_clean(name, sizeof name, name, true));
+        fputs("}}", c->out);
+        for (size_t k = 0; k < s->n; k++) {
+            int64_t start = gs_step_start(s, k);
+            gs_chrome_event(c, 'X', s->process, start);
+            fputs(",\"dur\":", c->out);
+            gs_chrome_us(c->out, gs_step_start(s, k + 1) - start);
+            fprintf(c->out, ",\"tid\":%d,\"cat\":\"step\",\"name\":\"step %zu\"}", STEPS_TRACK, k);
+        }
+    }
+}
+
+/* --- the whole ----------------------------------------------------------------------------------- */
+
+static bool write_report(struct gs_chrome *c, char *error, size_t error_size)
+{
+    struct gs_options options = {.top = 10000};
+    struct gs_report *r = gs_report_build(c->e->run, &options, error, error_size);
+    if (!r) {
+        return false;
+    }
+    write_retries(c, r);
+    write_flushes(c, r);
+    write_steps(c, r);
+    gs_report_free(r);
+    return true;
+}
+
+static void say(struct gs_chrome *c)
+{
+    size_t at = 0;
+    char *said = c->e->said;
+    const size_t size = sizeof c->e->said;
+    at += (size_t)(c->bucketed
+                       ? snprintf(said, size, "memory over time in %zu parts of each process's time, of "
+                                              "each its highest, its lowest and its last point",
+                                  c->buckets)
+                       : snprintf(said, size, "memory after each allocation and free"));
+    if (c->slices_left) {
+        at += (size_t)snprintf(said + at, size - at,
+                               "; of %llu waits and copies the longest %llu are there, %llu others took "
+                               "%.3f s together",
+                               (unsigned long long)(c->slices + c->slices_left), (unsigned long long)c->slices,
+                               (unsigned long long)c->slices_left, (double)c->slices_left_ns / 1e9);
+    }
+    if (c->marks_left) {
+        snprintf(said + at, size - at, "; of %llu NVTX ranges the longest %llu are there",
+                 (unsigned long long)(c->marks + c->marks_left), (unsigned long long)c->marks);
+    }
+}
+
+bool gs_export_chrome(struct gs_export_run *e, char *error, size_t error_size)
+{
+    struct gs_chrome c = {.e = e, .out = e->out};
+    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", e->out);
+    place_processes(&c);
+    name_processes(&c);
+    name_threads(&c);
+    bool ok = write_report(&c, error, error_size) && gs_chrome_memory(&c, error, error_size) &&
+              gs_chrome_calls(&c, error, error_size);
+    write_ooms(&c);
+    say(&c);
+    fprintf(e->out, "\n],\"otherData\":{\"exporter\":\"gpuspy %s\",\"recording\":", GPUSPY_VERSION);
+    json_out_text(e->out, e->name);
+    fputs(",\"resolution\":", e->out);
+    json_out_text(e->out, e->said);
+    fputs("}}\n", e->out);
+    free(c.offset_ns);
+    free(c.pid);
+    free(c.site);
+    gs_map_free(&c.tids);
+    gs_map_free(&c.sites);
+    gs_arena_free(&c.arena);
+    return ok;
+}

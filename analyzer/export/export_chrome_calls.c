@@ -1,0 +1,221 @@
+/* Waits, copies and NVTX ranges as slices of their threads. Of a long run the longest are there, as many
+ * as a viewer takes. */
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/export/export_chrome.h"
+#include "analyzer/json/json_out.h"
+#include "analyzer/question/site.h"
+#include "analyzer/base/term.h"
+#include "schema/event.h"
+
+enum { SLICES_MOST = 100000, MARKS_MOST = 100000, FINE = 8, CLASSES = 64 * FINE };
+
+static const char *const directions[] = {
+#define WORD(s, v, w) [v] = w,
+    GS_DIRECTIONS(WORD)};
+static const char *const syncs[] = {GS_SYNC_KINDS(WORD)};
+#undef WORD
+
+static const char *word(const char *const *words, size_t n, unsigned i)
+{
+    return i < n && words[i] ? words[i] : "unknown";
+}
+#define WORD_OF(words, i) word((words), sizeof(words) / sizeof *(words), (i))
+
+/* Durations by class, eight for each power of two. */
+struct lengths {
+    uint64_t n[CLASSES];
+    int64_t ns[CLASSES];
+};
+
+static unsigned class_of(int64_t ns)
+{
+    uint64_t x = ns > 0 ? (uint64_t)ns : 0;
+    unsigned top = x < FINE ? 0 : 63 - (unsigned)__builtin_clzll(x);
+    return x < FINE ? (unsigned)x : (top - 2) * FINE + (unsigned)(x >> (top - 3) & (FINE - 1));
+}
+
+static void count(struct lengths *l, int64_t ns)
+{
+    unsigned c = class_of(ns);
+    l->n[c]++;
+    l->ns[c] = gs_add(l->ns[c], ns > 0 ? ns : 0);
+}
+
+/* The lowest class that is there: with all above it they are at most `most`. */
+static unsigned choose(const struct lengths *l, uint64_t most, uint64_t *in, uint64_t *out, int64_t *out_ns)
+{
+    unsigned least = CLASSES;
+    *in = *out = 0;
+    *out_ns = 0;
+    while (least > 0 && *in + l->n[least - 1] <= most) {
+        *in += l->n[--least];
+    }
+    for (unsigned i = 0; i < least; i++) {
+        *out += l->n[i];
+        *out_ns = gs_add(*out_ns, l->ns[i]);
+    }
+    return least;
+}
+
+struct calls {
+    struct gs_chrome *c;
+    struct lengths lengths;
+    bool writing;
+    unsigned least;
+    uint32_t process;
+    uint64_t ranges; /* ids of those that need not nest */
+};
+
+static const char *site_of(struct gs_chrome *c, uint32_t stack)
+{
+    uint32_t *at = gs_map_at(&c->sites, stack);
+    if (*at == GS_MAP_NEW) {
+        char text[512], clean[512];
+        struct gs_site site = gs_site_of(c->e->run, stack, NULL);
+        *at = (uint32_t)c->site_n;
+        *GS_PUSH(c->site, c->site_n, c->site_cap) =
+            site.known ? gs_arena_printf(&c->arena, "%s",
+                                         term_clean(clean, sizeof clean,
+                                                    gs_site_text(&site, text, sizeof text), true))
+                       : NULL;
+    }
+    return c->site[*at];
+}
+
+static void slice(struct calls *s, uint32_t process, uint32_t thread, int64_t start, int64_t ns)
+{
+    gs_chrome_event(s->c, 'X', process, start);
+    fputs(",\"dur\":", s->c->out);
+    gs_chrome_us(s->c->out, ns);
+    gs_chrome_thread(s->c, process, thread);
+}
+
+static void end_args(struct calls *s, uint32_t stack)
+{
+    const char *site = site_of(s->c, stack);
+    if (site) {
+        gs_chrome_text(s->c, "site", site);
+    }
+    fputs("}}", s->c->out);
+}
+
+static bool device_wanted(const struct calls *s, int device)
+{
+    return s->c->e->device < 0 || device < 0 || device == s->c->e->device;
+}
+
+/* Counted in the first pass, written in the second. */
+static bool wanted(struct calls *s, int device, int64_t ns)
+{
+    if (!device_wanted(s, device)) {
+        return false;
+    }
+    if (!s->writing) {
+        count(&s->lengths, ns);
+    }
+    return s->writing && class_of(ns) >= s->least;
+}
+
+static void on_call(void *self, const struct gs_copy *copy, const struct gs_sync *sync)
+{
+    struct calls *s = self;
+    FILE *out = s->c->out;
+    if (copy && wanted(s, copy->device, copy->blocked_ns)) {
+        const char *direction = WORD_OF(directions, copy->direction);
+        slice(s, copy->process, copy->thread, copy->start_ns, copy->blocked_ns);
+        fprintf(out, ",\"cat\":\"copy\",\"name\":\"copy %s\",\"args\":{\"bytes\":%lld,\"device\":%d,\"async\":%s",
+                direction, (long long)copy->bytes, copy->device, copy->async ? "true" : "false");
+        gs_chrome_text(s->c, "api", gs_run_api(s->c->e->run, copy->process, copy->api));
+        end_args(s, copy->stack);
+    } else if (sync && wanted(s, sync->device, sync->blocked_ns)) {
+        slice(s, sync->process, sync->thread, sync->start_ns, sync->blocked_ns);
+        fprintf(out, ",\"cat\":\"wait\",\"name\":\"wait for %s\",\"args\":{\"device\":%d",
+                WORD_OF(syncs, sync->kind), sync->device);
+        gs_chrome_text(s->c, "api", gs_run_api(s->c->e->run, sync->process, sync->api));
+        end_args(s, sync->stack);
+    }
+}
+
+/* --- marks --------------------------------------------------------------------------------------- */
+
+static void finish_mark(struct calls *s, const struct gs_mark *m)
+{
+    gs_chrome_text(s->c, "name", m->full ? m->full : m->kind == GS_MARK_PROFILER_START ? "cudaProfilerStart"
+                                             : m->kind == GS_MARK_PROFILER_STOP        ? "cudaProfilerStop"
+                                                                                       : "");
+    if (m->domain) {
+        fputs(",\"args\":{\"kind\":\"nvtx\"", s->c->out);
+        gs_chrome_text(s->c, "domain", m->domain);
+        fputs("}", s->c->out);
+    }
+    fputs("}", s->c->out);
+}
+
+static void write_mark(struct calls *s, const struct gs_mark *m, int64_t end)
+{
+    FILE *out = s->c->out;
+    if (m->kind == GS_MARK_PUSH) {
+        slice(s, s->process, m->thread, m->start_ns, end - m->start_ns);
+        fputs(",\"cat\":\"nvtx\"", out);
+        finish_mark(s, m);
+    } else if (m->kind == GS_MARK_START) { /* these may lie across one another */
+        s->ranges++;
+        for (int i = 0; i < 2; i++) {
+            gs_chrome_event(s->c, i ? 'e' : 'b', s->process, i ? end : m->start_ns);
+            gs_chrome_thread(s->c, s->process, m->thread);
+            fprintf(out, ",\"cat\":\"nvtx\",\"id\":%llu", (unsigned long long)s->ranges);
+            finish_mark(s, m);
+        }
+    } else {
+        gs_chrome_event(s->c, 'i', s->process, m->start_ns);
+        gs_chrome_thread(s->c, s->process, m->thread);
+        fputs(",\"s\":\"t\",\"cat\":\"nvtx\"", out);
+        finish_mark(s, m);
+    }
+}
+
+static void on_mark(void *self, const struct gs_mark *m)
+{
+    size_t n;
+    struct calls *s = self;
+    int64_t end = gs_run_processes(s->c->e->run, &n)[s->process].end_ns;
+    end = m->end_ns != GS_NEVER ? m->end_ns : end > m->start_ns ? end : m->start_ns;
+    if (!s->writing) {
+        count(&s->lengths, end - m->start_ns);
+    } else if (class_of(end - m->start_ns) >= s->least) {
+        write_mark(s, m, end);
+    }
+}
+
+static bool each_mark(struct calls *s, bool writing, char *error, size_t error_size)
+{
+    size_t n;
+    bool ok = true;
+    s->writing = writing;
+    gs_run_processes(s->c->e->run, &n);
+    for (s->process = 0; ok && s->process < n; s->process++) {
+        ok = gs_run_each_mark(s->c->e->run, s->process, on_mark, s, error, error_size);
+    }
+    return ok;
+}
+
+bool gs_chrome_calls(struct gs_chrome *c, char *error, size_t error_size)
+{
+    struct calls s = {.c = c};
+    int64_t ignored;
+    if (!gs_run_calls(c->e->run, on_call, &s, error, error_size)) {
+        return false;
+    }
+    s.least = choose(&s.lengths, SLICES_MOST, &c->slices, &c->slices_left, &c->slices_left_ns);
+    s.writing = true;
+    if (!gs_run_calls(c->e->run, on_call, &s, error, error_size)) {
+        return false;
+    }
+    memset(&s.lengths, 0, sizeof s.lengths);
+    if (!each_mark(&s, false, error, error_size)) {
+        return false;
+    }
+    s.least = choose(&s.lengths, MARKS_MOST, &c->marks, &c->marks_left, &ignored);
+    return each_mark(&s, true, error, error_size);
+}

@@ -1,0 +1,238 @@
+/* Memory over time as counters. A recording of few events has a point for each; of a longer one, each
+ * process's time is cut into parts, and of each part its highest point is there, its lowest and its
+ * last: so the peak is exact, and the size does not grow with the run. */
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/category/category.h"
+#include "analyzer/export/export_chrome.h"
+#include "analyzer/question/question.h"
+#include "analyzer/question/report.h"
+#include "schema/event.h"
+
+enum { POINTS_ALL = 30000, POINTS_MOST = 400000, PARTS_LEAST = 200, PARTS_MOST = 4000, SAMPLES_MOST = 4000 };
+
+struct point {
+    int64_t time_ns, total;
+    int64_t by[GS_CATEGORIES_N];
+};
+
+struct part {
+    bool used;
+    struct point high, low, last;
+};
+
+struct line { /* by series */
+    struct point now;
+    struct part *parts; /* NULL: each point is written */
+    bool used[GS_CATEGORIES_N];
+};
+
+struct memory {
+    struct gs_chrome *c;
+    struct gs_categorizer *categorizer;
+    struct line *lines;
+    size_t lines_cap;
+    int64_t end_ns, last_alloc_ns; /* of the process now replayed */
+    bool each;
+};
+
+static const char *const series_names[GS_SERIES_LAYERS] = {
+    [GS_SERIES_DEVICE] = "device memory", [GS_SERIES_TENSOR] = "tensors",
+    [GS_SERIES_PINNED] = "pinned memory", [GS_SERIES_HOST] = "CPU tensors",
+    [GS_SERIES_SHARED] = "shared by others", [GS_SERIES_GRAPH] = "graphs"};
+
+static void begin(struct memory *m, uint32_t process, int64_t time_ns, int device)
+{
+    gs_chrome_event(m->c, 'C', process, time_ns);
+    if (device >= 0) {
+        fprintf(m->c->out, ",\"name\":\"GPU %d ", device);
+    } else {
+        fputs(",\"name\":\"", m->c->out);
+    }
+}
+
+static void write_point(struct memory *m, const struct gs_series *s, const struct line *l,
+                        const struct point *p)
+{
+    FILE *out = m->c->out;
+    const char *comma = "";
+    begin(m, s->process, p->time_ns, s->device);
+    fprintf(out, "%s\",\"args\":{\"bytes\":%lld}}", series_names[s->layer], (long long)p->total);
+    if (s->layer != GS_SERIES_TENSOR) {
+        return;
+    }
+    begin(m, s->process, p->time_ns, s->device);
+    fprintf(out, "%s:\",\"args\":{", series_names[s->layer]);
+    for (int i = 0; i < GS_CATEGORIES_N; i++) {
+        if (l->used[i]) {
+            fprintf(out, "%s\"%s\":%lld", comma, gs_category_word((enum gs_category)i), (long long)p->by[i]);
+            comma = ",";
+        }
+    }
+    fputs("}}", out);
+}
+
+static void keep(struct memory *m, struct line *l)
+{
+    int64_t end = m->end_ns > 0 ? m->end_ns : 1, at = l->now.time_ns < 0 ? 0 : l->now.time_ns;
+    double share = (double)at / (double)end;
+    struct part *p = &l->parts[share < 1 ? (size_t)(share * (double)m->c->buckets) : m->c->buckets - 1];
+    p->high = !p->used || l->now.total >= p->high.total ? l->now : p->high;
+    p->low = !p->used || l->now.total < p->low.total ? l->now : p->low;
+    p->last = l->now;
+    p->used = true;
+}
+
+static void change(struct memory *m, const struct gs_lifetime *life, const struct gs_series *s,
+                   int64_t time_ns, int64_t bytes)
+{
+    struct line *l = GS_REACH(m->lines, life->series, m->lines_cap);
+    enum gs_category category = GS_CATEGORY_UNKNOWN;
+    if (m->c->e->device >= 0 && s->device >= 0 && s->device != m->c->e->device) {
+        return;
+    }
+    if (s->layer == GS_SERIES_TENSOR) {
+        category = gs_category_of(gs_category_rule_of(m->categorizer, true, life->stack,
+                                                      gs_run_free_stack(m->c->e->run, life),
+                                                      life->free_ns > m->last_alloc_ns));
+    }
+    l->now.time_ns = time_ns;
+    l->now.total = s->live_bytes;
+    l->now.by[category] += bytes;
+    l->used[category] = true;
+    if (m->each) {
+        write_point(m, s, l, &l->now);
+        return;
+    }
+    if (!l->parts) {
+        l->parts = gs_realloc(NULL, m->c->buckets, sizeof *l->parts);
+        memset(l->parts, 0, m->c->buckets * sizeof *l->parts);
+    }
+    keep(m, l);
+}
+
+static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+{
+    change(self, life, series, life->alloc_ns, life->bytes);
+}
+
+static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+{
+    change(self, life, series, life->free_ns, -life->bytes);
+}
+
+static void on_process_start(void *self, uint32_t process)
+{
+    size_t n;
+    struct memory *m = self;
+    const struct gs_process *p = &gs_run_processes(m->c->e->run, &n)[process];
+    m->end_ns = p->end_ns;
+    m->last_alloc_ns = p->last_alloc_ns;
+}
+
+static int earlier(const void *a, const void *b)
+{
+    const struct point *x = a, *y = b;
+    return (x->time_ns > y->time_ns) - (x->time_ns < y->time_ns);
+}
+
+static void write_parts(struct memory *m, uint32_t series)
+{
+    const struct gs_series *s = gs_run_series(m->c->e->run, series);
+    struct line *l = &m->lines[series];
+    for (size_t i = 0; l->parts && i < m->c->buckets; i++) {
+        const struct part *p = &l->parts[i];
+        struct point three[3] = {p->high, p->low, p->last};
+        qsort(three, 3, sizeof *three, earlier);
+        for (size_t k = 0; p->used && k < 3; k++) {
+            if (k == 0 || three[k].time_ns != three[k - 1].time_ns || three[k].total != three[k - 1].total) {
+                write_point(m, s, l, &three[k]);
+            }
+        }
+    }
+}
+
+/* A process's series are written when it has ended: the next one's need the room. */
+static void on_process_end(void *self, uint32_t process, int64_t end_ns)
+{
+    struct memory *m = self;
+    for (uint32_t i = 0; i < gs_run_serieses(m->c->e->run) && i < m->lines_cap; i++) {
+        if (gs_run_series(m->c->e->run, i)->process == process) {
+            write_parts(m, i);
+            free(m->lines[i].parts);
+            m->lines[i].parts = NULL;
+        }
+    }
+}
+
+/* --- what was said of memory --------------------------------------------------------------------- */
+
+static void write_value(struct memory *m, uint32_t process, int device, int64_t time_ns, const char *name,
+                        const char *unit, int64_t value)
+{
+    if (m->c->e->device < 0 || device == m->c->e->device) {
+        begin(m, process, time_ns, device);
+        fprintf(m->c->out, "%s\",\"args\":{\"%s\":%lld}}", name, unit, (long long)value);
+    }
+}
+
+/* Of each so many the highest. */
+static void write_reserved(struct memory *m)
+{
+    size_t n;
+    const struct gs_reserved *r = gs_run_reserved(m->c->e->run, &n);
+    size_t stride = n / ((size_t)SAMPLES_MOST * 4) + 1;
+    for (size_t i = 0; i < n;) {
+        size_t high = i, end = i + stride;
+        for (; i < n && i < end && r[i].process == r[high].process && r[i].device == r[high].device; i++) {
+            high = r[i].bytes >= r[high].bytes ? i : high;
+        }
+        write_value(m, r[high].process, r[high].device, r[high].time_ns, "reserved by PyTorch", "bytes",
+                    r[high].bytes);
+    }
+}
+
+static void write_samples(struct memory *m)
+{
+    size_t n;
+    const struct gs_device_sample *d = gs_run_device_samples(m->c->e->run, &n);
+    for (size_t i = 0, stride = n / SAMPLES_MOST + 1; i < n; i += stride) {
+        if (d[i].total_bytes >= 0 && d[i].free_bytes >= 0) {
+            write_value(m, d[i].process, d[i].device, d[i].time_ns, "in use (NVML)", "bytes",
+                        d[i].total_bytes - d[i].free_bytes);
+        }
+        if (d[i].utilisation >= 0) {
+            write_value(m, d[i].process, d[i].device, d[i].time_ns, "busy (NVML)", "percent",
+                        d[i].utilisation);
+        }
+    }
+}
+
+bool gs_chrome_memory(struct gs_chrome *c, char *error, size_t error_size)
+{
+    size_t n;
+    uint64_t rows = 0;
+    const struct gs_process *p = gs_run_processes(c->e->run, &n);
+    struct memory m = {.c = c, .categorizer = gs_categorizer_new(c->e->run)};
+    struct gs_observer observer = {.self = &m,
+                                   .process_start = on_process_start,
+                                   .alloc = on_alloc,
+                                   .free = on_free,
+                                   .process_end = on_process_end};
+    for (size_t i = 0; i < n; i++) {
+        rows += p[i].allocations;
+    }
+    m.each = rows * 2 <= POINTS_ALL;
+    c->bucketed = !m.each;
+    c->buckets = POINTS_MOST / 9 / (n ? n : 1); /* three points, and about three series */
+    c->buckets = c->buckets > PARTS_MOST ? PARTS_MOST : c->buckets < PARTS_LEAST ? PARTS_LEAST : c->buckets;
+    bool ok = gs_run_replay(c->e->run, &observer, 1, error, error_size);
+    write_reserved(&m);
+    write_samples(&m);
+    for (size_t i = 0; i < m.lines_cap; i++) {
+        free(m.lines[i].parts);
+    }
+    free(m.lines);
+    gs_categorizer_free(m.categorizer);
+    return ok;
+}

@@ -1,0 +1,64 @@
+/* Folded stacks: a line for each call path, its frames joined by semicolons, and what it weighs. */
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/profile/call_tree.h"
+#include "analyzer/export/export.h"
+#include "analyzer/text/frame_label.h"
+
+struct path { /* the text of the node's path, and where each depth ends in it */
+    char *text;
+    size_t text_cap;
+    size_t *ends;
+};
+
+static void path_put(struct path *p, const struct gs_call_node *n, const char *cwd)
+{
+    char label[GS_LABEL];
+    size_t from = p->ends[n->depth - 1], length;
+    gs_frame_label(n->frame, cwd, label);
+    for (char *c = label; *c; c++) {
+        *c = *c == ';' ? ':' : *c;
+    }
+    length = strlen(label);
+    while (from + length + 2 > p->text_cap) {
+        p->text_cap = p->text_cap ? p->text_cap * 2 : 4096;
+        p->text = gs_realloc(p->text, p->text_cap, 1);
+    }
+    if (from) {
+        p->text[from++] = ';';
+    }
+    memcpy(p->text + from, label, length);
+    p->ends[n->depth] = from + length;
+}
+
+bool gs_export_folded(struct gs_export_run *e, char *error, size_t error_size)
+{
+    enum gs_profile_what what = e->what == GS_PROFILES_N ? GS_PROFILE_PEAK : e->what;
+    struct gs_profile *p = gs_export_profile(e, what, false, error, error_size);
+    if (!p) {
+        return false;
+    }
+    struct gs_call_tree *t = gs_call_tree_build(e->run, p, e->native, NULL, NULL);
+    struct path path = {.ends = gs_realloc(NULL, t->depth + 1, sizeof *path.ends)};
+    const char *cwd = gs_run_cwd(e->run);
+    path.ends[0] = 0;
+    for (const struct gs_call_node *n = t->root; n; n = gs_call_next(n)) {
+        if (n->depth) {
+            path_put(&path, n, cwd);
+        }
+        if (n->self > 0) {
+            fprintf(e->out, "%.*s %lld\n", (int)path.ends[n->depth], path.text, (long long)n->self);
+        }
+    }
+    snprintf(e->said, sizeof e->said,
+             p->n ? "%s, in %s; such as: flamegraph.pl --countname=%s --title='%s' FILE > flame.svg"
+                  : "nothing was %s",
+             p->title, p->unit, p->unit, p->title);
+    e->nothing = p->n == 0;
+    free(path.text);
+    free(path.ends);
+    gs_call_tree_free(t);
+    gs_profile_free(p);
+    return true;
+}

@@ -1,0 +1,413 @@
+/* OpenMetrics text: what a run came to, for Prometheus's textfile collector, which reads the same as its
+ * own text format. All are gauges: a recording is over, its figures do not count on. Every sample carries
+ * run_id, pid and rank, so that files of several runs in one folder do not contradict each other. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/export/export_tables.h"
+#include "analyzer/step/step.h"
+#include "analyzer/base/term.h"
+#include "schema/event.h"
+
+struct metrics {
+    struct gs_tables x;
+    struct gs_lines waits, copies; /* by process, device and kind alone */
+    FILE *out;
+    const char *name;
+};
+
+static const char *const directions[] = {
+#define WORD(s, v, w) [v] = w,
+    GS_DIRECTIONS(WORD)};
+static const char *const memories[] = {GS_HOST_MEMORIES(WORD)};
+static const char *const syncs[] = {GS_SYNC_KINDS(WORD)};
+#undef WORD
+
+static const char *word(const char *const *words, size_t n, unsigned i)
+{
+    return i < n && words[i] ? words[i] : "unknown";
+}
+#define WORD_OF(words, i) word((words), sizeof(words) / sizeof *(words), (i))
+
+/* --- samples ------------------------------------------------------------------------------------- */
+
+static void label(struct metrics *m, const char *key, const char *value)
+{
+    char clean[512];
+    if (!value || !*value) {
+        return; /* an empty label is one that is not there */
+    }
+    fprintf(m->out, ",%s=\"", key);
+    for (const char *p = term_clean(clean, sizeof clean, value, true); *p; p++) {
+        if (*p == '"' || *p == '\\') {
+            putc('\\', m->out);
+        }
+        putc(*p, m->out);
+    }
+    putc('"', m->out);
+}
+
+static void number_label(struct metrics *m, const char *key, int64_t value)
+{
+    if (value != GS_UNKNOWN && value >= 0) {
+        fprintf(m->out, ",%s=\"%lld\"", key, (long long)value);
+    }
+}
+
+/* The caller adds labels, and ends with end() or end_real(). */
+static void begin(struct metrics *m, uint32_t process)
+{
+    size_t n;
+    char clean[128];
+    const struct gs_process *p = &gs_run_processes(m->x.e->run, &n)[process];
+    term_clean(clean, sizeof clean, p->run_id, true);
+    for (char *c = clean; *c; c++) {
+        *c = *c == '"' || *c == '\\' ? '?' : *c;
+    }
+    fprintf(m->out, "%s{run_id=\"%s\",pid=\"%u\"", m->name, clean, p->pid);
+    number_label(m, "rank", p->rank);
+}
+
+static void end(struct metrics *m, int64_t value)
+{
+    fprintf(m->out, "} %lld\n", (long long)value);
+}
+
+static void end_real(struct metrics *m, double value)
+{
+    fprintf(m->out, "} %.9g\n", value);
+}
+
+static void end_seconds(struct metrics *m, int64_t ns)
+{
+    fprintf(m->out, "} %lld.%09lld\n", (long long)(ns / 1000000000), (long long)(ns % 1000000000));
+}
+
+static bool device_wanted(const struct metrics *m, int device)
+{
+    return m->x.e->device < 0 || device < 0 || device == m->x.e->device;
+}
+
+/* --- families ------------------------------------------------------------------------------------ */
+
+static const struct gs_process *processes(struct metrics *m, size_t *n)
+{
+    return gs_run_processes(m->x.e->run, n);
+}
+
+static void run_info(struct metrics *m)
+{
+    size_t n;
+    const struct gs_process *p = processes(m, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        begin(m, i);
+        label(m, "host", p[i].host);
+        label(m, "command", p[i].command);
+        label(m, "python_version", p[i].python_version);
+        label(m, "gpuspy_version", GPUSPY_VERSION);
+        end(m, 1);
+    }
+}
+
+static void duration(struct metrics *m)
+{
+    size_t n;
+    const struct gs_process *p = processes(m, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        begin(m, i);
+        end_seconds(m, p[i].end_ns > 0 ? p[i].end_ns : 0);
+    }
+}
+
+static void complete(struct metrics *m)
+{
+    size_t n;
+    const struct gs_process *p = processes(m, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        begin(m, i);
+        end(m, p[i].complete && !p[i].recording);
+    }
+}
+
+static void lost(struct metrics *m)
+{
+    size_t n;
+    const struct gs_process *p = processes(m, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        begin(m, i);
+        end(m, (int64_t)p[i].lost_events);
+    }
+}
+
+static void device_total(struct metrics *m)
+{
+    size_t n;
+    const struct gs_device *d = gs_run_devices(m->x.e->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (device_wanted(m, d[i].device) && d[i].total_bytes != GS_UNKNOWN) {
+            begin(m, d[i].process);
+            number_label(m, "device", d[i].device);
+            label(m, "name", d[i].name);
+            end(m, d[i].total_bytes);
+        }
+    }
+}
+
+static void of_peaks(struct metrics *m, int64_t (*value)(const struct gs_peak *p))
+{
+    for (size_t i = 0; i < m->x.report->peaks_n; i++) {
+        const struct gs_peak *p = &m->x.report->peaks[i];
+        if (device_wanted(m, p->device)) {
+            begin(m, p->process);
+            number_label(m, "device", p->device);
+            label(m, "layer", gs_series_word(p->layer));
+            end(m, value(p));
+        }
+    }
+}
+
+static int64_t peak_of(const struct gs_peak *p)
+{
+    return p->bytes;
+}
+
+static int64_t end_of(const struct gs_peak *p)
+{
+    return p->end_bytes;
+}
+
+static int64_t allocated_of(const struct gs_peak *p)
+{
+    return p->allocated_bytes;
+}
+
+static int64_t allocations_of(const struct gs_peak *p)
+{
+    return (int64_t)p->allocations;
+}
+
+static void peak(struct metrics *m)
+{
+    of_peaks(m, peak_of);
+}
+
+static void at_end(struct metrics *m)
+{
+    of_peaks(m, end_of);
+}
+
+static void allocated(struct metrics *m)
+{
+    of_peaks(m, allocated_of);
+}
+
+static void allocations(struct metrics *m)
+{
+    of_peaks(m, allocations_of);
+}
+
+static void categories(struct metrics *m)
+{
+    for (size_t i = 0; i < m->x.report->peaks_n; i++) {
+        const struct gs_peak *p = &m->x.report->peaks[i];
+        for (int c = 0; c < GS_CATEGORIES_N && device_wanted(m, p->device); c++) {
+            if (p->by_category.bytes[c] && p->layer == GS_SERIES_TENSOR) {
+                begin(m, p->process);
+                number_label(m, "device", p->device);
+                label(m, "category", gs_category_word((enum gs_category)c));
+                end(m, p->by_category.bytes[c]);
+            }
+        }
+    }
+}
+
+/* How often, by process and device: few. */
+static void counted(struct metrics *m, struct gs_lines *l, const char *label_of_kind)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        begin(m, l->list[i].process);
+        number_label(m, "device", l->list[i].device);
+        if (label_of_kind) {
+            label(m, label_of_kind, l->list[i].kind ? "true" : "false");
+        }
+        end(m, l->list[i].values[0]);
+    }
+    gs_lines_free(l);
+}
+
+static void ooms(struct metrics *m)
+{
+    struct gs_lines l = {0};
+    for (size_t i = 0; i < m->x.report->ooms_n; i++) {
+        const struct gs_oom_verdict *o = &m->x.report->ooms[i];
+        if (device_wanted(m, o->device)) {
+            gs_lines_at(&l, o->process, GS_NONE, o->device, o->fatal)->values[0]++;
+        }
+    }
+    counted(m, &l, "fatal");
+}
+
+static void retries(struct metrics *m)
+{
+    struct gs_lines l = {0};
+    for (size_t i = 0; i < m->x.report->retries_n; i++) {
+        const struct gs_retry *r = &m->x.report->retries[i];
+        if (device_wanted(m, r->device)) {
+            gs_lines_at(&l, r->process, GS_NONE, r->device, 0)->values[0]++;
+        }
+    }
+    counted(m, &l, NULL);
+}
+
+static void wait_labels(struct metrics *m, const struct gs_line *l)
+{
+    begin(m, l->process);
+    number_label(m, "device", l->device);
+    label(m, "kind", WORD_OF(syncs, l->kind));
+}
+
+static void waits(struct metrics *m)
+{
+    for (size_t i = 0; i < m->waits.n; i++) {
+        wait_labels(m, &m->waits.list[i]);
+        end(m, m->waits.list[i].values[1]);
+    }
+}
+
+static void wait_seconds(struct metrics *m)
+{
+    for (size_t i = 0; i < m->waits.n; i++) {
+        wait_labels(m, &m->waits.list[i]);
+        end_seconds(m, m->waits.list[i].values[0]);
+    }
+}
+
+static void copy_labels(struct metrics *m, const struct gs_line *l)
+{
+    begin(m, l->process);
+    number_label(m, "device", l->device);
+    label(m, "direction", WORD_OF(directions, l->kind >> 16));
+    label(m, "host_memory", WORD_OF(memories, l->kind >> 1 & 0x7fff));
+    label(m, "async", l->kind & 1 ? "true" : "false");
+}
+
+static void copies(struct metrics *m)
+{
+    for (size_t i = 0; i < m->copies.n; i++) {
+        copy_labels(m, &m->copies.list[i]);
+        end(m, m->copies.list[i].values[1]);
+    }
+}
+
+static void copied(struct metrics *m)
+{
+    for (size_t i = 0; i < m->copies.n; i++) {
+        copy_labels(m, &m->copies.list[i]);
+        end(m, m->copies.list[i].values[0]);
+    }
+}
+
+static void copy_seconds(struct metrics *m)
+{
+    for (size_t i = 0; i < m->copies.n; i++) {
+        copy_labels(m, &m->copies.list[i]);
+        end_seconds(m, m->copies.list[i].values[2]);
+    }
+}
+
+static void utilisation(struct metrics *m)
+{
+    for (size_t i = 0; i < m->x.report->fragmentation_n; i++) {
+        const struct gs_fragmentation *f = &m->x.report->fragmentation[i];
+        if (device_wanted(m, f->device) && !isnan(f->utilisation)) {
+            begin(m, f->process);
+            number_label(m, "device", f->device);
+            end_real(m, f->utilisation);
+        }
+    }
+}
+
+static void steps(struct metrics *m)
+{
+    for (size_t i = 0; i < m->x.report->steps_n; i++) {
+        begin(m, m->x.report->steps[i]->process);
+        end(m, (int64_t)m->x.report->steps[i]->n);
+    }
+}
+
+static void step_seconds(struct metrics *m)
+{
+    for (size_t i = 0; i < m->x.report->steps_n; i++) {
+        begin(m, m->x.report->steps[i]->process);
+        end_seconds(m, m->x.report->steps[i]->median_ns);
+    }
+}
+
+static const struct family {
+    const char *name, *unit, *help; /* unit NULL: none */
+    void (*write)(struct metrics *m);
+} families[] = {
+    {"gpuspy_run_info", NULL, "A recorded process; its value is 1.", run_info},
+    {"gpuspy_duration_seconds", "seconds", "How long the process was recorded.", duration},
+    {"gpuspy_complete", NULL, "1 if the process ended in order, else 0.", complete},
+    {"gpuspy_lost_events", NULL, "Events that were dropped for want of space.", lost},
+    {"gpuspy_device_memory_bytes", "bytes", "Memory of the GPU as its driver reports it.", device_total},
+    {"gpuspy_peak_bytes", "bytes", "The most memory that was live at once.", peak},
+    {"gpuspy_peak_category_bytes", "bytes", "Tensors live at the peak by what they are for.", categories},
+    {"gpuspy_end_bytes", "bytes", "Memory that was still live at the end.", at_end},
+    {"gpuspy_allocated_bytes", "bytes", "All that was ever allocated.", allocated},
+    {"gpuspy_allocations", NULL, "Allocations over the run.", allocations},
+    {"gpuspy_out_of_memory_failures", NULL, "Times that memory ran out.", ooms},
+    {"gpuspy_allocation_retries", NULL, "Allocations that succeeded only after memory was given back.", retries},
+    {"gpuspy_allocator_utilisation_ratio", "ratio",
+     "The most that was in tensors, of the most that PyTorch reserved.", utilisation},
+    {"gpuspy_waits", NULL, "Times that the host waited for the GPU.", waits},
+    {"gpuspy_wait_seconds", "seconds", "How long the host waited for the GPU.", wait_seconds},
+    {"gpuspy_copies", NULL, "Copies to, from and on the GPU.", copies},
+    {"gpuspy_copied_bytes", "bytes", "What they copied.", copied},
+    {"gpuspy_copy_blocked_seconds", "seconds", "How long the host was in the calls that copy.", copy_seconds},
+    {"gpuspy_steps", NULL, "The program's own steps, where it has some.", steps},
+    {"gpuspy_step_median_seconds", "seconds", "How long a step usually took.", step_seconds},
+};
+
+/* Without their lines of the program. */
+static void add_up(const struct gs_lines *from, struct gs_lines *to)
+{
+    for (size_t i = 0; i < from->n; i++) {
+        const struct gs_line *f = &from->list[i];
+        struct gs_line *l = gs_lines_at(to, f->process, GS_NONE, f->device, f->kind);
+        for (unsigned v = 0; v < GS_LINE_VALUES; v++) {
+            l->values[v] = gs_add(l->values[v], f->values[v]);
+        }
+    }
+}
+
+bool gs_export_metrics(struct gs_export_run *e, char *error, size_t error_size)
+{
+    struct gs_options options = {.top = 1 << 20};
+    struct metrics m = {.x = {.e = e, .process = GS_NONE}, .out = e->out};
+    m.x.report = gs_report_build(e->run, &options, error, error_size);
+    bool ok = m.x.report && gs_tables_gather_calls(&m.x, error, error_size);
+    if (ok) {
+        add_up(&m.x.waits, &m.waits);
+        add_up(&m.x.copies, &m.copies);
+        for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+            const struct family *f = &families[i];
+            m.name = f->name;
+            fprintf(e->out, "# TYPE %s gauge\n", f->name);
+            if (f->unit) {
+                fprintf(e->out, "# UNIT %s %s\n", f->name, f->unit);
+            }
+            fprintf(e->out, "# HELP %s %s\n", f->name, f->help);
+            f->write(&m);
+        }
+        fputs("# EOF\n", e->out);
+    }
+    gs_lines_free(&m.waits);
+    gs_lines_free(&m.copies);
+    gs_lines_free(&m.x.waits);
+    gs_lines_free(&m.x.copies);
+    gs_report_free(m.x.report);
+    return ok;
+}

@@ -1,0 +1,206 @@
+/* speedscope's file format: frames each once, and profiles of weighted samples. One profile for each
+ * thing that is asked of the run; where it has several processes, theirs behind it. */
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/profile/call_tree.h"
+#include "analyzer/export/export.h"
+#include "analyzer/text/frame_label.h"
+#include "analyzer/json/json_out.h"
+
+enum { PROCESSES_MOST = 64 }; /* that get profiles of their own */
+
+struct profile { /* what was asked, of whom */
+    struct gs_call_tree *tree;
+    char name[256];
+    const char *unit;
+};
+
+struct scope {
+    struct gs_export_run *e;
+    struct gs_map index; /* frame → number */
+    const struct gs_frame **frames;
+    size_t frames_n, frames_cap;
+    struct profile *profiles;
+    size_t n, cap;
+};
+
+static uint32_t frame_number(struct scope *s, const struct gs_frame *f)
+{
+    uint32_t *at = gs_map_at(&s->index, (uintptr_t)f);
+    if (*at == GS_MAP_NEW) {
+        *at = (uint32_t)s->frames_n;
+        *GS_PUSH(s->frames, s->frames_n, s->frames_cap) = f;
+    }
+    return *at;
+}
+
+static bool of_process(void *self, const struct gs_profile_entry *entry)
+{
+    return entry->process == *(const uint32_t *)self;
+}
+
+static void add(struct scope *s, const struct gs_profile *p, const uint32_t *process)
+{
+    size_t n;
+    const struct gs_process *all = gs_run_processes(s->e->run, &n);
+    struct gs_call_tree *t = gs_call_tree_build(s->e->run, p, s->e->native,
+                                                process ? of_process : NULL, (void *)process);
+    if (t->root->total <= 0) {
+        gs_call_tree_free(t);
+        return;
+    }
+    struct profile *out = GS_PUSH(s->profiles, s->n, s->cap);
+    *out = (struct profile){.tree = t, .unit = strcmp(p->unit, "ns") == 0 ? "nanoseconds" : p->unit};
+    if (!process) {
+        snprintf(out->name, sizeof out->name, "%s%s", p->title, n > 1 ? ", all processes" : "");
+    } else if (all[*process].rank != GS_UNKNOWN) {
+        snprintf(out->name, sizeof out->name, "%s, rank %lld", p->title, (long long)all[*process].rank);
+    } else {
+        snprintf(out->name, sizeof out->name, "%s, process %u", p->title, all[*process].pid);
+    }
+}
+
+/* In order of rank, those without one last. */
+static void add_each(struct scope *s, const struct gs_profile *p)
+{
+    size_t n;
+    const struct gs_process *all = gs_run_processes(s->e->run, &n);
+    uint32_t order[PROCESSES_MOST];
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = i;
+        for (; at > 0 && (uint64_t)all[order[at - 1]].rank > (uint64_t)all[i].rank; at--) {
+            order[at] = order[at - 1];
+        }
+        order[at] = i;
+    }
+    for (size_t i = 0; i < n; i++) {
+        add(s, p, &order[i]);
+    }
+}
+
+static bool ask(struct scope *s, enum gs_profile_what what, char *error, size_t error_size)
+{
+    size_t n;
+    struct gs_profile *p = gs_export_profile(s->e, what, false, error, error_size);
+    if (!p) {
+        return false;
+    }
+    gs_run_processes(s->e->run, &n);
+    add(s, p, NULL);
+    if (n > 1 && n <= PROCESSES_MOST) {
+        add_each(s, p);
+    }
+    gs_profile_free(p);
+    return true;
+}
+
+/* Samples are paths, outermost first. */
+static void write_samples(struct scope *s, const struct gs_call_tree *t)
+{
+    FILE *out = s->e->out;
+    uint32_t *path = gs_realloc(NULL, t->depth + 1, sizeof *path);
+    const char *comma = "";
+    fputs("\"samples\":[", out);
+    for (const struct gs_call_node *n = t->root; n; n = gs_call_next(n)) {
+        if (n->depth) {
+            path[n->depth - 1] = frame_number(s, n->frame);
+        }
+        if (n->self > 0) {
+            fprintf(out, "%s[", comma);
+            for (uint32_t i = 0; i < n->depth; i++) {
+                fprintf(out, i ? ",%u" : "%u", path[i]);
+            }
+            fputs("]", out);
+            comma = ",\n";
+        }
+    }
+    fputs("],\n\"weights\":[", out);
+    comma = "";
+    for (const struct gs_call_node *n = t->root; n; n = gs_call_next(n)) {
+        if (n->self > 0) {
+            fprintf(out, "%s%lld", comma, (long long)n->self);
+            comma = ",";
+        }
+    }
+    fputs("]", out);
+    free(path);
+}
+
+static void write_profiles(struct scope *s)
+{
+    FILE *out = s->e->out;
+    fputs("\"profiles\":[", out);
+    for (size_t i = 0; i < s->n; i++) {
+        const struct profile *p = &s->profiles[i];
+        fprintf(out, "%s{\"type\":\"sampled\",\"name\":", i ? ",\n" : "");
+        json_out_text(out, p->name);
+        fprintf(out, ",\"unit\":\"%s\",\"startValue\":0,\"endValue\":%lld,\n", p->unit,
+                (long long)p->tree->root->total);
+        write_samples(s, p->tree);
+        fputs("}", out);
+    }
+    fputs("],\n", out);
+}
+
+static void write_frames(struct scope *s)
+{
+    FILE *out = s->e->out;
+    char name[GS_LABEL];
+    fputs("\"shared\":{\"frames\":[", out);
+    for (size_t i = 0; i < s->frames_n; i++) {
+        const struct gs_frame *f = s->frames[i];
+        const char *file = f->file ? f->file : f->module;
+        fputs(i ? ",\n{\"name\":" : "{\"name\":", out);
+        json_out_text(out, gs_frame_function(f, name));
+        if (file) {
+            fputs(",\"file\":", out);
+            json_out_text(out, file);
+        }
+        if (f->line) {
+            fprintf(out, ",\"line\":%d", f->line);
+        }
+        fputs("}", out);
+    }
+    fputs("]}}\n", out);
+}
+
+static void write_all(struct scope *s)
+{
+    FILE *out = s->e->out;
+    fputs("{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\n", out);
+    fprintf(out, "\"exporter\":\"gpuspy %s\",\"name\":", GPUSPY_VERSION);
+    json_out_text(out, s->e->name);
+    fputs(",\"activeProfileIndex\":0,\n", out);
+    write_profiles(s);
+    write_frames(s);
+}
+
+bool gs_export_speedscope(struct gs_export_run *e, char *error, size_t error_size)
+{
+    static const enum gs_profile_what usual[] = {GS_PROFILE_PEAK, GS_PROFILE_OOM, GS_PROFILE_END,
+                                                 GS_PROFILE_ALLOCATED, GS_PROFILE_WAITS,
+                                                 GS_PROFILE_COPIES};
+    struct scope s = {.e = e};
+    bool ok = true;
+    if (e->what != GS_PROFILES_N) {
+        ok = ask(&s, e->what, error, error_size);
+    }
+    for (size_t i = 0; ok && e->what == GS_PROFILES_N && i < sizeof usual / sizeof *usual; i++) {
+        ok = ask(&s, usual[i], error, error_size);
+    }
+    if (ok && s.n) {
+        write_all(&s);
+        snprintf(e->said, sizeof e->said, "%zu profiles, to be dropped on speedscope.app", s.n);
+    } else if (ok) {
+        snprintf(e->said, sizeof e->said, "there is nothing of that in this recording");
+        e->nothing = true;
+    }
+    for (size_t i = 0; i < s.n; i++) {
+        gs_call_tree_free(s.profiles[i].tree);
+    }
+    gs_map_free(&s.index);
+    free(s.frames);
+    free(s.profiles);
+    return ok;
+}

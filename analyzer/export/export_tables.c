@@ -1,0 +1,380 @@
+/* The run as tables, in a folder: CSV for spreadsheets, a file a table; or lines of JSON, a file a table
+ * and process, so that many machines can write into one folder. */
+#include "analyzer/export/export_tables.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "analyzer/base/output.h"
+#include "analyzer/step/step.h"
+#include "schema/event.h"
+
+enum { OOMS_MOST = 1000 };
+
+static const struct {
+    const char *word, *columns;
+    void (*fill)(struct gs_tables *x);
+} tables[] = {
+#define TABLE(name, columns, meaning) {#name, "run_id,host,pid,rank," columns, gs_table_of_##name},
+#include "analyzer/export/tables.def"
+#undef TABLE
+};
+enum { TABLES = sizeof tables / sizeof *tables };
+
+static const char table_words[] =
+#define TABLE(name, columns, meaning) #name "|"
+#include "analyzer/export/tables.def"
+#undef TABLE
+    ;
+
+bool gs_table_keys(struct gs_tables *x, uint32_t process)
+{
+    size_t n;
+    const struct gs_process *p = &gs_run_processes(x->e->run, &n)[process];
+    if (x->process != GS_NONE && x->process != process) {
+        return false;
+    }
+    gs_table_text(&x->t, p->run_id);
+    gs_table_text(&x->t, p->host);
+    gs_table_int(&x->t, p->pid);
+    gs_table_int(&x->t, p->rank);
+    return true;
+}
+
+static bool device_wanted(const struct gs_tables *x, int device)
+{
+    return x->e->device < 0 || device < 0 || device == x->e->device;
+}
+
+static void device(struct gs_tables *x, int number)
+{
+    gs_table_int(&x->t, number < 0 ? GS_UNKNOWN : number);
+}
+
+/* --- the tables that the report answers ---------------------------------------------------------- */
+
+void gs_table_of_processes(struct gs_tables *x)
+{
+    size_t n;
+    const struct gs_process *p = gs_run_processes(x->e->run, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        if (gs_table_keys(x, i)) {
+            gs_table_int(&x->t, p[i].ppid);
+            gs_table_text(&x->t, p[i].command);
+            gs_table_text(&x->t, p[i].path);
+            gs_table_text(&x->t, p[i].python_version);
+            gs_table_int(&x->t, p[i].start_real_ns);
+            gs_table_int(&x->t, p[i].end_ns);
+            gs_table_bool(&x->t, p[i].complete);
+            gs_table_int(&x->t, (int64_t)p[i].lost_events);
+            gs_table_int(&x->t, p[i].events ? (int64_t)p[i].events : GS_UNKNOWN);
+        }
+    }
+}
+
+void gs_table_of_devices(struct gs_tables *x)
+{
+    size_t n;
+    const struct gs_device *d = gs_run_devices(x->e->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (device_wanted(x, d[i].device) && gs_table_keys(x, d[i].process)) {
+            device(x, d[i].device);
+            gs_table_text(&x->t, d[i].name);
+            gs_table_int(&x->t, d[i].total_bytes);
+        }
+    }
+}
+
+void gs_table_of_peaks(struct gs_tables *x)
+{
+    for (size_t i = 0; i < x->report->peaks_n; i++) {
+        const struct gs_peak *p = &x->report->peaks[i];
+        if (device_wanted(x, p->device) && gs_table_keys(x, p->process)) {
+            device(x, p->device);
+            gs_table_text(&x->t, gs_series_word(p->layer));
+            gs_table_int(&x->t, p->bytes);
+            gs_table_int(&x->t, (int64_t)p->count);
+            gs_table_int(&x->t, p->time_ns);
+            gs_table_int(&x->t, p->end_bytes);
+            gs_table_int(&x->t, (int64_t)p->end_count);
+            gs_table_int(&x->t, (int64_t)p->allocations);
+            gs_table_int(&x->t, (int64_t)p->frees);
+            gs_table_int(&x->t, p->allocated_bytes);
+        }
+    }
+}
+
+static uint64_t count_of(const struct gs_by_category *c, enum gs_category category)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < c->shares_n; i++) {
+        n += c->shares[i].category == category ? c->shares[i].count : 0;
+    }
+    return n;
+}
+
+void gs_table_of_categories(struct gs_tables *x)
+{
+    for (size_t i = 0; i < x->report->peaks_n; i++) {
+        const struct gs_peak *p = &x->report->peaks[i];
+        for (int c = 0; c < GS_CATEGORIES_N && device_wanted(x, p->device); c++) {
+            if (p->by_category.bytes[c] && gs_table_keys(x, p->process)) {
+                device(x, p->device);
+                gs_table_text(&x->t, gs_series_word(p->layer));
+                gs_table_text(&x->t, gs_category_word((enum gs_category)c));
+                gs_table_int(&x->t, p->by_category.bytes[c]);
+                gs_table_int(&x->t, (int64_t)count_of(&p->by_category, (enum gs_category)c));
+            }
+        }
+    }
+}
+
+void gs_table_of_timeline(struct gs_tables *x)
+{
+    for (size_t i = 0; i < x->report->timelines_n; i++) {
+        const struct gs_timeline *l = &x->report->timelines[i];
+        for (size_t k = 0; k < l->n && device_wanted(x, l->device); k++) {
+            if (gs_table_keys(x, l->process)) {
+                device(x, l->device);
+                gs_table_text(&x->t, gs_series_word(l->layer));
+                gs_table_int(&x->t, gs_export_ns(l->points[k].time_s));
+                gs_table_int(&x->t, l->points[k].bytes);
+            }
+        }
+    }
+}
+
+void gs_table_of_ooms(struct gs_tables *x)
+{
+    for (size_t i = 0; i < x->report->ooms_n; i++) {
+        const struct gs_oom_verdict *o = &x->report->ooms[i];
+        if (device_wanted(x, o->device) && gs_table_keys(x, o->process)) {
+            device(x, o->device);
+            gs_table_int(&x->t, o->time_ns);
+            gs_table_int(&x->t, o->requested_bytes);
+            gs_table_int(&x->t, o->free_bytes);
+            gs_table_int(&x->t, o->total_bytes);
+            gs_table_bool(&x->t, o->fatal);
+            gs_table_bool(&x->t, o->handled);
+            gs_table_int(&x->t, o->failures);
+            gs_table_text(&x->t, gs_cause_word(o->cause));
+            gs_table_text(&x->t, o->verdict);
+            gs_table_text(&x->t, o->stack.site.function);
+            gs_table_text(&x->t, o->stack.site.file);
+            gs_table_int(&x->t, o->stack.site.line ? o->stack.site.line : GS_UNKNOWN);
+        }
+    }
+}
+
+void gs_table_of_steps(struct gs_tables *x)
+{
+    for (size_t i = 0; i < x->report->steps_n; i++) {
+        const struct gs_steps *s = x->report->steps[i];
+        if (gs_table_keys(x, s->process)) {
+            gs_table_int(&x->t, (int64_t)s->n);
+            gs_table_int(&x->t, s->median_ns);
+            gs_table_text(&x->t, gs_step_source_word(s->source));
+            gs_table_text(&x->t, s->evidence);
+        }
+    }
+}
+
+/* --- marks --------------------------------------------------------------------------------------- */
+
+struct mark {
+    const char *name, *domain;
+    uint8_t kind;
+    int64_t count, total, longest;
+    uint32_t next;
+};
+
+struct marks {
+    struct mark *list;
+    size_t n, cap;
+    struct gs_map index;
+};
+
+static void on_mark(void *self, const struct gs_mark *m)
+{
+    struct marks *s = self;
+    uint64_t hash = gs_hash64((uintptr_t)m->name) ^ gs_hash64((uintptr_t)m->domain + m->kind + 1);
+    uint32_t *head = gs_map_at(&s->index, hash), i = *head;
+    while (i != GS_MAP_NEW && (s->list[i].name != m->name || s->list[i].domain != m->domain ||
+                               s->list[i].kind != m->kind)) {
+        i = s->list[i].next;
+    }
+    if (i == GS_MAP_NEW) {
+        i = (uint32_t)s->n;
+        *GS_PUSH(s->list, s->n, s->cap) =
+            (struct mark){.name = m->name, .domain = m->domain, .kind = m->kind, .next = *head};
+        *head = i;
+    }
+    struct mark *to = &s->list[i];
+    int64_t ns = m->end_ns == GS_NEVER ? 0 : m->end_ns - m->start_ns;
+    to->count++;
+    to->total = gs_add(to->total, ns);
+    to->longest = ns > to->longest ? ns : to->longest;
+}
+
+void gs_table_of_marks(struct gs_tables *x)
+{
+    static const char *const kinds[] = {
+#define WORD(s, v, w) [v] = w,
+        GS_MARK_KINDS(WORD)
+#undef WORD
+    };
+    size_t n;
+    char error[256]; /* what cannot be read was said of the report */
+    gs_run_processes(x->e->run, &n);
+    for (uint32_t p = 0; p < n; p++) {
+        struct marks s = {0};
+        gs_run_each_mark(x->e->run, p, on_mark, &s, error, sizeof error);
+        for (size_t i = 0; i < s.n && gs_table_keys(x, p); i++) {
+            const struct mark *m = &s.list[i];
+            gs_table_text(&x->t, m->kind < sizeof kinds / sizeof *kinds ? kinds[m->kind] : NULL);
+            gs_table_text(&x->t, m->domain);
+            gs_table_text(&x->t, m->name);
+            gs_table_int(&x->t, m->count);
+            gs_table_int(&x->t, m->total);
+            gs_table_int(&x->t, m->longest);
+        }
+        gs_map_free(&s.index);
+        free(s.list);
+    }
+}
+
+/* --- files --------------------------------------------------------------------------------------- */
+
+static bool wanted(const struct gs_export_run *e, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *p = e->tables; p && *p; p += strcspn(p, ","), p += *p == ',') {
+        if (strncmp(p, word, n) == 0 && (!p[n] || p[n] == ',')) {
+            return true;
+        }
+    }
+    return !e->tables;
+}
+
+const char *gs_export_tables(void)
+{
+    return table_words;
+}
+
+const char *gs_export_table_unknown(const char *words)
+{
+    for (const char *p = words; p && *p; p += strcspn(p, ","), p += *p == ',') {
+        size_t i = 0, n = strcspn(p, ",");
+        while (i < TABLES && (strncmp(tables[i].word, p, n) != 0 || tables[i].word[n])) {
+            i++;
+        }
+        if (i == TABLES) {
+            return p;
+        }
+    }
+    return NULL;
+}
+
+static bool make_folder(const char *path, char *error, size_t error_size)
+{
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+        snprintf(error, error_size, "cannot make the folder '%s': %s", path, strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+static bool write_table(struct gs_tables *x, size_t i, const char *path, bool json, char *error,
+                        size_t error_size)
+{
+    struct output out;
+    if (!output_open(&out, "export", path)) {
+        snprintf(error, error_size, "'%s' could not be written", path);
+        return false;
+    }
+    gs_table_begin(&x->t, out.file, json, tables[i].columns);
+    tables[i].fill(x);
+    if (!output_keep(&out, "export")) {
+        snprintf(error, error_size, "'%s' is not complete", path);
+        return false;
+    }
+    return true;
+}
+
+/* What may stand in a file's name. */
+static const char *file_word(char *out, size_t size, const char *text)
+{
+    size_t n = 0;
+    for (; text && *text && n + 1 < size && n < 64; text++) {
+        bool plain = (*text >= '0' && *text <= '9') || ((*text | 32) >= 'a' && (*text | 32) <= 'z');
+        out[n] = plain || (n && strchr("-_.", *text)) ? *text : '_';
+        n++;
+    }
+    out[n] = 0;
+    return n ? out : "unknown";
+}
+
+/* folder/table/run-host-pid.ndjson: no two processes of any run have the same. */
+static bool write_by_process(struct gs_tables *x, size_t i, char *error, size_t error_size)
+{
+    size_t n;
+    const struct gs_process *p = gs_run_processes(x->e->run, &n);
+    char path[PATH_MAX], run[80], host[80];
+    bool ok = true;
+    snprintf(path, sizeof path, "%s/%s", x->e->folder, tables[i].word);
+    ok = make_folder(path, error, error_size);
+    for (x->process = 0; ok && x->process < n; x->process++) {
+        const struct gs_process *of = &p[x->process];
+        snprintf(path, sizeof path, "%s/%s/%s-%s-%u.ndjson", x->e->folder, tables[i].word,
+                 file_word(run, sizeof run, of->run_id), file_word(host, sizeof host, of->host), of->pid);
+        ok = write_table(x, i, path, true, error, error_size);
+    }
+    return ok;
+}
+
+static bool write_tables(struct gs_tables *x, bool json, char *error, size_t error_size)
+{
+    char path[PATH_MAX];
+    bool ok = true;
+    x->process = GS_NONE;
+    for (size_t i = 0; ok && i < TABLES; i++) {
+        if (!wanted(x->e, tables[i].word)) {
+            continue;
+        }
+        if (!x->e->folder) {
+            gs_table_begin(&x->t, x->e->out, json, tables[i].columns);
+            tables[i].fill(x);
+        } else if (json) {
+            ok = write_by_process(x, i, error, error_size);
+        } else {
+            snprintf(path, sizeof path, "%s/%s.csv", x->e->folder, tables[i].word);
+            ok = write_table(x, i, path, false, error, error_size);
+        }
+    }
+    return ok;
+}
+
+static bool export(struct gs_export_run *e, bool json, char *error, size_t error_size)
+{
+    struct gs_options options = {.top = OOMS_MOST};
+    struct gs_tables x = {.e = e};
+    x.report = gs_report_build(e->run, &options, error, error_size);
+    bool ok = x.report && gs_tables_gather(&x, error, error_size) && write_tables(&x, json, error, error_size);
+    gs_lines_free(&x.sites);
+    gs_lines_free(&x.waits);
+    gs_lines_free(&x.copies);
+    gs_report_free(x.report);
+    return ok;
+}
+
+bool gs_export_csv(struct gs_export_run *e, char *error, size_t error_size)
+{
+    return export(e, false, error, error_size);
+}
+
+bool gs_export_ndjson(struct gs_export_run *e, char *error, size_t error_size)
+{
+    return export(e, true, error, error_size);
+}

@@ -1,0 +1,661 @@
+#include "analyzer/export/export_trace.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+
+enum { SMALL_SEGMENT = 2 << 20, GRAIN = 2 << 20 }; /* PyTorch's segments are multiples of it */
+
+/* Memory taken from CUDA, of which it is not known before a block lies in it whether it is PyTorch's:
+ * `told` from then on. */
+struct piece {
+    uint64_t address, stream;
+    int64_t bytes, time_ns;
+    uint32_t stack;
+    bool told, mapped, private;
+};
+
+struct change { /* of a mapping */
+    int64_t time_ns;
+    uint32_t mapping;
+    bool mapped;
+};
+
+struct pending { /* of a free: until its last event has passed */
+    uint64_t address;
+    int64_t free_ns, done_ns;
+};
+
+struct waiting {
+    struct gs_trace_block block;
+    int64_t done_ns;
+};
+
+struct tracer {
+    struct gs_run *run;
+    const struct gs_trace_wish *wish;
+    struct gs_trace_state *state;
+    int64_t last_alloc_ns;
+    bool here, done; /* in the wished process; past the moment */
+    struct piece *pieces; /* in order of address */
+    size_t pieces_n, pieces_cap;
+    struct change *changes; /* in order of time */
+    size_t changes_n, changes_cap, change;
+    struct pending *pendings; /* by address, then time */
+    size_t pendings_n, pendings_cap;
+    struct waiting *waiting; /* few, in no order */
+    size_t waiting_n, waiting_cap;
+    int64_t next_done_ns; /* the earliest of them, GS_NEVER */
+    size_t segments_cap, blocks_cap;
+};
+
+const char *gs_trace_word(enum gs_trace_action action)
+{
+    static const char *const words[] = {
+#define WORD(s, w) [GS_TRACE_##s] = w,
+        GS_TRACE_ACTIONS(WORD)
+#undef WORD
+    };
+    return words[action];
+}
+
+static void tell(struct tracer *t, const struct gs_trace_event *e)
+{
+    t->wish->each(t->wish->self, e);
+}
+
+/* --- pieces ------------------------------------------------------------------------------------ */
+
+/* The number of pieces that begin at or before the address. */
+static size_t pieces_up_to(const struct tracer *t, uint64_t address)
+{
+    size_t low = 0, high = t->pieces_n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (t->pieces[middle].address <= address) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static struct piece *piece_of(struct tracer *t, uint64_t address)
+{
+    size_t n = pieces_up_to(t, address);
+    struct piece *p = n ? &t->pieces[n - 1] : NULL;
+    return p && address - p->address < (uint64_t)p->bytes ? p : NULL;
+}
+
+static void piece_add(struct tracer *t, struct piece piece)
+{
+    size_t at = pieces_up_to(t, piece.address);
+    GS_PUSH(t->pieces, t->pieces_n, t->pieces_cap);
+    memmove(&t->pieces[at + 1], &t->pieces[at], (t->pieces_n - 1 - at) * sizeof piece);
+    t->pieces[at] = piece;
+}
+
+static void piece_remove(struct tracer *t, uint64_t address, bool mapped, int64_t time_ns,
+                         uint32_t stack)
+{
+    size_t n = pieces_up_to(t, address);
+    if (!n || t->pieces[n - 1].address != address || t->pieces[n - 1].mapped != mapped) {
+        return;
+    }
+    struct piece p = t->pieces[n - 1];
+    memmove(&t->pieces[n - 1], &t->pieces[n], (t->pieces_n - n) * sizeof p);
+    t->pieces_n--;
+    if (p.told) {
+        tell(t, &(struct gs_trace_event){.action = mapped ? GS_TRACE_SEGMENT_UNMAP
+                                                          : GS_TRACE_SEGMENT_FREE,
+                                         .stack = stack != GS_NONE ? stack : p.stack,
+                                         .time_ns = time_ns,
+                                         .bytes = p.bytes,
+                                         .address = p.address,
+                                         .stream = p.stream});
+    }
+}
+
+static void piece_take(struct piece *p, const struct gs_trace_block *b)
+{
+    p->told = true;
+    p->stream = b->stream;
+    p->private = b->private;
+}
+
+/* A block lies in it: so it is PyTorch's, and of the block's stream. What was mapped piece by piece
+ * for the block is one call of the allocator's. */
+static void pieces_tell(struct tracer *t, const struct gs_trace_block *b)
+{
+    uint64_t end = b->address + (uint64_t)b->bytes;
+    size_t at = pieces_up_to(t, b->address) - 1;
+    while (at < t->pieces_n && t->pieces[at].address < end) {
+        struct piece *p = &t->pieces[at++];
+        if (p->told) {
+            continue;
+        }
+        struct gs_trace_event e = {.action = p->mapped ? GS_TRACE_SEGMENT_MAP
+                                                       : GS_TRACE_SEGMENT_ALLOC,
+                                   .stack = p->stack,
+                                   .time_ns = p->time_ns,
+                                   .bytes = p->bytes,
+                                   .address = p->address,
+                                   .stream = b->stream};
+        piece_take(p, b);
+        for (; at < t->pieces_n && p->mapped; at++) {
+            struct piece *next = &t->pieces[at];
+            if (next->told || !next->mapped || next->address >= end ||
+                next->address != e.address + (uint64_t)e.bytes) {
+                break;
+            }
+            piece_take(next, b);
+            e.bytes += next->bytes;
+        }
+        tell(t, &e);
+    }
+}
+
+/* --- mappings ----------------------------------------------------------------------------------- */
+
+static int earlier(const void *a, const void *b)
+{
+    const struct change *x = a, *y = b;
+    if (x->time_ns != y->time_ns) {
+        return x->time_ns < y->time_ns ? -1 : 1;
+    }
+    return x->mapped != y->mapped ? (int)x->mapped - (int)y->mapped
+                                  : (x->mapping > y->mapping) - (x->mapping < y->mapping);
+}
+
+static void list_changes(struct tracer *t)
+{
+    size_t n;
+    const struct gs_mapping *m = gs_run_mappings(t->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (m[i].process != t->wish->process || m[i].device != t->wish->device) {
+            continue;
+        }
+        *GS_PUSH(t->changes, t->changes_n, t->changes_cap) =
+            (struct change){m[i].map_ns, (uint32_t)i, true};
+        if (m[i].unmap_ns != GS_NEVER) {
+            *GS_PUSH(t->changes, t->changes_n, t->changes_cap) =
+                (struct change){m[i].unmap_ns, (uint32_t)i, false};
+        }
+    }
+    if (t->changes_n > 1) {
+        qsort(t->changes, t->changes_n, sizeof *t->changes, earlier);
+    }
+}
+
+static void whole_alloc(struct tracer *t, const struct gs_trace_block *b, int64_t time_ns)
+{
+    struct gs_trace_event e = {.action = GS_TRACE_SEGMENT_ALLOC,
+                               .stack = b->stack,
+                               .free_stack = b->free_stack,
+                               .kept = b->kept,
+                               .time_ns = time_ns,
+                               .bytes = b->bytes,
+                               .address = b->address,
+                               .stream = b->stream};
+    tell(t, &e);
+    e.action = GS_TRACE_ALLOC;
+    tell(t, &e);
+}
+
+static void block_free(struct tracer *t, const struct gs_trace_block *b, int64_t time_ns,
+                       bool whole)
+{
+    struct gs_trace_event e = {.action = GS_TRACE_FREE_REQUESTED,
+                               .stack = b->free_stack != GS_NONE ? b->free_stack : b->stack,
+                               .time_ns = time_ns,
+                               .bytes = b->bytes,
+                               .address = b->address,
+                               .stream = b->stream};
+    tell(t, &e);
+    e.action = GS_TRACE_FREE_COMPLETED;
+    tell(t, &e);
+    if (whole) {
+        e.action = GS_TRACE_SEGMENT_FREE;
+        tell(t, &e);
+    }
+}
+
+/* --- frees that wait ---------------------------------------------------------------------------- */
+
+static int pending_order(const void *a, const void *b)
+{
+    const struct pending *x = a, *y = b;
+    return x->address != y->address   ? (x->address > y->address) - (x->address < y->address)
+           : x->free_ns != y->free_ns ? (x->free_ns > y->free_ns) - (x->free_ns < y->free_ns)
+                                      : 0;
+}
+
+static void on_pending(void *self, const struct gs_pending *p)
+{
+    struct tracer *t = self;
+    if (p->device == t->wish->device && p->known == GS_YES && p->done_ns > p->free_ns) {
+        *GS_PUSH(t->pendings, t->pendings_n, t->pendings_cap) =
+            (struct pending){p->address, p->free_ns, p->done_ns};
+    }
+}
+
+static void list_pendings(struct tracer *t)
+{
+    size_t kept = 0;
+    gs_run_pendings(t->run, t->wish->process, on_pending, t);
+    if (t->pendings_n > 1) {
+        qsort(t->pendings, t->pendings_n, sizeof *t->pendings, pending_order);
+    }
+    for (size_t i = 0; i < t->pendings_n; i++) { /* a free waits for the last of its events */
+        struct pending *last = kept ? &t->pendings[kept - 1] : NULL;
+        if (last && pending_order(last, &t->pendings[i]) == 0) {
+            last->done_ns = t->pendings[i].done_ns > last->done_ns ? t->pendings[i].done_ns
+                                                                   : last->done_ns;
+        } else {
+            t->pendings[kept++] = t->pendings[i];
+        }
+    }
+    t->pendings_n = kept;
+}
+
+static void tensor_free(struct tracer *t, const struct gs_trace_block *b, int64_t time_ns)
+{
+    struct pending key = {b->address, time_ns, 0};
+    const struct pending *p = t->pendings_n ? bsearch(&key, t->pendings, t->pendings_n,
+                                                      sizeof key, pending_order)
+                                            : NULL;
+    if (!p) {
+        block_free(t, b, time_ns, !piece_of(t, b->address));
+        return;
+    }
+    tell(t, &(struct gs_trace_event){.action = GS_TRACE_FREE_REQUESTED,
+                                     .stack = b->free_stack != GS_NONE ? b->free_stack : b->stack,
+                                     .time_ns = time_ns,
+                                     .bytes = b->bytes,
+                                     .address = b->address,
+                                     .stream = b->stream});
+    *GS_PUSH(t->waiting, t->waiting_n, t->waiting_cap) = (struct waiting){*b, p->done_ns};
+    t->waiting[t->waiting_n - 1].block.pending = true;
+    t->next_done_ns = p->done_ns < t->next_done_ns ? p->done_ns : t->next_done_ns;
+}
+
+/* The earliest of those that wait. */
+static void complete(struct tracer *t)
+{
+    size_t at = 0;
+    int64_t done = t->next_done_ns;
+    while (at < t->waiting_n && t->waiting[at].done_ns != done) {
+        at++;
+    }
+    if (at < t->waiting_n) {
+        const struct gs_trace_block b = t->waiting[at].block;
+        t->waiting[at] = t->waiting[--t->waiting_n];
+        struct gs_trace_event e = {.action = GS_TRACE_FREE_COMPLETED,
+                                   .stack = b.stack,
+                                   .time_ns = done,
+                                   .bytes = b.bytes,
+                                   .address = b.address,
+                                   .stream = b.stream};
+        tell(t, &e);
+        if (!piece_of(t, b.address)) {
+            e.action = GS_TRACE_SEGMENT_FREE;
+            tell(t, &e);
+        }
+    }
+    t->next_done_ns = GS_NEVER;
+    for (size_t i = 0; i < t->waiting_n; i++) {
+        t->next_done_ns = t->waiting[i].done_ns < t->next_done_ns ? t->waiting[i].done_ns
+                                                                  : t->next_done_ns;
+    }
+}
+
+/* --- in order of time --------------------------------------------------------------------------- */
+
+static struct gs_trace_block block_of_mapping(const struct gs_mapping *m)
+{
+    return (struct gs_trace_block){.address = m->address,
+                                   .bytes = m->bytes,
+                                   .stack = m->stack,
+                                   .free_stack = GS_NONE,
+                                   .kept = m->unmap_ns == GS_NEVER};
+}
+
+static void apply(struct tracer *t, const struct change *c, const struct gs_mapping *m)
+{
+    struct gs_trace_block b = block_of_mapping(m);
+    if (!t->wish->tensors && c->mapped) {
+        whole_alloc(t, &b, c->time_ns);
+    } else if (!t->wish->tensors) {
+        block_free(t, &b, c->time_ns, true);
+    } else if (c->mapped) {
+        piece_add(t, (struct piece){.address = m->address,
+                                    .bytes = m->bytes,
+                                    .time_ns = c->time_ns,
+                                    .stack = m->stack,
+                                    .mapped = true});
+    } else {
+        piece_remove(t, m->address, true, c->time_ns, GS_NONE);
+    }
+}
+
+/* All that was mapped, unmapped and came to the end of its waiting up to a time. */
+static void catch_up(struct tracer *t, int64_t time_ns)
+{
+    size_t n;
+    const struct gs_mapping *all = gs_run_mappings(t->run, &n);
+    for (;;) {
+        const struct change *c = t->change < t->changes_n ? &t->changes[t->change] : NULL;
+        if (t->next_done_ns <= time_ns && t->next_done_ns != GS_NEVER &&
+            (!c || t->next_done_ns <= c->time_ns)) {
+            complete(t);
+        } else if (c && c->time_ns <= time_ns) {
+            t->change++;
+            apply(t, c, &all[c->mapping]);
+        } else {
+            return;
+        }
+    }
+}
+
+/* --- lifetimes ---------------------------------------------------------------------------------- */
+
+/* Memory of the device that has an address of its own: not pinned, not physical memory alone. */
+static bool in_device(const struct gs_lifetime *life)
+{
+    return life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED &&
+           life->space != GS_SPACE_HOST && life->space != GS_SPACE_SHARED &&
+           life->space != GS_SPACE_VMM;
+}
+
+static struct gs_trace_block block_of(const struct tracer *t, const struct gs_lifetime *life)
+{
+    bool tensor = life->layer == GS_LAYER_TENSOR, unknown = tensor && life->stream == UINT64_MAX;
+    return (struct gs_trace_block){.address = life->address,
+                                   .stream = unknown ? 0 : life->stream,
+                                   .private = tensor && life->space == GS_SPACE_POOL,
+                                   .bytes = life->bytes,
+                                   .stack = life->stack,
+                                   .free_stack = gs_run_free_stack(t->run, life),
+                                   .kept = life->free_ns > t->last_alloc_ns};
+}
+
+static void block_alloc(struct tracer *t, const struct gs_trace_block *b, int64_t time_ns)
+{
+    if (!piece_of(t, b->address)) { /* its segment is not known */
+        whole_alloc(t, b, time_ns);
+        return;
+    }
+    pieces_tell(t, b);
+    tell(t, &(struct gs_trace_event){.action = GS_TRACE_ALLOC,
+                                     .stack = b->stack,
+                                     .free_stack = b->free_stack,
+                                     .kept = b->kept,
+                                     .time_ns = time_ns,
+                                     .bytes = b->bytes,
+                                     .address = b->address,
+                                     .stream = b->stream});
+}
+
+static void keep_state(struct tracer *t);
+
+/* False: it is of no interest, or after the moment, at whose end what is live is looked at. */
+static bool wanted(struct tracer *t, int device, int64_t time_ns)
+{
+    if (!t->here || t->done) {
+        return false;
+    }
+    if (time_ns > t->wish->until_ns) {
+        catch_up(t, t->wish->until_ns);
+        keep_state(t);
+        t->done = true;
+        return false;
+    }
+    if (device != t->wish->device) {
+        return false;
+    }
+    catch_up(t, time_ns);
+    return true;
+}
+
+static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+{
+    struct tracer *t = self;
+    (void)series;
+    if (!wanted(t, life->device, life->alloc_ns) || !life->bytes) {
+        return;
+    }
+    struct gs_trace_block b = block_of(t, life);
+    if (life->layer == GS_LAYER_TENSOR) {
+        block_alloc(t, &b, life->alloc_ns);
+    } else if (in_device(life) && !t->wish->tensors) {
+        whole_alloc(t, &b, life->alloc_ns);
+    } else if (in_device(life) && life->bytes && life->bytes % GRAIN == 0) {
+        piece_add(t, (struct piece){.address = life->address,
+                                    .bytes = life->bytes,
+                                    .time_ns = life->alloc_ns,
+                                    .stack = life->stack});
+    }
+}
+
+static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+{
+    struct tracer *t = self;
+    (void)series;
+    if (!wanted(t, life->device, life->free_ns) || !life->bytes) {
+        return;
+    }
+    struct gs_trace_block b = block_of(t, life);
+    if (life->layer == GS_LAYER_TENSOR) {
+        tensor_free(t, &b, life->free_ns);
+    } else if (in_device(life) && !t->wish->tensors) {
+        block_free(t, &b, life->free_ns, true);
+    } else if (in_device(life)) {
+        piece_remove(t, life->address, false, life->free_ns, b.free_stack);
+    }
+}
+
+static void on_oom(void *self, const struct gs_oom *oom, size_t index)
+{
+    struct tracer *t = self;
+    (void)index;
+    bool ours = t->wish->tensors ? oom->layer == GS_LAYER_TENSOR
+                                 : oom->layer == GS_LAYER_DEVICE && oom->space != GS_SPACE_PINNED;
+    if (wanted(t, oom->device, oom->time_ns) && ours) {
+        tell(t, &(struct gs_trace_event){.action = GS_TRACE_OOM,
+                                         .stack = oom->stack,
+                                         .time_ns = oom->time_ns,
+                                         .bytes = oom->requested_bytes,
+                                         .device_free = oom->free_bytes});
+    }
+}
+
+static void on_process_start(void *self, uint32_t process)
+{
+    struct tracer *t = self;
+    t->here = process == t->wish->process;
+}
+
+static void on_process_end(void *self, uint32_t process, int64_t end_ns)
+{
+    struct tracer *t = self;
+    (void)process;
+    (void)end_ns;
+    if (t->here && !t->done) {
+        catch_up(t, t->wish->until_ns);
+        keep_state(t);
+        t->done = true;
+    }
+}
+
+/* --- the state at the moment --------------------------------------------------------------------- */
+
+static void add_segment(struct tracer *t, struct gs_trace_segment s)
+{
+    *GS_PUSH(t->state->segments, t->state->segments_n, t->segments_cap) = s;
+}
+
+static void add_whole(struct tracer *t, const struct gs_trace_block *b)
+{
+    add_segment(t, (struct gs_trace_segment){.address = b->address,
+                                             .stream = b->stream,
+                                             .bytes = b->bytes,
+                                             .stack = b->stack,
+                                             .small = b->bytes <= SMALL_SEGMENT});
+}
+
+static void gather(void *self, const struct gs_lifetime *life)
+{
+    struct tracer *t = self;
+    bool tensor = life->layer == GS_LAYER_TENSOR;
+    if (life->device != t->wish->device || life->alloc_ns > t->wish->until_ns ||
+        life->free_ns <= t->wish->until_ns || !life->bytes ||
+        (t->wish->tensors ? !tensor : !in_device(life))) {
+        return;
+    }
+    struct gs_trace_block b = block_of(t, life);
+    *GS_PUSH(t->state->blocks, t->state->blocks_n, t->blocks_cap) = b;
+    if (!tensor || !piece_of(t, b.address)) {
+        add_whole(t, &b);
+    }
+}
+
+static void gather_mappings(struct tracer *t)
+{
+    size_t n;
+    const struct gs_mapping *m = gs_run_mappings(t->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (m[i].process == t->wish->process && m[i].device == t->wish->device &&
+            m[i].map_ns <= t->wish->until_ns && m[i].unmap_ns > t->wish->until_ns) {
+            struct gs_trace_block b = block_of_mapping(&m[i]);
+            *GS_PUSH(t->state->blocks, t->state->blocks_n, t->blocks_cap) = b;
+            add_whole(t, &b);
+        }
+    }
+}
+
+/* What was mapped end to end, for one stream, is one segment. */
+static void gather_pieces(struct tracer *t)
+{
+    struct gs_trace_state *s = t->state;
+    for (size_t i = 0; i < t->pieces_n; i++) {
+        const struct piece *p = &t->pieces[i];
+        struct gs_trace_segment *last = s->segments_n ? &s->segments[s->segments_n - 1] : NULL;
+        if (!p->told) {
+            continue;
+        }
+        if (last && p->mapped && last->mapped && last->stream == p->stream &&
+            last->private == p->private &&
+            last->address + (uint64_t)last->bytes == p->address) {
+            last->bytes = gs_add(last->bytes, p->bytes);
+        } else {
+            add_segment(t, (struct gs_trace_segment){.address = p->address,
+                                                     .stream = p->stream,
+                                                     .bytes = p->bytes,
+                                                     .stack = p->stack,
+                                                     .mapped = p->mapped,
+                                                     .private = p->private,
+                                                     .small = p->bytes <= SMALL_SEGMENT});
+        }
+    }
+}
+
+static int segment_order(const void *a, const void *b)
+{
+    const struct gs_trace_segment *x = a, *y = b;
+    return (x->address > y->address) - (x->address < y->address);
+}
+
+static int block_order(const void *a, const void *b)
+{
+    const struct gs_trace_block *x = a, *y = b;
+    return (x->address > y->address) - (x->address < y->address);
+}
+
+/* Gives each segment its blocks. Of blocks that overlap, or reach out of their segment, the first
+ * stays: the sizes have to add up. */
+static void share_out(struct gs_trace_state *s)
+{
+    size_t at = 0, kept = 0;
+    for (size_t i = 0; i < s->segments_n; i++) {
+        struct gs_trace_segment *g = &s->segments[i];
+        uint64_t from = g->address, end = g->address + (uint64_t)g->bytes;
+        g->first = kept;
+        for (; at < s->blocks_n && s->blocks[at].address < end; at++) {
+            struct gs_trace_block b = s->blocks[at];
+            if (b.address < from || (uint64_t)b.bytes > end - b.address) {
+                continue;
+            }
+            from = b.address + (uint64_t)b.bytes;
+            *(b.pending ? &g->pending_bytes : &g->block_bytes) += b.bytes;
+            s->blocks[kept++] = b;
+        }
+        g->n = kept - g->first;
+    }
+    s->refused = s->blocks_n - kept;
+    s->blocks_n = kept;
+}
+
+static void keep_state(struct tracer *t)
+{
+    struct gs_trace_state *s = t->state;
+    if (!s) {
+        return;
+    }
+    gather_pieces(t);
+    gs_run_live(t->run, gather, t);
+    if (!t->wish->tensors) {
+        gather_mappings(t);
+    }
+    for (size_t i = 0; i < t->waiting_n; i++) {
+        *GS_PUSH(s->blocks, s->blocks_n, t->blocks_cap) = t->waiting[i].block;
+        if (!piece_of(t, t->waiting[i].block.address)) {
+            add_whole(t, &t->waiting[i].block);
+        }
+    }
+    if (s->segments_n > 1) {
+        qsort(s->segments, s->segments_n, sizeof *s->segments, segment_order);
+    }
+    if (s->blocks_n > 1) {
+        qsort(s->blocks, s->blocks_n, sizeof *s->blocks, block_order);
+    }
+    share_out(s);
+}
+
+void gs_trace_state_free(struct gs_trace_state *state)
+{
+    free(state->segments);
+    free(state->blocks);
+    *state = (struct gs_trace_state){0};
+}
+
+bool gs_trace_device(struct gs_run *run, const struct gs_trace_wish *wish,
+                     struct gs_trace_state *state, char *error, size_t error_size)
+{
+    size_t n;
+    struct tracer t = {.run = run,
+                       .wish = wish,
+                       .state = state,
+                       .last_alloc_ns = gs_run_processes(run, &n)[wish->process].last_alloc_ns};
+    struct gs_observer observer = {.self = &t,
+                                   .process_start = on_process_start,
+                                   .alloc = on_alloc,
+                                   .free = on_free,
+                                   .oom = on_oom,
+                                   .process_end = on_process_end};
+    if (state) {
+        *state = (struct gs_trace_state){0};
+    }
+    t.next_done_ns = GS_NEVER;
+    list_changes(&t);
+    list_pendings(&t);
+    bool ok = gs_run_replay(run, &observer, 1, error, error_size);
+    free(t.pieces);
+    free(t.changes);
+    free(t.pendings);
+    free(t.waiting);
+    if (!ok && state) {
+        gs_trace_state_free(state);
+    }
+    return ok;
+}

@@ -1,0 +1,258 @@
+#include "analyzer/export/pickle.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Opcodes, as Python's pickletools names them. */
+enum {
+    PROTO = 0x80,
+    MARK = '(',
+    STOP = '.',
+    EMPTY_LIST = ']',
+    APPENDS = 'e',
+    EMPTY_DICT = '}',
+    SETITEMS = 'u',
+    TUPLE2 = 0x86,
+    NEWTRUE = 0x88,
+    NEWFALSE = 0x89,
+    LONG1 = 0x8a,
+    BININT = 'J',
+    BININT1 = 'K',
+    BININT2 = 'M',
+    SHORT_BINUNICODE = 0x8c,
+    BINUNICODE = 'X',
+    MEMOIZE = 0x94,
+    BINGET = 'h',
+    LONG_BINGET = 'j',
+};
+
+/* A reader keeps a batch on its stack; this is what Python itself writes. */
+enum { BATCH = 1000 };
+
+static void put(struct pickle *p, int byte)
+{
+    putc_unlocked(byte, p->out);
+}
+
+static void put_number(struct pickle *p, uint64_t value, int bytes)
+{
+    for (; bytes > 0; bytes--, value >>= 8) {
+        put(p, (int)(value & 0xff));
+    }
+}
+
+/* A value is about to be written: in a list it is an item. */
+static void item(struct pickle *p)
+{
+    if (!p->depth || !p->open[p->depth - 1].list) {
+        return;
+    }
+    unsigned *n = &p->open[p->depth - 1].in_batch;
+    if (*n == BATCH) {
+        put(p, APPENDS);
+        *n = 0;
+    }
+    if (!(*n)++) {
+        put(p, MARK);
+    }
+}
+
+void pickle_start(struct pickle *p, FILE *out)
+{
+    *p = (struct pickle){.out = out};
+    put(p, PROTO);
+    put(p, 4);
+}
+
+void pickle_finish(struct pickle *p)
+{
+    put(p, STOP);
+    gs_map_free(&p->by_text);
+    free(p->texts);
+    p->texts = NULL;
+}
+
+static void begin(struct pickle *p, bool list)
+{
+    item(p);
+    put(p, list ? EMPTY_LIST : EMPTY_DICT);
+    p->open[p->depth].list = list;
+    p->open[p->depth].in_batch = 0;
+    p->depth++;
+}
+
+void pickle_list(struct pickle *p)
+{
+    begin(p, true);
+}
+
+void pickle_dict(struct pickle *p)
+{
+    begin(p, false);
+}
+
+void pickle_end(struct pickle *p)
+{
+    p->depth--;
+    if (p->open[p->depth].in_batch) {
+        put(p, p->open[p->depth].list ? APPENDS : SETITEMS);
+    }
+}
+
+void pickle_pair(struct pickle *p)
+{
+    put(p, TUPLE2);
+}
+
+/* Two's complement, the least bytes that keep the sign. */
+static void put_long(struct pickle *p, uint64_t value, bool negative)
+{
+    int bytes = 8;
+    uint64_t fill = negative ? 0xff : 0;
+    while (bytes > 1 && value >> (8 * (bytes - 1)) == fill &&
+           (value >> (8 * (bytes - 2)) & 0x80) == (fill & 0x80)) {
+        bytes--;
+        value &= ~(uint64_t)0 >> (64 - 8 * bytes);
+    }
+    bool ninth = !negative && bytes == 8 && value >> 63;
+    put(p, LONG1);
+    put(p, bytes + ninth);
+    put_number(p, value, bytes);
+    if (ninth) {
+        put(p, 0);
+    }
+}
+
+void pickle_int(struct pickle *p, int64_t value)
+{
+    item(p);
+    if (value >= 0 && value <= 0xff) {
+        put(p, BININT1);
+        put_number(p, (uint64_t)value, 1);
+    } else if (value >= 0 && value <= 0xffff) {
+        put(p, BININT2);
+        put_number(p, (uint64_t)value, 2);
+    } else if (value >= INT32_MIN && value <= INT32_MAX) {
+        put(p, BININT);
+        put_number(p, (uint64_t)value, 4);
+    } else {
+        put_long(p, (uint64_t)value, value < 0);
+    }
+}
+
+void pickle_address(struct pickle *p, uint64_t value)
+{
+    if (value <= INT64_MAX) {
+        pickle_int(p, (int64_t)value);
+    } else {
+        item(p);
+        put_long(p, value, false);
+    }
+}
+
+void pickle_bool(struct pickle *p, bool value)
+{
+    item(p);
+    put(p, value ? NEWTRUE : NEWFALSE);
+}
+
+/* Bytes of the character at `s`, 0 where it is none. */
+static size_t character(const unsigned char *s)
+{
+    static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t n = *s < 0x80 ? 1 : *s >> 5 == 6 ? 2 : *s >> 4 == 14 ? 3 : *s >> 3 == 30 ? 4 : 0;
+    unsigned code = n > 1 ? *s & (0x7fu >> n) : *s;
+    for (size_t i = 1; i < n; i++) {
+        if (s[i] >> 6 != 2) {
+            return 0;
+        }
+        code = code << 6 | (s[i] & 0x3f);
+    }
+    return n > 1 && (code < least[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) ? 0 : n;
+}
+
+static void put_text(struct pickle *p, const char *text, size_t bytes)
+{
+    put(p, bytes < 256 ? SHORT_BINUNICODE : BINUNICODE);
+    put_number(p, bytes, bytes < 256 ? 1 : 4);
+    for (size_t i = 0; i < bytes;) {
+        size_t n = character((const unsigned char *)text + i);
+        if (n) {
+            fwrite_unlocked(text + i, 1, n, p->out);
+        } else {
+            put(p, '?');
+        }
+        i += n ? n : 1;
+    }
+}
+
+static uint64_t hash_text(const char *text, size_t *bytes)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    const char *s = text;
+    for (; *s; s++) {
+        h = (h ^ (unsigned char)*s) * 0x100000001b3u;
+    }
+    *bytes = (size_t)(s - text);
+    return gs_hash64(h);
+}
+
+static void put_again(struct pickle *p, uint32_t memo)
+{
+    put(p, memo < 256 ? BINGET : LONG_BINGET);
+    put_number(p, memo, memo < 256 ? 1 : 4);
+}
+
+uint32_t pickle_memo(struct pickle *p)
+{
+    put(p, MEMOIZE);
+    return p->memo_n++;
+}
+
+void pickle_again(struct pickle *p, uint32_t memo)
+{
+    item(p);
+    put_again(p, memo);
+}
+
+/* Where two texts have one hash, the second is simply written each time. */
+static void write_text(struct pickle *p, const char *text, struct pickle_text *near)
+{
+    size_t bytes;
+    uint32_t *at = gs_map_at(&p->by_text, hash_text(text, &bytes));
+    if (*at == GS_MAP_NEW) {
+        *at = (uint32_t)p->texts_n;
+        put_text(p, text, bytes);
+        *near = (struct pickle_text){text, pickle_memo(p)};
+        *GS_PUSH(p->texts, p->texts_n, p->texts_cap) = *near;
+    } else if (strcmp(p->texts[*at].text, text) == 0) {
+        *near = (struct pickle_text){text, p->texts[*at].memo};
+        put_again(p, near->memo);
+    } else {
+        put_text(p, text, bytes);
+    }
+}
+
+static void text_value(struct pickle *p, const char *text)
+{
+    struct pickle_text *near = &p->near[((uintptr_t)text ^ (uintptr_t)text >> 8) % PICKLE_NEAR];
+    if (near->text == text) {
+        put_again(p, near->memo);
+    } else {
+        write_text(p, text, near);
+    }
+}
+
+void pickle_text(struct pickle *p, const char *text)
+{
+    item(p);
+    text_value(p, text ? text : "");
+}
+
+void pickle_key(struct pickle *p, const char *key)
+{
+    if (!p->open[p->depth - 1].in_batch++) {
+        put(p, MARK);
+    }
+    text_value(p, key);
+}

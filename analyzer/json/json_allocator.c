@@ -1,0 +1,86 @@
+/* allocator[] and cache_flushes[] of the JSON report. */
+#include "analyzer/allocator/allocator.h"
+#include "analyzer/json/json_parts.h"
+
+static const char *known_word(enum gs_known known)
+{
+    return known == GS_YES ? "yes" : known == GS_NO ? "no" : "unknown";
+}
+
+static json_t *share_json(const struct gs_pool_share *h, bool stream)
+{
+    json_t *o = json_object();
+    if (stream) {
+        set(o, "stream", h->stream_known ? json_integer((json_int_t)h->stream) : NULL);
+    } else {
+        set_text(o, "pool", gs_pool_word(h->pool));
+    }
+    set_bytes(o, "reserved_bytes", h->reserved);
+    set_bytes(o, "allocated_bytes", h->allocated);
+    set_bytes(o, "active_bytes", h->active);
+    set_count(o, "segments", h->segments);
+    set_count(o, "blocks", h->blocks);
+    return o;
+}
+
+static json_t *pool_json(const struct gs_pool_share *h)
+{
+    return share_json(h, false);
+}
+
+static json_t *stream_json(const struct gs_pool_share *h)
+{
+    return share_json(h, true);
+}
+
+json_t *gs_json_allocator(const struct gs_report *r)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < r->allocator_n; i++) {
+        const struct gs_allocator_state *s = &r->allocator[i];
+        json_t *o = json_object();
+        gs_json_where(o, r, s->process, s->device);
+        set_text(o, "moment", gs_moment_word(s->moment));
+        set_real(o, "time_s", (double)s->time_ns / 1e9);
+        set_text(o, "backend", gs_backend_word(s->backend));
+        set_text(o, "expandable", known_word(s->expandable));
+        set_bytes(o, "reserved_bytes", s->reserved);
+        set_bytes(o, "allocated_bytes", s->allocated);
+        set_bytes(o, "pending_bytes", s->pending);
+        set_bytes(o, "active_bytes", s->active);
+        set_bytes(o, "cached_bytes", s->cached);
+        set_bytes(o, "inactive_split_bytes", s->inactive_split);
+        set_bytes(o, "largest_free_bytes", s->largest_free);
+        set_count(o, "segments", s->segments);
+        set_count(o, "blocks", s->blocks);
+        set_count(o, "blocks_outside", s->strays);
+        set(o, "by_pool", LIST(s->by_pool, s->by_pool_n, pool_json));
+        set(o, "by_stream", LIST(s->by_stream, s->by_stream_n, stream_json));
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
+json_t *gs_json_flushes(const struct gs_report *r)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < r->flushes_n; i++) {
+        const struct gs_cache_flush *f = &r->flushes[i];
+        json_t *o = json_object();
+        gs_json_where(o, r, f->process, f->device);
+        set_text(o, "kind", gs_flush_word(f->kind));
+        set_count(o, "count", f->count);
+        set_count(o, "segments", f->segments);
+        set_bytes(o, "bytes", f->bytes);
+        set_bytes(o, "taken_again_bytes", f->again);
+        set_real(o, "blocked_s", f->blocked_s);
+        set_real(o, "per_step", f->per_step);
+        set_bool(o, "matters", f->matters);
+        set_real(o, "first_s", f->first_s);
+        set_real(o, "last_s", f->last_s);
+        set(o, "site", gs_json_site(&f->site));
+        set_text(o, "advice", f->advice);
+        json_array_append_new(list, o);
+    }
+    return list;
+}

@@ -1,0 +1,63 @@
+/* What holds the device at an OOM, and what each thing to do would free, in the JSON report. */
+#include "analyzer/json/json_parts.h"
+
+/* What a line's text is, in each part. */
+static const char *const text_keys[GS_HELD_N] = {
+    [GS_HELD_CACHED] = "text", [GS_HELD_POOLS] = "library",   [GS_HELD_DIRECT] = "library",
+    [GS_HELD_OTHERS] = "process",
+};
+
+static json_t *line_json(const struct gs_held_part *part, const struct gs_held_line *line)
+{
+    json_t *o = json_object();
+    const char *key = text_keys[part->what];
+    if (key) {
+        set_text(o, key, line->text);
+    }
+    if (line->pid) {
+        set_count(o, "pid", line->pid);
+    }
+    if (part->what == GS_HELD_TENSORS || part->what == GS_HELD_POOLS ||
+        part->what == GS_HELD_DIRECT) {
+        set(o, "site", gs_json_site(&line->site));
+    }
+    set_bytes(o, "bytes", line->bytes);
+    if (line->count) {
+        set_count(o, "count", line->count);
+    }
+    return o;
+}
+
+static json_t *part_json(const struct gs_held_part *part)
+{
+    json_t *o = json_object(), *detail = json_array();
+    set_text(o, "what", gs_held_word(part->what));
+    set_text(o, "category",
+             part->what == GS_HELD_TENSORS ? gs_category_word(part->category) : NULL);
+    set_text(o, "text", part->text);
+    set_bytes(o, "bytes", part->bytes);
+    set_real(o, "share", part->share);
+    for (size_t i = 0; i < part->lines_n; i++) {
+        json_array_append_new(detail, line_json(part, &part->lines[i]));
+    }
+    set(o, "detail", detail);
+    set_count(o, "detail_total", part->lines_total);
+    return o;
+}
+
+static json_t *measure_json(const struct gs_measure *m)
+{
+    json_t *o = json_object();
+    set_text(o, "text", m->text);
+    set_bytes(o, "frees_bytes", m->frees_bytes);
+    set(o, "enough", m->enough < 0 ? NULL : json_boolean(m->enough));
+    return o;
+}
+
+void gs_json_oom(json_t *o, const struct gs_oom_verdict *v)
+{
+    set_bool(o, "handled", v->handled);
+    set(o, "waterfall", LIST(v->waterfall, v->waterfall_n, part_json));
+    set(o, "measures", LIST(v->measures, v->measures_n, measure_json));
+    set_bytes(o, "rounding_most_bytes", v->rounding_most);
+}

@@ -1,0 +1,16 @@
+/* How often a place calls, as JSON. */
+#include "analyzer/step/cadence.h"
+
+#include <jansson.h>
+#include <math.h>
+
+void gs_json_pace(struct json_t *object, const struct gs_pace *pace)
+{
+    const char *phase = gs_phase_word(pace->phase);
+    bool known = isfinite(pace->calls_per_step);
+    json_object_set_new(object, "calls_per_step",
+                        known ? json_real(pace->calls_per_step) : json_null());
+    json_object_set_new(object, "phase", phase ? json_string(phase) : json_null());
+    json_object_set_new(object, "every_steps",
+                        pace->every ? json_integer(pace->every) : json_null());
+}

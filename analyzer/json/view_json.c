@@ -1,0 +1,599 @@
+/* The report as JSON: the contract of `gpuspy report --json`. Fields are only ever added. Unknown
+ * is null. */
+#include "analyzer/step/cadence.h"
+#include "analyzer/command/simulate.h"
+#include "analyzer/question/report.h"
+
+#include "analyzer/json/json_parts.h"
+
+#include <string.h>
+
+#define WORD(s, v, w) [v] = w,
+static const char *const directions[] = {GS_DIRECTIONS(WORD)};
+static const char *const host_memories[] = {GS_HOST_MEMORIES(WORD)};
+static const char *const sync_kinds[] = {GS_SYNC_KINDS(WORD)};
+static const char *const frame_kinds[] = {GS_FRAME_KINDS(WORD)};
+static const char *const mark_kinds[] = {GS_MARK_KINDS(WORD)};
+static const char *const layers[] = {GS_LAYERS(WORD)};
+static const char *const spaces[] = {GS_SPACES(WORD)};
+
+#define WORD_OF(words, i) ((size_t)(i) < sizeof(words) / sizeof *(words) ? (words)[i] : "unknown")
+
+json_t *gs_json_frame(const struct gs_frame *f)
+{
+    json_t *o = json_object();
+    set_text(o, "kind", WORD_OF(frame_kinds, f->kind));
+    set_text(o, "function", f->function);
+    set_text(o, "file", f->file);
+    set(o, "line", f->line ? json_integer(f->line) : NULL);
+    if (f->kind == GS_FRAME_NATIVE) {
+        set_text(o, "module", f->module);
+        set_count(o, "offset", f->offset);
+    }
+    return o;
+}
+
+json_t *gs_json_trace(const struct gs_trace *t)
+{
+    json_t *frames = json_array();
+    for (size_t i = 0; i < t->n; i++) {
+        json_array_append_new(frames, gs_json_frame(t->frames[i]));
+    }
+    return frames;
+}
+
+json_t *gs_json_site(const struct gs_site *s)
+{
+    if (!s->known) {
+        return json_null();
+    }
+    json_t *o = json_object();
+    set_text(o, "file", s->file);
+    set(o, "line", s->line ? json_integer(s->line) : NULL);
+    set_text(o, "function", s->function);
+    set_text(o, "kind", WORD_OF(frame_kinds, s->kind));
+    set_bool(o, "library", s->library);
+    set_bool(o, "at_exit", s->exit);
+    set_bool(o, "helper", s->helper);
+    set_text(o, "operation", s->operation);
+    set(o, "via", s->via ? gs_json_frame(s->via) : NULL);
+    set(o, "inner", s->inner ? gs_json_frame(s->inner) : NULL);
+    set(o, "caller", s->caller ? gs_json_frame(s->caller) : NULL);
+    return o;
+}
+
+json_t *gs_json_process(const struct gs_process *p)
+{
+    json_t *o = json_object();
+    set_count(o, "pid", p->pid);
+    set_bytes(o, "ppid", p->ppid);
+    set_bytes(o, "rank", p->rank);
+    set_text(o, "host", p->host);
+    set_text(o, "command", p->command);
+    set_text(o, "database", p->path);
+    set_text(o, "python_version", p->python_version);
+    set_real(o, "start_s", p->start_real_ns == GS_UNKNOWN ? NAN : (double)p->start_real_ns / 1e9);
+    set_real(o, "duration_s", (double)p->end_ns / 1e9);
+    set_bool(o, "complete", p->complete);
+    set_bool(o, "recording", p->recording);
+    set_count(o, "lost_events", p->lost_events);
+    return o;
+}
+
+static json_t *run_json(const struct gs_report *r)
+{
+    json_t *o = json_object(), *notes = json_array();
+    set_text(o, "command", r->command);
+    set(o, "processes", LIST(r->processes, r->processes_n, gs_json_process));
+    set_real(o, "duration_s", r->duration_s);
+    set_count(o, "lost_events", r->lost_events);
+    set_real(o, "lost_first_s", r->lost_first_s);
+    set_bool(o, "complete", r->complete);
+    set_count(o, "events", r->events);
+    for (size_t i = 0; i < r->notes_n; i++) {
+        json_array_append_new(notes, json_string(r->notes[i]));
+    }
+    set(o, "notes", notes);
+    return o;
+}
+
+static json_t *device_json(const struct gs_device *d)
+{
+    json_t *o = json_object();
+    set(o, "index", json_integer(d->device));
+    set_text(o, "name", d->name);
+    set_bytes(o, "total_bytes", d->total_bytes);
+    set_bytes(o, "graph_reserved_bytes", d->graph_bytes);
+    set_bool(o, "simulated", simulate_is(d->name));
+    return o;
+}
+
+static json_t *category_share_json(const struct gs_category_share *s)
+{
+    json_t *o = json_object();
+    set_text(o, "category", gs_category_word(s->category));
+    set_text(o, "evidence", s->evidence);
+    set_bytes(o, "bytes", s->bytes);
+    set_count(o, "count", s->count);
+    return o;
+}
+
+/* Only categories that exist; they sum to `bytes`. */
+static void set_categories(json_t *o, const struct gs_by_category *c, int64_t bytes)
+{
+    json_t *categories = json_object();
+    for (unsigned i = 0; i < GS_CATEGORIES_N; i++) {
+        if (c->bytes[i]) {
+            set_bytes(categories, gs_category_word((enum gs_category)i), c->bytes[i]);
+        }
+    }
+    if (!c->shares_n && bytes != GS_UNKNOWN) {
+        set_bytes(categories, gs_category_word(GS_CATEGORY_UNKNOWN), bytes);
+    }
+    set(o, "by_category", categories);
+    set(o, "categories", LIST(c->shares, c->shares_n, category_share_json));
+}
+
+static json_t *by_stack_json(const struct gs_by_stack *s)
+{
+    json_t *o = json_object();
+    set_bytes(o, "bytes", s->bytes);
+    set_count(o, "count", s->count);
+    set_text(o, "category", gs_category_word(s->category));
+    set_text(o, "category_evidence", s->category_evidence);
+    set(o, "site", gs_json_site(&s->stack.site));
+    set(o, "frames", gs_json_trace(&s->stack));
+    return o;
+}
+
+static json_t *by_site_json(const struct gs_by_site *s)
+{
+    json_t *o = json_object();
+    set_bytes(o, "bytes", s->bytes);
+    set_count(o, "count", s->count);
+    set_count(o, "stacks", s->stacks);
+    set(o, "site", gs_json_site(&s->site));
+    return o;
+}
+
+/* Which of several processes an entry is about: added to every one of them. */
+static const struct gs_report *now; /* only while gs_view_json_build runs */
+void gs_json_where(json_t *o, const struct gs_report *r, uint32_t process, int device)
+{
+    set(o, "device", json_integer(device));
+    set_count(o, "pid", r->processes[process].pid);
+    set_bytes(o, "rank", r->processes[process].rank);
+}
+
+static void set_where(json_t *o, uint32_t process, int device)
+{
+    gs_json_where(o, now, process, device);
+}
+
+static json_t *peak_json(const struct gs_peak *p)
+{
+    json_t *o = json_object();
+    set_where(o, p->process, p->device);
+    set_text(o, "layer", gs_series_word(p->layer));
+    set_bytes(o, "bytes", p->bytes);
+    set_real(o, "time_s", p->time_s);
+    set_count(o, "count", p->count);
+    set_bytes(o, "end_bytes", p->end_bytes);
+    set_count(o, "end_count", p->end_count);
+    set_count(o, "allocations", p->allocations);
+    set_count(o, "frees", p->frees);
+    set_bytes(o, "allocated_bytes", p->allocated_bytes);
+    set_count(o, "stacks", p->by_stack_total);
+    set(o, "by_stack", LIST(p->by_stack, p->by_stack_n, by_stack_json));
+    set(o, "by_site", LIST(p->by_site, p->by_site_n, by_site_json));
+    set_categories(o, &p->by_category, p->bytes);
+    set(o, "by_space", gs_json_spaces(p->by_space));
+    gs_json_set_owners(o, p->by_owner, p->by_owner_n);
+    return o;
+}
+
+static json_t *point_json(const struct gs_point *p)
+{
+    json_t *pair = json_array();
+    json_array_append_new(pair, json_real(p->time_s));
+    json_array_append_new(pair, json_integer(p->bytes));
+    return pair;
+}
+
+static json_t *timeline_json(const struct gs_timeline *t)
+{
+    json_t *o = json_object();
+    set_where(o, t->process, t->device);
+    set_text(o, "layer", gs_series_word(t->layer));
+    set(o, "points", LIST(t->points, t->n, point_json));
+    return o;
+}
+
+static json_t *memory_json(const struct gs_device_memory *m)
+{
+    json_t *o = json_object();
+    set_where(o, m->process, m->device);
+    set_real(o, "time_s", m->time_s);
+    set_bytes(o, "total_bytes", m->total_bytes);
+    set_bytes(o, "live_bytes", m->live_bytes);
+    set_bytes(o, "tensor_bytes", m->tensor_bytes);
+    set_bytes(o, "cached_bytes", m->cached_bytes);
+    set_bytes(o, "direct_bytes", m->direct_bytes);
+    set_bytes(o, "outside_bytes", m->outside_bytes);
+    set_bytes(o, "outside_first_bytes", m->outside_first_bytes);
+    set_bytes(o, "context_bytes", m->context_bytes);
+    set_bytes(o, "other_bytes", m->other_bytes);
+    set_bytes(o, "graph_bytes", m->graph_bytes);
+    set_bytes(o, "free_bytes", m->free_bytes);
+    set_bool(o, "about", m->about);
+    set_bytes(o, "least_free_bytes", m->least_free_bytes);
+    set_bytes(o, "tensor_peak_bytes", m->tensor_peak_bytes);
+    set_bytes(o, "reserved_peak_bytes", m->reserved_peak_bytes);
+    return o;
+}
+
+/* Whole numbers stay whole: bytes are. */
+static json_t *number_json(double value)
+{
+    if (!isfinite(value)) {
+        return json_null();
+    }
+    return value == floor(value) && fabs(value) < 9e15 ? json_integer((json_int_t)value)
+                                                       : json_real(value);
+}
+
+static json_t *blame_json(const struct gs_oom_verdict *v)
+{
+    json_t *o = gs_json_site(&v->blame);
+    if (json_is_object(o)) {
+        set_text(o, "role", v->blame_role);
+    }
+    return o;
+}
+
+static json_t *oom_json(const struct gs_oom_verdict *v)
+{
+    json_t *o = json_object(), *evidence = json_object(), *advice = json_array();
+    set_where(o, v->process, v->device);
+    set_real(o, "time_s", v->time_s);
+    set_text(o, "layer", WORD_OF(layers, v->layer));
+    set_text(o, "space", WORD_OF(spaces, v->space));
+    set_bytes(o, "requested_bytes", v->requested_bytes);
+    set_bytes(o, "free_bytes", v->free_bytes);
+    set_bytes(o, "total_bytes", v->total_bytes);
+    set_bytes(o, "tensor_allocated_bytes", v->tensor_allocated);
+    set_bytes(o, "tensor_reserved_bytes", v->tensor_reserved);
+    set_bool(o, "fatal", v->fatal);
+    set_count(o, "failures", v->failures);
+    set_text(o, "cause", gs_cause_word(v->cause));
+    set_text(o, "verdict", v->verdict);
+    set_bytes(o, "live_bytes", v->device_live);
+    set_bytes(o, "outside_bytes", v->outside);
+    set_bytes(o, "graph_bytes", v->graphs);
+    for (size_t i = 0; i < v->evidence_n; i++) {
+        const struct gs_evidence *e = &v->evidence[i];
+        set(evidence, e->key, e->is_text ? json_string(e->text) : number_json(e->value));
+    }
+    set(o, "evidence", evidence);
+    for (size_t i = 0; i < v->advice_n; i++) {
+        json_array_append_new(advice, json_string(v->advice[i]));
+    }
+    set(o, "advice", advice);
+    gs_json_oom(o, v);
+    set(o, "stack", gs_json_trace(&v->stack));
+    set(o, "site", gs_json_site(&v->stack.site));
+    set(o, "blame", blame_json(v));
+    set_text(o, "live_layer", gs_series_word(v->live_layer));
+    set(o, "live", LIST(v->live, v->live_n, by_site_json));
+    set_categories(o, &v->by_category, v->live_sum);
+    gs_json_set_owners(o, v->by_owner, v->by_owner_n);
+    return o;
+}
+
+static json_t *leak_json(const struct gs_leak *l)
+{
+    json_t *o = json_object();
+    set_where(o, l->process, l->device);
+    set_text(o, "layer", gs_series_word(l->layer));
+    set_bytes(o, "bytes", l->bytes);
+    set_count(o, "count", l->count);
+    set_bool(o, "growing", l->growing);
+    set_bool(o, "at_orderly_end", now->leaks_at_end);
+    set(o, "site", gs_json_site(&l->stack.site));
+    set(o, "stack", gs_json_trace(&l->stack));
+    return o;
+}
+
+static json_t *growth_line_json(const struct gs_growth_line *l)
+{
+    json_t *o = json_object();
+    set_bytes(o, "bytes", l->bytes);
+    set_count(o, "count", l->count);
+    set(o, "site", gs_json_site(&l->site));
+    return o;
+}
+
+static json_t *growth_json(const struct gs_growth *g)
+{
+    json_t *o = json_object();
+    set_where(o, g->process, g->device);
+    set_text(o, "layer", gs_series_word(g->layer));
+    set_bytes(o, "bytes", g->bytes);
+    set(o, "bytes_per_step", number_json(g->bytes_per_step));
+    set_count(o, "steps", g->steps);
+    set_text(o, "step", g->by_steps ? "step" : "allocation");
+    set_count(o, "count", g->count);
+    set_count(o, "jumps", g->jumps);
+    set_bool(o, "graph", g->graph);
+    set_real(o, "bytes_per_s", g->bytes_per_s);
+    set_real(o, "fit", g->fit);
+    set_real(o, "first_s", g->first_s);
+    set_real(o, "last_s", g->last_s);
+    set(o, "lines", LIST(g->lines, g->lines_n, growth_line_json));
+    set(o, "newest", gs_json_site(&g->newest));
+    set(o, "under", gs_json_site(&g->under));
+    set(o, "site", gs_json_site(&g->stack.site));
+    set(o, "stack", gs_json_trace(&g->stack));
+    return o;
+}
+
+static json_t *sync_json(const struct gs_sync_site *s)
+{
+    json_t *o = json_object();
+    set_text(o, "kind", WORD_OF(sync_kinds, s->kind));
+    set_count(o, "count", s->count);
+    set_real(o, "blocked_s", s->blocked_s);
+    set_real(o, "share", s->share);
+    set_bool(o, "matters", s->matters);
+    gs_json_pace(o, &s->pace);
+    set_text(o, "pattern", s->pattern);
+    set_text(o, "api", s->api);
+    set(o, "site", gs_json_site(&s->site));
+    set_text(o, "advice", s->advice);
+    return o;
+}
+
+static json_t *transfer_json(const struct gs_transfer *t)
+{
+    json_t *o = json_object();
+    set_text(o, "direction", WORD_OF(directions, t->direction));
+    set(o, "pinned", t->pinned < 0 ? NULL : json_boolean(t->pinned));
+    set_text(o, "host_memory", WORD_OF(host_memories, t->host_memory));
+    set_bool(o, "async", t->async);
+    set_count(o, "count", t->count);
+    set_bytes(o, "bytes", t->bytes);
+    set_real(o, "blocked_s", t->blocked_s);
+    set_real(o, "bytes_per_s", t->bytes_per_s);
+    set_real(o, "first_s", t->first_s);
+    set_real(o, "last_s", t->last_s);
+    gs_json_pace(o, &t->pace);
+    set(o, "site", gs_json_site(&t->site));
+    set_text(o, "advice", t->advice);
+    return o;
+}
+
+static json_t *call_json(const struct gs_call *c)
+{
+    json_t *o = json_object();
+    set_text(o, "api", c->api);
+    set_count(o, "count", c->count);
+    set_count(o, "not_ready", c->not_ready);
+    set_real(o, "per_s", c->per_s);
+    return o;
+}
+
+static json_t *fragmentation_json(const struct gs_fragmentation *f)
+{
+    json_t *o = json_object();
+    set_where(o, f->process, f->device);
+    set_real(o, "time_s", f->time_s);
+    set_bytes(o, "reserved_bytes", f->reserved_bytes);
+    set_bytes(o, "active_bytes", f->active_bytes);
+    set_bytes(o, "free_bytes", f->free_bytes);
+    set_bytes(o, "largest_free_bytes", f->largest_free_bytes);
+    set_real(o, "external", f->external);
+    set_real(o, "utilisation", f->utilisation);
+    set_count(o, "segments", f->segments);
+    set_count(o, "blocks", f->blocks);
+    return o;
+}
+
+static json_t *churn_json(const struct gs_churn *c)
+{
+    json_t *o = json_object();
+    set_where(o, c->process, c->device);
+    set_count(o, "count", c->count);
+    set_bytes(o, "bytes", c->bytes);
+    set_real(o, "per_s", c->per_s);
+    set_real(o, "mean_life_s", c->mean_life_s);
+    gs_json_pace(o, &c->pace);
+    set_text(o, "pattern", c->pattern);
+    set(o, "freed_at", c->freed.known ? gs_json_site(&c->freed) : NULL);
+    set(o, "site", gs_json_site(&c->stack.site));
+    set(o, "stack", gs_json_trace(&c->stack));
+    set_text(o, "advice", c->advice);
+    return o;
+}
+
+static json_t *retry_json(const struct gs_retry *r)
+{
+    json_t *o = json_object();
+    set_where(o, r->process, r->device);
+    set_real(o, "time_s", r->time_s);
+    set_bytes(o, "requested_bytes", r->requested_bytes);
+    set_count(o, "failures", r->failures);
+    set_real(o, "blocked_s", r->blocked_s);
+    set_bytes(o, "freed_bytes", r->freed_bytes);
+    set(o, "site", gs_json_site(&r->stack.site));
+    set(o, "stack", gs_json_trace(&r->stack));
+    return o;
+}
+
+static json_t *check_json(const struct gs_tensor_check *c)
+{
+    json_t *o = json_object();
+    set_where(o, c->process, c->device);
+    set_text(o, "layer", WORD_OF(layers, c->layer));
+    set_count(o, "events", c->events);
+    set_count(o, "mismatches", c->mismatches);
+    set_bytes(o, "last_difference_bytes", c->last_difference);
+    return o;
+}
+
+static json_t *mark_json(const struct gs_mark_total *m)
+{
+    json_t *o = json_object();
+    set_text(o, "name", m->name);
+    set_text(o, "domain", m->domain);
+    set_text(o, "kind", WORD_OF(mark_kinds, m->kind));
+    set_count(o, "count", m->count);
+    set_count(o, "open", m->open);
+    set_real(o, "total_s", (double)m->total_ns / 1e9);
+    return o;
+}
+
+static void set_percent(json_t *o, const char *key, int percent)
+{
+    set(o, key, percent >= 0 ? json_integer(percent) : NULL);
+}
+
+static json_t *sample_json(const struct gs_device_sample *const *point)
+{
+    const struct gs_device_sample *s = *point;
+    json_t *o = json_object();
+    set_real(o, "time_s", (double)s->time_ns / 1e9);
+    set_bytes(o, "free_bytes", s->free_bytes);
+    set_bytes(o, "total_bytes", s->total_bytes);
+    set_percent(o, "utilisation", s->utilisation);
+    set_percent(o, "memory_utilisation", s->memory_utilisation);
+    set_bytes(o, "own_bytes", s->own_bytes);
+    set_bytes(o, "other_bytes", s->other_bytes);
+    set(o, "other_pid", s->other_pid ? json_integer(s->other_pid) : NULL);
+    set_text(o, "other_name", s->other_name);
+    return o;
+}
+
+static json_t *samples_json(const struct gs_sample_line *l)
+{
+    json_t *o = json_object();
+    set_where(o, l->process, l->device);
+    set_count(o, "count", l->total);
+    set(o, "points", LIST(l->points, l->n, sample_json));
+    return o;
+}
+
+static json_t *advice_json(const struct gs_advice *a)
+{
+    json_t *o = json_object();
+    set_text(o, "topic", a->topic);
+    set_real(o, "impact", a->impact);
+    set_text(o, "text", a->text);
+    return o;
+}
+
+static json_t *budget_rows_json(const struct gs_budget *b)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < b->rows_n; i++) {
+        const struct gs_budget_row *r = &b->rows[i];
+        json_t *o = json_object();
+        set_text(o, "category", gs_category_word(r->category));
+        set(o, "estimate_bytes", number_json(r->estimate_bytes));
+        set_bytes(o, "measured_bytes", r->peak_bytes);
+        set_bytes(o, "most_bytes", r->most_bytes);
+        set(o, "difference_bytes", number_json(r->difference_bytes));
+        set_text(o, "why", r->why);
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
+static json_t *budget_json(const struct gs_budget *b)
+{
+    json_t *o = json_object(), *estimate = json_object(), *measured = json_object(),
+           *difference = json_object();
+    if (b->present) {
+        set(estimate, "weights_bytes", number_json(b->estimate.weights));
+        set(estimate, "gradients_bytes", number_json(b->estimate.gradients));
+        set(estimate, "optimizer_bytes", number_json(b->estimate.optimizer));
+        set(estimate, "total_bytes", number_json(b->estimate.total));
+        set_text(measured, "layer", b->measured_bytes == GS_UNKNOWN ? NULL : gs_series_word(b->measured_layer));
+        set_bytes(measured, "peak_bytes", b->measured_bytes);
+        const struct {
+            const char *key;
+            enum gs_category category;
+        } parts[] = {{"weights_bytes", GS_CATEGORY_PARAMETERS},
+                     {"gradients_bytes", GS_CATEGORY_GRADIENTS},
+                     {"optimizer_bytes", GS_CATEGORY_OPTIMIZER_STATE}};
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+            int64_t bytes = b->by_category.bytes[parts[i].category];
+            set_bytes(measured, parts[i].key, bytes ? bytes : GS_UNKNOWN);
+        }
+        set(difference, "bytes", number_json(b->difference_bytes));
+        set_real(difference, "share", b->difference_share);
+    }
+    set(o, "categories", budget_rows_json(b));
+    set_bytes(o, "parameter_bytes", b->parameter_bytes ? b->parameter_bytes : GS_UNKNOWN);
+    set(o, "estimate", estimate);
+    set(o, "measured", measured);
+    set(o, "difference", difference);
+    return o;
+}
+
+json_t *gs_view_json_build(const struct gs_report *r)
+{
+    json_t *o = json_object();
+    now = r;
+    set(o, "schema", json_integer(GS_REPORT_SCHEMA));
+    set(o, "run", run_json(r));
+    set(o, "devices", LIST(r->devices, r->devices_n, device_json));
+    set(o, "peak", LIST(r->peaks, r->peaks_n, peak_json));
+    set(o, "memory", LIST(r->memory, r->memory_n, memory_json));
+    set(o, "preallocations", gs_json_preallocations(r));
+    set(o, "ranks", gs_json_ranks(r));
+    set(o, "rank_findings", gs_json_rank_findings(r));
+    set(o, "rank_spread", gs_json_rank_spread(r));
+    set(o, "timeline", LIST(r->timelines, r->timelines_n, timeline_json));
+    set(o, "oom", LIST(r->ooms, r->ooms_n, oom_json));
+    set(o, "leaks", LIST(r->leaks, r->leaks_n, leak_json));
+    set(o, "steps", gs_json_steps(r));
+    set(o, "allocator", gs_json_allocator(r));
+    set(o, "cache_flushes", gs_json_flushes(r));
+    set(o, "growth", LIST(r->growth, r->growth_n, growth_json));
+    set(o, "sync", LIST(r->syncs, r->syncs_n, sync_json));
+    set_real(o, "sync_share", r->sync_share);
+    set(o, "transfers", LIST(r->transfers, r->transfers_n, transfer_json));
+    set(o, "calls", LIST(r->calls, r->calls_n, call_json));
+    set(o, "fragmentation", LIST(r->fragmentation, r->fragmentation_n, fragmentation_json));
+    set(o, "churn", LIST(r->churn, r->churn_n, churn_json));
+    set(o, "retries", LIST(r->retries, r->retries_n, retry_json));
+    set(o, "checks", LIST(r->checks, r->checks_n, check_json));
+    set(o, "marks", LIST(r->marks, r->marks_n, mark_json));
+    set_count(o, "marks_total", r->marks_total);
+    set(o, "samples", LIST(r->samples, r->samples_n, samples_json));
+    set(o, "budget", budget_json(&r->budget));
+    set(o, "advice", LIST(r->advice, r->advice_n, advice_json));
+    now = NULL;
+    return o;
+}
+
+int gs_view_json(const struct gs_report *report, FILE *out)
+{
+    return gs_view_json_some(report, NULL, 0, out);
+}
+
+int gs_view_json_some(const struct gs_report *report, bool (*wanted)(uint64_t, const char *),
+                      uint64_t only, FILE *out)
+{
+    json_t *o = gs_view_json_build(report), *value;
+    const char *key;
+    void *next;
+    json_object_foreach_safe (o, next, key, value) {
+        if (wanted && strcmp(key, "schema") != 0 && !wanted(only, key)) {
+            json_object_del(o, key);
+        }
+    }
+    int rc = json_dumpf(o, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    json_decref(o);
+    return rc == 0 && fputc('\n', out) != EOF ? 0 : -1;
+}

@@ -1,0 +1,638 @@
+/* Each OOM of the run: which failed calls belong to it, and what was live at that moment.
+ *
+ * PyTorch asks CUDA, is refused, gives its cache back, asks again, is refused, and reports: several
+ * rows, one failure. Rows of one thread belong together while the same size is asked for and until
+ * PyTorch's own report, which closes the group. A group that CUDA refused and that was then served
+ * is a retry.
+ */
+#include "analyzer/oom/oom_words.h"
+#include "analyzer/oom/waterfall.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t group_ns = 10000000000; /* rows further apart are different failures */
+enum { CAPTURES = 64 }; /* groups for which what was live is kept, fatal ones first */
+
+struct group {
+    size_t first, last; /* rows; other threads' rows may lie between */
+    size_t shown;       /* the row to report: PyTorch's, else the last */
+    unsigned failures;
+    bool fatal, handled, device_failed, tensor_failed, captured;
+    int64_t free, total, device_requested; /* the last: the most that CUDA was asked for */
+    size_t placed; /* the row whose stack counts: the replay may still change it, see backward.h */
+};
+
+struct capture {
+    size_t group;
+    int64_t device_live, reserved, largest, turned_ns, once_ns;
+    uint32_t largest_stack;
+    enum gs_series_layer layer;
+    uint32_t series; /* GS_NONE: nothing was ever live there */
+    double turnover;
+    int64_t live_bytes, allocated_bytes; /* the latter: over the whole run until then */
+    uint64_t allocations;                /* likewise */
+    struct gs_oom_live *live;
+    size_t live_n, live_cap;
+    struct gs_heap_map map;
+    struct gs_by_owner *by_owner;
+    size_t by_owner_n;
+    struct gs_taken *taken;
+    size_t taken_n;
+};
+
+struct come { /* by stack of the innermost Python frame: how often it allocated, and when last */
+    uint32_t times;
+    bool looked, in_pass, lazy;
+    int64_t last_ns;
+};
+
+struct gs_ooms {
+    struct gs_builder *b;
+    uint32_t *come_of; /* by location: its line in `come`, plus 1 */
+    size_t come_of_cap;
+    struct come *come;
+    size_t come_cap;
+    uint32_t last_line; /* the one that allocated last, plus 1 */
+    const struct gs_oom *rows;
+    size_t rows_n;
+    struct group *groups;
+    size_t groups_n, groups_cap;
+    uint32_t *group_of; /* by row: the group that it ends and that wants a capture, else GS_NONE */
+    struct capture captures[CAPTURES];
+    size_t captures_n;
+    int64_t reserved[128]; /* by device, of the process now replayed */
+};
+
+/* --- groups ------------------------------------------------------------------------------------
+ */
+
+/* Does PyTorch's failure come of CUDA's? PyTorch asks CUDA for at least what it was asked for
+ * itself, but piece by piece where it maps memory; both are within one call, so of one line of
+ * Python; and if CUDA's was made good and PyTorch's never was, they are two. */
+static bool reports(const struct gs_run *run, const struct gs_oom *tensor,
+                    const struct gs_oom *device)
+{
+    uint32_t theirs = gs_stack_python(run, tensor->stack);
+    uint32_t cudas = gs_stack_python(run, device->stack);
+    return (device->requested_bytes >= tensor->requested_bytes || device->space == GS_SPACE_VMM) &&
+           (device->fatal || !tensor->fatal) &&
+           (theirs == cudas || theirs == GS_NONE || cudas == GS_NONE);
+}
+
+static bool belongs(const struct gs_ooms *o, const struct group *g, const struct gs_oom *row)
+{
+    const struct gs_oom *last = &o->rows[g->last];
+    return !g->tensor_failed && last->process == row->process && last->device == row->device &&
+           row->time_ns - last->time_ns < group_ns &&
+           (row->layer == GS_LAYER_TENSOR ? reports(o->b->run, row, last)
+                                          : row->requested_bytes == last->requested_bytes);
+}
+
+static void join(struct group *g, const struct gs_oom *row, size_t index)
+{
+    bool tensor = row->layer != GS_LAYER_DEVICE;
+    g->last = index;
+    g->shown = index;
+    g->failures++;
+    g->fatal = tensor ? row->fatal : (g->fatal || row->fatal);
+    g->device_failed = g->device_failed || !tensor;
+    g->tensor_failed = g->tensor_failed || tensor;
+    g->device_requested = !tensor && row->requested_bytes > g->device_requested
+                              ? row->requested_bytes
+                              : g->device_requested;
+    g->free = row->free_bytes != GS_UNKNOWN ? row->free_bytes : g->free;
+    g->total = row->total_bytes != GS_UNKNOWN ? row->total_bytes : g->total;
+    g->placed = g->failures == 1 || row->stack != GS_NONE ? index : g->placed;
+}
+
+static void make_groups(struct gs_ooms *o)
+{
+    struct gs_map open = {0}; /* process, thread → group */
+    for (size_t i = 0; i < o->rows_n; i++) {
+        const struct gs_oom *row = &o->rows[i];
+        if (o->b->options->by_device && row->device >= 0 && row->device != o->b->options->device) {
+            continue;
+        }
+        uint32_t *at = gs_map_at(&open, (uint64_t)row->process << 32 | row->thread);
+        if (*at == GS_MAP_NEW || !belongs(o, &o->groups[*at], row)) {
+            *at = (uint32_t)o->groups_n;
+            *GS_PUSH(o->groups, o->groups_n, o->groups_cap) =
+                (struct group){.first = i, .free = GS_UNKNOWN, .total = GS_UNKNOWN};
+        }
+        join(&o->groups[*at], row, i);
+    }
+    gs_map_free(&open);
+}
+
+/* The last ones matter most: they ended the run. */
+static void choose_captures(struct gs_ooms *o)
+{
+    for (int fatal = 1; fatal >= 0; fatal--) {
+        for (size_t i = o->groups_n; i-- > 0 && o->captures_n < CAPTURES;) {
+            if (o->groups[i].fatal == (bool)fatal) {
+                o->captures[o->captures_n].group = i;
+                o->group_of[o->groups[i].last] = (uint32_t)o->captures_n++;
+            }
+        }
+    }
+}
+
+/* --- what was live -------------------------------------------------------------------------------
+ */
+
+static uint32_t find_series(const struct gs_run *run, uint32_t process, int device,
+                            enum gs_series_layer layer)
+{
+    for (size_t i = 0; i < gs_run_serieses(run); i++) {
+        const struct gs_series *s = gs_run_series(run, (uint32_t)i);
+        if (s->process == process && s->device == device && s->layer == layer) {
+            return (uint32_t)i;
+        }
+    }
+    return GS_NONE;
+}
+
+struct span { /* of the live blocks of a location: the first and the last allocation */
+    int64_t first_ns, last_ns;
+};
+
+struct ranges {
+    int device;
+    struct span *spans; /* by location */
+    size_t spans_cap;
+    struct gs_range *segments, *blocks;
+    size_t segments_n, segments_cap, blocks_n, blocks_cap;
+    int64_t largest;
+    uint32_t largest_stack;
+    struct gs_map index; /* location, space → taken */
+    struct gs_taken *taken;
+    size_t taken_n, taken_cap;
+};
+
+static void take(struct ranges *r, const struct gs_lifetime *life)
+{
+    uint32_t *at = gs_map_at(&r->index, (uint64_t)life->location << 8 | life->space);
+    if (*at == GS_MAP_NEW) {
+        *at = (uint32_t)r->taken_n;
+        *GS_PUSH(r->taken, r->taken_n, r->taken_cap) = (struct gs_taken){
+            .location = life->location, .stack = life->stack, .space = life->space};
+    }
+    struct gs_taken *t = &r->taken[*at];
+    t->bytes = gs_add(t->bytes, life->bytes);
+    t->count++;
+}
+
+static void gather(void *self, const struct gs_lifetime *life)
+{
+    struct ranges *r = self;
+    struct span *span = GS_REACH(r->spans, life->location, r->spans_cap);
+    span->first_ns =
+        span->last_ns && span->first_ns < life->alloc_ns ? span->first_ns : life->alloc_ns;
+    span->last_ns = life->alloc_ns > span->last_ns ? life->alloc_ns : span->last_ns;
+    bool device = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED &&
+                  life->space != GS_SPACE_SHARED;
+    if (life->device != r->device || life->layer > GS_LAYER_TENSOR ||
+        (!device && life->layer == GS_LAYER_DEVICE)) {
+        return;
+    }
+    struct gs_range range = {life->address, life->bytes};
+    if (device) {
+        take(r, life);
+        if (life->space != GS_SPACE_VMM) { /* its address is a handle */
+            *GS_PUSH(r->segments, r->segments_n, r->segments_cap) = range;
+        }
+        if (life->bytes > r->largest) {
+            r->largest = life->bytes;
+            r->largest_stack = life->stack;
+        }
+    } else {
+        *GS_PUSH(r->blocks, r->blocks_n, r->blocks_cap) = range;
+    }
+}
+
+static int lower(const void *a, const void *b)
+{
+    const struct gs_range *x = a, *y = b;
+    return x->address < y->address ? -1 : x->address > y->address;
+}
+
+/* Physical memory is where it was mapped. What was mapped end to end is one segment: an expandable
+ * segment's blocks lie across its pieces. */
+static void gather_mappings(const struct gs_run *run, const struct gs_oom *oom, struct ranges *r)
+{
+    size_t n, first = r->segments_n;
+    const struct gs_mapping *m = gs_run_mappings(run, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (m[i].process == oom->process && m[i].device == r->device &&
+            m[i].map_ns <= oom->time_ns && m[i].unmap_ns > oom->time_ns) {
+            *GS_PUSH(r->segments, r->segments_n, r->segments_cap) =
+                (struct gs_range){m[i].address, m[i].bytes};
+        }
+    }
+    if (r->segments_n - first < 2) {
+        return;
+    }
+    qsort(r->segments + first, r->segments_n - first, sizeof *r->segments, lower);
+    size_t last = first;
+    for (size_t i = first + 1; i < r->segments_n; i++) {
+        struct gs_range *to = &r->segments[last];
+        if (to->address + (uint64_t)to->bytes == r->segments[i].address) {
+            to->bytes = gs_add(to->bytes, r->segments[i].bytes);
+        } else {
+            r->segments[++last] = r->segments[i];
+        }
+    }
+    r->segments_n = last + 1;
+}
+
+static void capture_map(struct gs_ooms *o, struct capture *c, const struct gs_oom *oom)
+{
+    struct ranges r = {.device = oom->device, .largest_stack = GS_NONE};
+    gs_run_live(o->b->run, gather, &r);
+    gather_mappings(o->b->run, oom, &r);
+    c->largest = r.largest;
+    c->largest_stack = r.largest_stack;
+    if (r.blocks_n) {
+        c->map = gs_heap_map_of(r.segments, r.segments_n, r.blocks, r.blocks_n, c->reserved);
+    }
+    for (size_t i = 0; i < c->live_n; i++) {
+        struct span *span = GS_REACH(r.spans, c->live[i].location, r.spans_cap);
+        c->live[i].first_ns = span->first_ns;
+        c->live[i].last_ns = span->last_ns;
+    }
+    c->taken_n = r.taken_n;
+    c->taken = gs_arena_alloc(o->b->arena, r.taken_n * sizeof *c->taken);
+    if (r.taken_n) {
+        memcpy(c->taken, r.taken, r.taken_n * sizeof *c->taken);
+    }
+    free(r.segments);
+    free(r.blocks);
+    free(r.taken);
+    gs_map_free(&r.index);
+    free(r.spans);
+}
+
+static void capture_live(struct gs_ooms *o, struct capture *c)
+{
+    const struct gs_run *run = o->b->run;
+    for (size_t i = 0; i < gs_run_locations(run); i++) {
+        const struct gs_location *l = gs_run_location(run, (uint32_t)i);
+        if (l->series == c->series && l->live_count) {
+            *GS_PUSH(c->live, c->live_n, c->live_cap) = (struct gs_oom_live){
+                .location = (uint32_t)i, .bytes = l->live_bytes, .count = l->live_count};
+        }
+    }
+}
+
+/* How often the lines come by: only where somebody will ask, after a failure. */
+static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+{
+    struct gs_ooms *o = self;
+    uint32_t *at = GS_REACH(o->come_of, life->location, o->come_of_cap);
+    (void)series;
+    if (!*at) {
+        uint32_t line = gs_stack_python(o->b->run, life->stack);
+        *at = (line != GS_NONE ? line : (uint32_t)gs_run_stacks(o->b->run)) + 1;
+    }
+    struct come *c = GS_REACH(o->come, *at - 1, o->come_cap);
+    c->times += o->last_line != *at; /* what a line makes in one go is one time */
+    o->last_line = *at;
+    c->last_ns = life->alloc_ns;
+}
+
+/* What came by again outside of all passes, and what inside of one came by but once. */
+static void capture_lines(struct gs_ooms *o, struct capture *c)
+{
+    enum { AGAIN = 8 }; /* layers called one by one in a script come by a few times */
+    c->turned_ns = c->once_ns = GS_UNKNOWN;
+    for (size_t i = 0; i < o->come_cap && i < gs_run_stacks(o->b->run); i++) {
+        struct come *line = &o->come[i];
+        if (line->times && !line->looked) {
+            line->looked = true;
+            line->in_pass = gs_oom_in_pass(o->b->run, (uint32_t)i);
+            line->lazy = line->in_pass && gs_oom_lazy(o->b->run, (uint32_t)i);
+        }
+        if (!line->in_pass && line->times >= AGAIN && line->last_ns > c->turned_ns) {
+            c->turned_ns = line->last_ns;
+        } else if (line->in_pass && !line->lazy && line->times == 1 && line->last_ns > c->once_ns) {
+            c->once_ns = line->last_ns;
+        }
+    }
+}
+
+static void on_oom(void *self, const struct gs_oom *oom, size_t index)
+{
+    struct gs_ooms *o = self;
+    const struct gs_run *run = o->b->run;
+    if (o->group_of[index] == GS_NONE) {
+        return;
+    }
+    struct capture *c = &o->captures[o->group_of[index]];
+    uint32_t device = find_series(run, oom->process, oom->device, GS_SERIES_DEVICE);
+    uint32_t tensor = find_series(run, oom->process, oom->device, GS_SERIES_TENSOR);
+    bool pinned = oom->layer == GS_LAYER_DEVICE && oom->space == GS_SPACE_PINNED;
+    c->layer = pinned ? GS_SERIES_PINNED : tensor != GS_NONE ? GS_SERIES_TENSOR : GS_SERIES_DEVICE;
+    c->series = pinned              ? find_series(run, oom->process, -1, GS_SERIES_PINNED)
+                : tensor != GS_NONE ? tensor
+                                    : device;
+    c->device_live = device != GS_NONE ? gs_run_series(run, device)->live_bytes : 0;
+    c->by_owner = gs_owned_now(o->b, device, &c->by_owner_n);
+    c->reserved = oom->device >= 0 && oom->device < 128 ? o->reserved[oom->device] : GS_UNKNOWN;
+    if (c->series != GS_NONE) {
+        const struct gs_series *s = gs_run_series(run, c->series);
+        c->live_bytes = s->live_bytes;
+        c->allocated_bytes = s->allocated_bytes;
+        c->allocations = s->allocations;
+        c->turnover =
+            s->allocated_bytes > 0 ? (double)s->freed_bytes / (double)s->allocated_bytes : 0;
+        capture_live(o, c);
+    }
+    capture_lines(o, c);
+    capture_map(o, c, oom);
+}
+
+static void on_reserved(void *self, const struct gs_reserved *reserved)
+{
+    struct gs_ooms *o = self;
+    if (reserved->device >= 0 && reserved->device < 128) {
+        o->reserved[reserved->device] = reserved->bytes;
+    }
+}
+
+static void on_process_start(void *self, uint32_t process)
+{
+    struct gs_ooms *o = self;
+    (void)process;
+    for (size_t i = 0; i < 128; i++) {
+        o->reserved[i] = GS_UNKNOWN;
+    }
+    if (o->come_cap) { /* another process's lines come by anew */
+        memset(o->come, 0, o->come_cap * sizeof *o->come);
+    }
+}
+
+struct gs_ooms *gs_ooms_start(struct gs_builder *b, struct gs_observer *observer)
+{
+    struct gs_ooms *o = gs_realloc(NULL, 1, sizeof *o);
+    memset(o, 0, sizeof *o);
+    o->b = b;
+    o->rows = gs_run_ooms(b->run, &o->rows_n);
+    o->group_of = gs_realloc(NULL, o->rows_n, sizeof *o->group_of);
+    memset(o->group_of, 0xff, o->rows_n * sizeof *o->group_of);
+    make_groups(o);
+    choose_captures(o);
+    *observer = (struct gs_observer){
+        .self = o,
+        .process_start = on_process_start,
+        .alloc = o->rows_n ? on_alloc : NULL,
+        .oom = on_oom,
+        .reserved = on_reserved};
+    return o;
+}
+
+/* --- answers -------------------------------------------------------------------------------------
+ */
+
+static int64_t first_outside(const struct gs_builder *b, uint32_t process, int device)
+{
+    size_t n;
+    for (size_t i = 0; i < b->report->memory_n; i++) {
+        const struct gs_device_memory *m = &b->report->memory[i];
+        if (m->process == process && m->device == device) {
+            return m->outside_first_bytes;
+        }
+    }
+    const struct gs_device *devices = gs_run_devices(b->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        const struct gs_device *d = &devices[i];
+        if (d->process == process && d->device == device && d->total_bytes != GS_UNKNOWN &&
+            d->free_bytes != GS_UNKNOWN && d->free_bytes <= d->total_bytes) {
+            return d->total_bytes - d->free_bytes;
+        }
+    }
+    return GS_UNKNOWN;
+}
+
+static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
+                                    const struct capture *c)
+{
+    const struct gs_oom *row = &o->rows[g->shown];
+    struct gs_oom_facts f = {.row = row,
+                             .failures = g->failures,
+                             .fatal = g->fatal,
+                             .device_failed = g->device_failed,
+                             .stack = o->rows[g->placed].stack,
+                             .requested = row->requested_bytes,
+                             .device_requested = g->device_requested,
+                             .free = g->free,
+                             .total = g->total,
+                             .tensor_allocated = row->tensor_allocated,
+                             .tensor_reserved = row->tensor_reserved,
+                             .outside = GS_UNKNOWN,
+                             .outside_first = first_outside(o->b, row->process, row->device),
+                             .said = gs_sample_near(o->b, row->process, row->device, row->time_ns),
+                             .earlier = GS_UNKNOWN,
+                             .growing_stack = GS_NONE,
+                             .largest_stack = GS_NONE,
+                             .holder_stack = GS_NONE};
+    if (c) {
+        f.looked = true;
+        f.layer = c->layer;
+        f.live = c->live_bytes;
+        f.device_live = c->device_live;
+        f.turnover = c->turnover;
+        f.largest = c->largest;
+        f.largest_stack = c->largest_stack;
+        f.preallocated = gs_preallocated(o->b->report, row->process, row->device);
+        f.map = c->map;
+        f.taken = c->taken;
+        f.taken_n = c->taken_n;
+        f.tensor_reserved = f.tensor_reserved == GS_UNKNOWN ? c->reserved : f.tensor_reserved;
+        if (f.tensor_allocated == GS_UNKNOWN && c->layer == GS_SERIES_TENSOR) {
+            f.tensor_allocated = c->live_bytes;
+        }
+        f.turned_ns = c->turned_ns;
+        f.once_ns = c->once_ns;
+        gs_oom_growing(o->b, c->live, c->live_n, &f);
+        gs_oom_demand(o->b, &f);
+        f.graphs = gs_graph_memory_at(o->b->run, row->process, row->device, row->time_ns);
+        if (f.total != GS_UNKNOWN && f.free != GS_UNKNOWN &&
+            f.total - f.free >= gs_add(f.device_live, f.graphs)) {
+            f.outside = f.total - f.free - f.device_live - f.graphs;
+        }
+    }
+    return f;
+}
+
+static void holes(struct gs_report *report, const struct gs_oom_facts *f)
+{
+    for (size_t i = 0; i < report->fragmentation_n; i++) {
+        struct gs_fragmentation *g = &report->fragmentation[i];
+        if (g->process != f->row->process || g->device != f->row->device || !f->map.segments ||
+            g->segments) { /* the last fatal one comes first and stays */
+            continue;
+        }
+        g->time_s = gs_seconds(f->row->time_ns);
+        g->reserved_bytes =
+            f->tensor_reserved != GS_UNKNOWN ? f->tensor_reserved : f->map.segment_bytes;
+        g->active_bytes = f->map.block_bytes;
+        g->free_bytes = f->map.free_bytes;
+        g->largest_free_bytes = f->map.largest_free_bytes;
+        g->external = f->map.free_bytes > 0
+                          ? 1 - (double)f->map.largest_free_bytes / (double)f->map.free_bytes
+                          : 0;
+        g->segments = f->map.segments;
+        g->blocks = f->map.blocks;
+    }
+}
+
+static void answer(struct gs_ooms *o, size_t group, const struct capture *c,
+                   struct gs_oom_verdict *v)
+{
+    struct gs_oom_facts f = facts_of(o, &o->groups[group], c), *kept;
+    kept = gs_arena_alloc(o->b->arena, sizeof *kept);
+    *kept = f;
+    *v = (struct gs_oom_verdict){.facts = kept,
+                                 .process = f.row->process,
+                                 .time_s = gs_seconds(f.row->time_ns),
+                                 .time_ns = o->rows[o->groups[group].last].time_ns,
+                                 .live_sum = c && c->series != GS_NONE ? c->live_bytes : GS_UNKNOWN,
+                                 .device = f.row->device,
+                                 .layer = f.row->layer,
+                                 .space = f.row->space,
+                                 .requested_bytes = f.requested,
+                                 .free_bytes = f.free,
+                                 .total_bytes = f.total,
+                                 .tensor_allocated = f.tensor_allocated,
+                                 .tensor_reserved = f.tensor_reserved,
+                                 .device_live = c ? f.device_live : GS_UNKNOWN,
+                                 .outside = f.outside,
+                                 .graphs = f.graphs,
+                                 .fatal = f.fatal,
+                                 .handled = o->groups[group].handled,
+                                 .failures = f.failures,
+                                 .live_layer = f.layer,
+                                 .stack = gs_trace_of(o->b, f.stack)};
+    if (c) {
+        v->by_owner = c->by_owner;
+        v->by_owner_n = c->by_owner_n;
+        struct gs_share *shares = gs_realloc(NULL, c->live_n, sizeof *shares);
+        for (size_t i = 0; i < c->live_n; i++) {
+            uint32_t stack = gs_run_location(o->b->run, c->live[i].location)->stack;
+            shares[i] = (struct gs_share){stack, c->live[i].bytes, c->live[i].count};
+        }
+        v->live = gs_list_by_site(o->b, shares, c->live_n, &v->live_n, &v->live_total);
+        free(shares);
+        holes(o->b->report, &f);
+    }
+}
+
+static bool is_retry(const struct group *g)
+{
+    return !g->fatal && !g->handled && !g->tensor_failed;
+}
+
+static void list_retries(struct gs_ooms *o)
+{
+    struct gs_report *report = o->b->report;
+    for (size_t i = 0; i < o->groups_n; i++) {
+        report->retries_total += is_retry(&o->groups[i]);
+    }
+    size_t room = report->retries_total < o->b->top ? report->retries_total : o->b->top;
+    report->retries = gs_arena_alloc(o->b->arena, room * sizeof *report->retries);
+    for (size_t i = 0; i < o->groups_n && report->retries_n < room; i++) {
+        const struct group *g = &o->groups[i];
+        const struct gs_oom *row = &o->rows[g->shown];
+        if (is_retry(g)) {
+            report->retries[report->retries_n++] =
+                (struct gs_retry){.process = row->process,
+                                  .time_s = gs_seconds(row->time_ns),
+                                  .device = row->device,
+                                  .requested_bytes = row->requested_bytes,
+                                  .failures = g->failures,
+                                  .stack = gs_trace_of(o->b, o->rows[g->placed].stack)};
+        }
+    }
+}
+
+/* Fatal ones first, the last of them foremost; then the others in order of time. */
+static void list_ooms(struct gs_ooms *o)
+{
+    struct gs_report *report = o->b->report;
+    report->ooms_total = o->groups_n;
+    size_t room = o->groups_n < o->b->top ? o->groups_n : o->b->top;
+    report->ooms = gs_arena_alloc(o->b->arena, room * sizeof *report->ooms);
+    for (size_t i = o->groups_n; i-- > 0 && report->ooms_n < room;) {
+        if (o->groups[i].fatal) {
+            uint32_t at = o->group_of[o->groups[i].last];
+            answer(o, i, at != GS_NONE ? &o->captures[at] : NULL, &report->ooms[report->ooms_n++]);
+        }
+    }
+    for (size_t i = 0; i < o->groups_n && report->ooms_n < room; i++) {
+        if (!o->groups[i].fatal) {
+            uint32_t at = o->group_of[o->groups[i].last];
+            answer(o, i, at != GS_NONE ? &o->captures[at] : NULL, &report->ooms[report->ooms_n++]);
+        }
+    }
+}
+
+/* What was refused was never granted, and yet it was not the end: a batch is halved, a sample left
+ * out. After a failure that ends a program there is its tear-down, perhaps a checkpoint; not
+ * another step, nor as much new memory as was live. */
+static bool went_on(const struct gs_ooms *o, const struct capture *c)
+{
+    enum { SOME = 16 };
+    size_t n;
+    const struct gs_oom *row = &o->rows[o->groups[c->group].last];
+    const struct gs_steps *steps = gs_steps_of(o->b, row->process);
+    if (steps && steps->source != GS_STEP_PERIOD) {
+        return steps->n - gs_steps_done(steps, row->time_ns) >= 2; /* its own, and a further one */
+    }
+    if (c->series == GS_NONE || c->live_bytes <= 0 ||
+        !gs_run_processes(o->b->run, &n)[row->process].complete) {
+        return false;
+    }
+    const struct gs_series *s = gs_run_series(o->b->run, c->series);
+    return s->allocations - c->allocations >= SOME &&
+           s->allocated_bytes - c->allocated_bytes >= c->live_bytes;
+}
+
+/* PyTorch throws where it reports: somebody caught what was not the end. */
+static void find_handled(struct gs_ooms *o)
+{
+    for (size_t i = 0; i < o->groups_n; i++) {
+        o->groups[i].handled = !o->groups[i].fatal && o->groups[i].tensor_failed;
+    }
+    for (size_t i = 0; i < o->captures_n; i++) {
+        struct group *g = &o->groups[o->captures[i].group];
+        if (g->fatal && went_on(o, &o->captures[i])) {
+            g->fatal = false;
+            g->handled = true;
+        }
+    }
+}
+
+void gs_ooms_finish(struct gs_ooms *o)
+{
+    find_handled(o);
+    list_ooms(o);
+    list_retries(o);
+    for (size_t i = 0; i < o->captures_n; i++) {
+        free(o->captures[i].live);
+    }
+    free(o->groups);
+    free(o->group_of);
+    free(o->come_of);
+    free(o->come);
+    free(o);
+}
+
+void gs_ooms_explain(struct gs_builder *b)
+{
+    for (size_t i = 0; i < b->report->ooms_n; i++) {
+        gs_waterfall_build(b, &b->report->ooms[i]);
+        gs_oom_cause(b, b->report->ooms[i].facts, &b->report->ooms[i]);
+    }
+    gs_oom_advise(b);
+}

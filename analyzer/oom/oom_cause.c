@@ -1,0 +1,357 @@
+/* Why an allocation failed. A table of causes, each a rule over the facts, tried in order; the
+ * first that holds is the verdict, `capacity` is what remains. Each rule's sentence carries the
+ * numbers it rests on.
+ */
+#include "analyzer/oom/oom_words.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct gs_oom_facts facts;
+
+static const double leak_share = 0.5, foreign_share = 0.2, preallocated_share = 0.6,
+                    outside_share = 0.5, oversized_share = 2.0 / 3, hole_share = 0.2,
+                    leak_least = 0.02, holder_share = 2.0 / 3, graph_share = 0.25;
+enum { GRAIN = 2 << 20 }; /* CUDA hands out device memory in these */
+static const int64_t context_most = (int64_t)1
+                                    << 30; /* a context with its kernels seldom costs more */
+
+static bool known(int64_t value)
+{
+    return value != GS_UNKNOWN;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+int64_t gs_oom_context(const facts *f)
+{
+    int64_t most = known(f->total) ? least(context_most, f->total / 4) : context_most;
+    return known(f->outside_first) ? least(f->outside_first, most) : most;
+}
+
+int64_t gs_oom_foreign(const facts *f)
+{
+    if (f->said && known(f->said->other_bytes)) {
+        return f->said->other_bytes;
+    }
+    return known(f->outside) && f->outside > gs_oom_context(f) ? f->outside - gs_oom_context(f) : 0;
+}
+
+int64_t gs_oom_cached(const facts *f)
+{
+    return known(f->tensor_reserved) && known(f->tensor_allocated) &&
+                   f->tensor_reserved > f->tensor_allocated
+               ? f->tensor_reserved - f->tensor_allocated
+               : 0;
+}
+
+const struct gs_by_owner *gs_oom_direct(const struct gs_oom_verdict *v)
+{
+    for (size_t i = 0; i < v->by_owner_n; i++) {
+        if (v->by_owner[i].kind != GS_OWNER_TORCH && v->by_owner[i].bytes > 0) {
+            return &v->by_owner[i];
+        }
+    }
+    return NULL;
+}
+
+/* What grows hangs on a graph: much of it was made in passes. */
+bool gs_oom_graph(const facts *f)
+{
+    return f->growth && f->growth->graph && !f->replaced && f->growth->newest.known &&
+           (double)f->growing_in_pass >= graph_share * (double)f->growing;
+}
+
+/* --- the rules -----------------------------------------------------------------------------------
+ */
+
+static bool is_pinned(const facts *f)
+{
+    return f->row->layer == GS_LAYER_DEVICE && f->row->space == GS_SPACE_PINNED;
+}
+
+/* More than the device has; or most of it, and twice all that is live together: nothing that the
+ * program did before was of that order. */
+static bool is_oversized(const facts *f)
+{
+    if (!known(f->total)) {
+        return false;
+    }
+    int64_t room = f->total - gs_oom_context(f);
+    return f->requested > room || (f->looked && (double)f->requested >= oversized_share * (double)room &&
+                                   f->requested / 2 >= f->device_live);
+}
+
+/* The driver had enough and refused: no range of it was large enough, or something forbids it. What
+ * counts is what CUDA was asked for: PyTorch asks for a segment of 20 MiB to serve one MiB. */
+static bool is_driver_fragmentation(const facts *f)
+{
+    int64_t asked = f->device_requested > f->requested ? f->device_requested : f->requested;
+    return f->device_failed && known(f->free) && f->free >= asked + GRAIN;
+}
+
+/* PyTorch refused by itself, without asking CUDA, while the device had room. */
+static bool is_cap(const facts *f)
+{
+    return !f->device_failed && f->row->layer == GS_LAYER_TENSOR && known(f->free) &&
+           f->free >= f->requested;
+}
+
+/* As much as this was asked for before, in an earlier step, and there was room for it. */
+static bool is_known_demand(const facts *f, int64_t beside)
+{
+    double slack = 0.05 * (double)f->growing + (known(f->total) ? 0.01 * (double)f->total : 0);
+    return known(f->earlier) &&
+           (double)(f->live - beside) + (double)f->requested <= (double)f->earlier + slack;
+}
+
+/* Most of what is live has grown; or less of it, but the step needs no more than earlier ones did,
+ * so that what has grown is all that is new. In PyTorch, where every operation frees something,
+ * what only ever allocated was loading. */
+static bool is_leak(const facts *f)
+{
+    if (f->growing <= 0 || f->growing < gs_oom_foreign(f) ||
+        (f->layer == GS_SERIES_TENSOR && f->turnover < 0.05)) {
+        return false;
+    }
+    if (f->live - f->before_growth < f->growing / 2) {
+        return false; /* as much has gone as has come: a replacement */
+    }
+    int64_t missing = known(f->free) && f->requested > f->free ? f->requested - f->free : 0;
+    return (double)f->growing >= leak_share * (double)f->live ||
+           (f->growing >= missing && known(f->total) &&
+            (double)f->growing >= leak_least * (double)f->total && is_known_demand(f, f->growing));
+}
+
+static bool is_other_process(const facts *f)
+{
+    return known(f->total) && known(f->free) && gs_oom_foreign(f) >= f->requested - f->free &&
+           (double)gs_oom_foreign(f) >= foreign_share * (double)f->total &&
+           gs_oom_foreign(f) > f->device_live / 4;
+}
+
+/* The holes would have served the request, had they been one. Where they are few and the program
+ * has never needed so much, the next one would have failed: that is no fragmentation to speak of.
+ * What is still free on the device counts with them where the program has needed as much before, or
+ * where they are in many pieces. */
+static bool is_cache_fragmentation(const facts *f)
+{
+    int64_t room = known(f->free) ? f->free : 0, holes = gs_oom_cached(f);
+    if (f->layer != GS_SERIES_TENSOR || holes <= 0) {
+        return false;
+    }
+    bool pieces = f->map.segments && f->map.largest_free_bytes < holes / 2;
+    bool many = (double)holes >= hole_share * (double)f->tensor_reserved;
+    return (many && (holes >= f->requested || (pieces && gs_add(holes, room) >= f->requested))) ||
+           (gs_add(holes, room) >= f->requested && is_known_demand(f, 0));
+}
+
+static bool is_preallocation(const facts *f)
+{
+    return f->preallocated && known(f->total) &&
+           (double)f->preallocated->bytes >= preallocated_share * (double)f->total;
+}
+
+/* What the process pays past PyTorch's allocator, or past all recorded calls where there is none:
+ * direct allocations, libraries, contexts beside the one that everybody needs. What others hold is
+ * not its own. */
+static bool is_outside_allocator(const facts *f)
+{
+    if (!known(f->total) || (f->layer == GS_SERIES_TENSOR && !known(f->tensor_reserved))) {
+        return false;
+    }
+    bool tensors = f->layer == GS_SERIES_TENSOR;
+    int64_t direct =
+        tensors && f->device_live > f->tensor_reserved ? f->device_live - f->tensor_reserved : 0;
+    int64_t beside = gs_add(gs_oom_foreign(f), gs_oom_context(f));
+    int64_t outside = known(f->outside) && f->outside > beside ? f->outside - beside : 0;
+    return (double)direct + (double)outside >=
+           outside_share * (double)(f->total - gs_oom_context(f));
+}
+
+static const struct {
+    enum gs_cause cause;
+    const char *word;
+    bool (*holds)(const facts *f);
+    void (*say)(struct gs_oom_words *w);
+} causes[] = {
+    {GS_CAUSE_PINNED_HOST, "pinned_host", is_pinned, gs_say_pinned},
+    {GS_CAUSE_OVERSIZED_REQUEST, "oversized_request", is_oversized, gs_say_oversized},
+    {GS_CAUSE_LEAK, "leak", is_leak, gs_say_leak},
+    {GS_CAUSE_ALLOCATOR_CAP, "allocator_cap", is_cap, gs_say_cap},
+    {GS_CAUSE_FRAGMENTATION, "fragmentation", is_driver_fragmentation, gs_say_driver_fragmentation},
+    {GS_CAUSE_OTHER_PROCESS, "other_process", is_other_process, gs_say_other_process},
+    {GS_CAUSE_PREALLOCATION, "preallocation", is_preallocation, gs_say_preallocation},
+    {GS_CAUSE_FRAGMENTATION, "fragmentation", is_cache_fragmentation, gs_say_cache_fragmentation},
+    {GS_CAUSE_OUTSIDE_ALLOCATOR, "outside_allocator", is_outside_allocator, gs_say_outside},
+    {GS_CAUSE_CAPACITY, "capacity", NULL, gs_say_capacity},
+};
+enum { RULES = sizeof causes / sizeof *causes };
+
+const char *gs_cause_word(enum gs_cause cause)
+{
+    for (size_t i = 0; i < RULES; i++) {
+        if (causes[i].cause == cause) {
+            return causes[i].word;
+        }
+    }
+    return "capacity";
+}
+
+/* --- evidence ------------------------------------------------------------------------------------
+ */
+
+enum { EVIDENCE_MAX = 32 };
+
+static void evidence(struct gs_oom_words *w, const char *key, const char *what, double value)
+{
+    if (w->v->evidence_n < EVIDENCE_MAX) {
+        w->v->evidence[w->v->evidence_n++] =
+            (struct gs_evidence){.key = key, .what = what, .value = value};
+    }
+}
+
+static void evidence_bytes(struct gs_oom_words *w, const char *key, const char *what, int64_t value)
+{
+    if (known(value)) {
+        evidence(w, key, what, (double)value);
+    }
+}
+
+static void evidence_text(struct gs_oom_words *w, const char *key, const char *what,
+                          const char *text)
+{
+    evidence(w, key, what, NAN);
+    w->v->evidence[w->v->evidence_n - 1].is_text = true;
+    w->v->evidence[w->v->evidence_n - 1].text = text;
+}
+
+/* What NVML said, about then. */
+static void collect_said(struct gs_oom_words *w, const struct gs_device_sample *said)
+{
+    evidence_bytes(w, "other_bytes", "held by other processes, says NVML", said->other_bytes);
+    if (said->other_pid) {
+        evidence(w, "other_pid", "the largest of them", said->other_pid);
+    }
+    if (said->other_name) {
+        evidence_text(w, "other_name", "which is", said->other_name);
+    }
+    evidence_bytes(w, "own_bytes", "held by this process, says NVML", said->own_bytes);
+    evidence(w, "said_s", "when it said so", gs_seconds(said->time_ns));
+}
+
+static void collect(struct gs_oom_words *w)
+{
+    const facts *f = w->f;
+    w->v->evidence = gs_arena_alloc(w->b->arena, EVIDENCE_MAX * sizeof *w->v->evidence);
+    evidence_bytes(w, "live_bytes", "live at that moment", f->live);
+    if (f->growing_sites) {
+        evidence_bytes(w, "growing_bytes", "of it from call paths that grow steadily", f->growing);
+        evidence(w, "growing_share", "share of the live bytes",
+                 (double)f->growing / (double)f->live);
+        evidence(w, "growing_sites", "growing call paths", f->growing_sites);
+        evidence_text(w, "growing_site", "foremost", gs_oom_place(w, f->growing_stack));
+        if (gs_oom_graph(f)) {
+            evidence_text(w, "graph_site", "what is kept with its graph",
+                          gs_site_path(w->b, &f->growth->newest));
+        }
+        evidence_bytes(w, "earlier_bytes", "the most that was live before, beside what grows",
+                       f->earlier);
+        struct gs_oom_rhythm r = gs_oom_rhythm(f);
+        evidence(w, "bytes_per_step", r.steps ? "bytes kept a step" : "bytes kept each time there", r.each);
+        evidence(w, "steps", r.steps ? "steps" : "times", (double)r.times);
+        evidence_text(w, "confidence", "confidence in the leak",
+                      f->turnover < 0.05 ? "low: hardly anything was ever freed"
+                                         : "high: other memory came and went");
+    }
+    evidence(w, "turnover", "share of the bytes allocated there that had been freed", f->turnover);
+    if (f->holder > 0) {
+        evidence_bytes(w, "largest_holder_bytes", "held by one call path at most", f->holder);
+        evidence_text(w, "largest_holder_site", "which is", gs_oom_place(w, f->holder_stack));
+    }
+    evidence_bytes(w, "device_live_bytes", "in CUDA allocations of this process", f->device_live);
+    if (f->graphs) {
+        evidence_bytes(w, "graph_reserved_bytes", "held by the GPU for graphs", f->graphs);
+    }
+    if (f->said) {
+        collect_said(w, f->said);
+    }
+    evidence_bytes(w, "outside_bytes", "in use outside the recorded allocations", f->outside);
+    evidence_bytes(w, "outside_first_bytes", "the same when the device was first seen",
+                   f->outside_first);
+    evidence_bytes(w, "tensor_allocated_bytes", "in PyTorch's tensors", f->tensor_allocated);
+    evidence_bytes(w, "tensor_reserved_bytes", "reserved by PyTorch", f->tensor_reserved);
+    if (f->map.segments) {
+        evidence_bytes(w, "largest_free_bytes", "the largest hole in its segments",
+                       f->map.largest_free_bytes);
+    }
+    const struct gs_by_owner *direct = gs_oom_direct(w->v);
+    if (direct && f->layer == GS_SERIES_TENSOR) {
+        evidence_bytes(w, "direct_bytes", "the most taken past PyTorch's allocator", direct->bytes);
+        evidence_text(w, "direct_owner", "by", direct->owner);
+        evidence_text(w, "direct_site", "at", gs_site_path(w->b, &direct->site));
+    }
+    if (f->largest > 0) {
+        evidence_bytes(w, "largest_allocation_bytes", "the largest single allocation", f->largest);
+    }
+}
+
+/* --- the line ------------------------------------------------------------------------------------
+ */
+
+static void blame_site(struct gs_oom_words *w, uint32_t stack, const char *role)
+{
+    uint32_t number = gs_site_number(w->b, stack);
+    w->v->blame = w->b->sites[number];
+    w->v->blame_role = role;
+}
+
+/* A leak: what each graph ends in, or what grows. Memory past PyTorch: who took it. What simply
+ * does not fit: the line that holds nearly all of it, where it is another than the one that came
+ * last. All else: the line that failed. */
+static void blame(struct gs_oom_words *w)
+{
+    const facts *f = w->f;
+    const struct gs_oom_verdict *v = w->v;
+    const struct gs_by_site *holder = v->live_n ? &v->live[0] : NULL;
+    const struct gs_by_owner *direct = gs_oom_direct(v);
+    if (v->cause == GS_CAUSE_LEAK) {
+        const struct gs_growth *g = f->growth;
+        blame_site(w, f->growing_stack, "growing");
+        if (gs_oom_graph(f)) {
+            w->v->blame = g->newest;
+            w->v->blame_role = "graph";
+        } else if (g && g->lines_n) {
+            w->v->blame = g->lines[0].site;
+        }
+    } else if (v->cause == GS_CAUSE_PREALLOCATION) {
+        blame_site(w, f->largest_stack, "direct");
+    } else if (v->cause == GS_CAUSE_OUTSIDE_ALLOCATOR && direct) {
+        w->v->blame = direct->site;
+        w->v->blame_role = "direct";
+    } else if (v->cause == GS_CAUSE_CAPACITY && holder && holder->site.known &&
+               (double)holder->bytes >= holder_share * (double)f->live &&
+               holder->bytes / 4 >= f->requested) {
+        w->v->blame = holder->site;
+        w->v->blame_role = "holder";
+    } else {
+        blame_site(w, f->stack, "failing");
+    }
+}
+
+void gs_oom_cause(struct gs_builder *b, const struct gs_oom_facts *f, struct gs_oom_verdict *v)
+{
+    struct gs_oom_words w = {b, f, v};
+    collect(&w);
+    for (size_t i = 0; i < RULES; i++) {
+        if (!causes[i].holds || causes[i].holds(f)) {
+            v->cause = causes[i].cause;
+            blame(&w);
+            causes[i].say(&w);
+            return;
+        }
+    }
+}

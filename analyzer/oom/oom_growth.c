@@ -1,0 +1,190 @@
+/* What of the live bytes at a failure had grown over the run, what the graphs among it end in, and
+ * what the program had needed before beside it. */
+#include "analyzer/question/question.h"
+#include "analyzer/step/step.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A function of that name, as a class calls it or a script of its own. */
+static bool is_forward(const struct gs_frame *frame)
+{
+    const char *dot = frame->function ? strrchr(frame->function, '.') : NULL;
+    const char *name = dot ? dot + 1 : frame->function;
+    return name && strcmp(name, "forward") == 0;
+}
+
+bool gs_oom_in_pass(const struct gs_run *run, uint32_t stack)
+{
+    const struct gs_frame *frame;
+    for (uint32_t s = stack; (frame = gs_stack_frame(run, s)) != NULL;
+         s = gs_stack_parent(run, s)) {
+        if (frame->kind == GS_FRAME_PYTHON && is_forward(frame)) {
+            return true;
+        }
+    }
+    return gs_stack_in(run, stack, NULL, "_call_impl") ||
+           gs_stack_in(run, stack, NULL, "_engine_run_backward");
+}
+
+bool gs_oom_lazy(const struct gs_run *run, uint32_t stack)
+{
+    return gs_stack_in(run, stack, NULL, "initialize_parameters");
+}
+
+/* A loop inside of a pass, as over layers, makes no steps. */
+static const struct gs_steps *steps_of(const struct gs_builder *b, const struct gs_oom_facts *f)
+{
+    const struct gs_steps *steps = gs_steps_of(b, f->row->process);
+    return steps && steps->source == GS_STEP_PERIOD && gs_oom_in_pass(b->run, steps->stack) ? NULL
+                                                                                            : steps;
+}
+
+/* One forward or backward pass that does not fit looks like a leak: layer after layer keeps its
+ * part, and nothing comes back. What grows inside a pass counts where it grew over several of the
+ * program's steps, or where the loop around it turned meanwhile: a line outside of all passes, as
+ * the one that makes the batch, has come by again. Where nothing but passes allocates, most of what
+ * they took must have been freed, and none of their lines may have come by once only since. */
+static bool one_pass(const struct gs_builder *b, const struct gs_oom_live *l,
+                     const struct gs_oom_facts *f)
+{
+    static const double ended = 0.5;
+    enum { STEPS = 3 };
+    if (!gs_oom_in_pass(b->run, gs_run_location(b->run, l->location)->stack)) {
+        return false;
+    }
+    const struct gs_steps *steps = steps_of(b, f);
+    if (steps && gs_steps_done(steps, l->last_ns) >= gs_steps_done(steps, l->first_ns) + STEPS) {
+        return false;
+    }
+    int64_t grew = f->row->time_ns - l->first_ns;
+    if (f->turned_ns > l->first_ns + grew / 4) {
+        return false;
+    }
+    return steps || f->turnover < ended || f->once_ns > f->turned_ns;
+}
+
+/* A handful of blocks is no rhythm where the program's steps are not known for sure; fewer than
+ * growth.c asks for are a buffer that is appended to, whose earlier selves are gone. */
+static bool counts(const struct gs_builder *b, const struct gs_oom_live *l,
+                   const struct gs_oom_facts *f)
+{
+    enum { TIMES = 8, APPENDED = 4 };
+    const struct gs_steps *steps = gs_steps_of(b, f->row->process);
+    bool sure = steps && steps->source != GS_STEP_PERIOD;
+    return l->location < b->growing_n && b->growing[l->location] &&
+           (sure || l->count >= TIMES || l->count < APPENDED) && !one_pass(b, l, f);
+}
+
+/* The heaviest entry of what grows. */
+static const struct gs_growth *foremost(const struct gs_builder *b, const struct gs_oom_facts *f)
+{
+    for (size_t i = 0; i < b->report->growth_n; i++) { /* heaviest first */
+        const struct gs_growth *g = &b->report->growth[i];
+        if (g->process == f->row->process && g->layer == f->layer &&
+            (g->device == f->row->device || f->layer == GS_SERIES_PINNED)) {
+            return g;
+        }
+    }
+    return NULL;
+}
+
+void gs_oom_growing(const struct gs_builder *b, const struct gs_oom_live *live, size_t n,
+                    struct gs_oom_facts *f)
+{
+    f->growing_first_ns = GS_NEVER;
+    for (size_t i = 0; i < n; i++) {
+        const struct gs_oom_live *l = &live[i];
+        uint32_t stack = gs_run_location(b->run, l->location)->stack;
+        if (l->bytes > f->holder) {
+            f->holder = l->bytes;
+            f->holder_stack = stack;
+        }
+        if (!counts(b, l, f)) {
+            continue;
+        }
+        f->growing = gs_add(f->growing, l->bytes);
+        f->growing_sites++;
+        f->growing_first_ns = l->first_ns < f->growing_first_ns ? l->first_ns : f->growing_first_ns;
+        f->growing_in_pass += gs_oom_in_pass(b->run, stack) ? l->bytes : 0;
+        if (l->bytes > f->growing_heaviest) {
+            f->growing_heaviest = l->bytes;
+            f->heaviest_first_ns = l->first_ns;
+            f->growing_stack = stack;
+            f->growing_count = l->count;
+        }
+    }
+    f->growth = f->growing_sites ? foremost(b, f) : NULL;
+}
+
+/* What was live in all when it began to grow; 0 where that is not known: of a buffer that grows by
+ * being replaced, only the last is there. */
+static int64_t before_growth(const struct gs_builder *b, struct gs_oom_facts *f,
+                             const struct gs_timeline *t)
+{
+    enum { STEPS = 3, FEW = 64 }; /* few: as many as a model has layers */
+    const struct gs_steps *steps = steps_of(b, f);
+    int64_t before = 0, first = f->heaviest_first_ns;
+    double end = gs_seconds(f->row->time_ns), begun_s = f->growth ? f->growth->first_s : end;
+    bool recent = steps && f->row->time_ns <= gs_step_start(steps, steps->n) + 2 * steps->median_ns &&
+                  gs_steps_done(steps, f->row->time_ns) < gs_steps_done(steps, first) + STEPS;
+    double all_s = t->n ? end - t->points[0].time_s : 0;
+    f->replaced = recent || gs_seconds(first) - begun_s > (end - begun_s) / 2 ||
+                  (f->growing_count < FEW && end - gs_seconds(first) < all_s / 20);
+    if (f->replaced) {
+        return 0;
+    }
+    /* the least in its first eighth: what a step needs at its height comes and goes */
+    double begun = gs_seconds(first), soon = begun + (gs_seconds(f->row->time_ns) - begun) / 8;
+    for (size_t p = 0; p < t->n && t->points[p].time_s <= soon; p++) {
+        int64_t bytes = t->points[p].bytes;
+        before = t->points[p].time_s <= begun || bytes < before ? bytes : before;
+    }
+    return before;
+}
+
+/* Of what grows, what was there at that time: it grew along a straight line. */
+static double grown_by(const struct gs_oom_facts *f, double time_s)
+{
+    double first = gs_seconds(f->growing_first_ns), end = gs_seconds(f->row->time_ns);
+    if (!f->growing_sites || time_s <= first || end <= first) {
+        return 0;
+    }
+    return (double)f->growing * (time_s - first) / (end - first);
+}
+
+/* Up to when it counts as earlier: well before the end, so that what grew unseen is not taken for
+ * what had always been needed; and before the step that failed. Where no steps are known, but
+ * something grows: that was once a step. */
+static int64_t earlier_until(const struct gs_builder *b, const struct gs_oom_facts *f)
+{
+    const struct gs_steps *steps = steps_of(b, f);
+    int64_t at = f->row->time_ns;
+    if (steps) {
+        size_t done = gs_steps_done(steps, at);
+        return gs_step_start(steps, done < 4 ? done : done - done / 4);
+    }
+    if (!f->growing_sites) {
+        return GS_UNKNOWN;
+    }
+    int64_t step = (at - f->growing_first_ns) / (int64_t)(f->growing_count + 1);
+    return at - step * (int64_t)(1 + f->growing_count / 4);
+}
+
+void gs_oom_demand(const struct gs_builder *b, struct gs_oom_facts *f)
+{
+    int64_t began = earlier_until(b, f);
+    double most = -1;
+    for (size_t i = 0; i < b->report->timelines_n; i++) {
+        const struct gs_timeline *t = &b->report->timelines[i];
+        if (t->process != f->row->process || t->device != f->row->device || t->layer != f->layer) {
+            continue;
+        }
+        f->before_growth = f->growing_sites ? before_growth(b, f, t) : 0;
+        for (size_t p = 0; p < t->n && t->points[p].time_s < gs_seconds(began); p++) {
+            double demand = (double)t->points[p].bytes - grown_by(f, t->points[p].time_s);
+            most = demand > most ? demand : most;
+        }
+    }
+    f->earlier = most >= 0 ? (int64_t)most : GS_UNKNOWN;
+}

@@ -1,0 +1,714 @@
+/* What would have helped against an OOM, and how much each thing would have freed.
+ *
+ * Nothing is recommended that is on already, as far as the settings, the stacks and what was seen
+ * tell, and nothing that would not have mattered to the request. What an amount rests on:
+ *   activations and inputs grow with the batch, parameters, gradients and optimizer state do not;
+ *   checkpointing n activations in √n pieces keeps 2 √n of them (Chen et al. 2016, "Training deep
+ *     nets with sublinear memory cost");
+ *   an 8-bit optimizer keeps 1 byte and 1/256 of a 4-byte scale where fp32 keeps 4 (Dettmers et al.
+ *     2022, "8-bit optimizers via block-wise quantization");
+ *   ZeRO's first stage keeps 1/n of the optimizer's state on each of n ranks (Rajbhandari et al.
+ * 2020); segments that grow give back the pages of a hole (heap_map.c).
+ */
+#include "analyzer/oom/oom_words.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/run/settings.h"
+#include "analyzer/oom/waterfall.h"
+
+enum { MIB = 1 << 20, MEASURES_MOST = 4, CANDIDATES = 32, HARDLY = 16 };
+
+static bool known(int64_t value)
+{
+    return value != GS_UNKNOWN;
+}
+
+/* What PyTorch asks CUDA for: a segment. */
+static int64_t segment_of(int64_t bytes, bool grows)
+{
+    int64_t grain = grows || bytes < 10 * MIB ? 20 * MIB : 2 * MIB;
+    if (bytes <= MIB) {
+        grain = 2 * MIB;
+    }
+    return bytes > INT64_MAX - grain ? bytes : (bytes + grain - 1) / grain * grain;
+}
+
+int64_t gs_oom_need(const struct gs_oom_facts *f)
+{
+    bool tensor = f->row->layer == GS_LAYER_TENSOR;
+    /* PyTorch kept to a limit of its own: nobody knows how near it was */
+    int64_t free = known(f->free) && (f->device_failed || !tensor) ? f->free : 0;
+    int64_t asked = f->device_requested > 0 ? f->device_requested
+                    : tensor                ? segment_of(f->requested, false)
+                                            : f->requested;
+    int64_t need = asked - free;
+    return need > 0 ? need : f->requested > 0 ? f->requested : 1;
+}
+
+/* --- adding and choosing -------------------------------------------------------------------------
+ */
+
+void gs_oom_measure(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_measure m)
+{
+    if (!v->measures) {
+        v->measures = gs_arena_alloc(b->arena, CANDIDATES * sizeof *v->measures);
+    }
+    if (v->measures_n == CANDIDATES) {
+        return;
+    }
+    if (known(m.frees_bytes)) {
+        bool most = m.enough == GS_MEASURE_AT_MOST || m.enough == GS_MEASURE_MOST_BUT_NOT;
+        bool covers = m.frees_bytes >= gs_oom_need(v->facts);
+        switch (m.enough) {
+        case GS_MEASURE_FITS:
+            m.enough = 1;
+            break;
+        case GS_MEASURE_FITS_NOT:
+        case GS_MEASURE_MOST_BUT_NOT:
+            m.enough = 0;
+            break;
+        case GS_MEASURE_AT_MOST:
+            m.enough = covers ? -1 : 0;
+            break;
+        default:
+            m.enough = covers;
+            break;
+        }
+        m.text = gs_arena_printf(b->arena, "%s: frees %s %s%s", m.text, most ? "up to" : "about",
+                                 gs_bytes_text(b, (double)m.frees_bytes),
+                                 m.enough > 0    ? ", enough for this request"
+                                 : m.enough == 0 ? ", not enough alone"
+                                                 : "");
+    } else {
+        m.enough = -1;
+    }
+    v->measures[v->measures_n++] = m;
+}
+
+/* What an amount is worth: of two like ones the easier. */
+static double worth(const struct gs_measure *m)
+{
+    static const double of_effort[] = {1, 1, 0.9, 0.8, 0.5};
+    return (double)m->frees_bytes * of_effort[m->effort];
+}
+
+static bool better(const struct gs_measure *x, const struct gs_measure *y)
+{
+    if (x->first != y->first) {
+        return x->first;
+    }
+    if (known(x->frees_bytes) != known(y->frees_bytes)) {
+        return known(x->frees_bytes);
+    }
+    if ((x->enough > 0) != (y->enough > 0)) {
+        return x->enough > 0;
+    }
+    return known(x->frees_bytes) && worth(x) > worth(y);
+}
+
+/* What frees hardly anything beside another is not worth the reading. */
+static void drop_small(struct gs_oom_verdict *v)
+{
+    int64_t most = 0;
+    size_t kept = 0;
+    for (size_t i = 0; i < v->measures_n; i++) {
+        most = v->measures[i].frees_bytes > most ? v->measures[i].frees_bytes : most;
+    }
+    for (size_t i = 0; i < v->measures_n; i++) {
+        const struct gs_measure *m = &v->measures[i];
+        if (m->first || !known(m->frees_bytes) || m->frees_bytes >= most / HARDLY) {
+            v->measures[kept++] = *m;
+        }
+    }
+    v->measures_n = kept;
+}
+
+/* Of what the cause asks for only the first must lead; the rest of it goes by its worth. */
+static void choose(struct gs_builder *b, struct gs_oom_verdict *v)
+{
+    bool first = false;
+    for (size_t i = 0; i < v->measures_n; i++) {
+        v->measures[i].first = v->measures[i].first && !first;
+        first = first || v->measures[i].first;
+    }
+    drop_small(v);
+    for (size_t i = 1; i < v->measures_n; i++) { /* few, and equal ones keep their order */
+        for (size_t j = i; j > 0 && better(&v->measures[j], &v->measures[j - 1]); j--) {
+            struct gs_measure m = v->measures[j];
+            v->measures[j] = v->measures[j - 1];
+            v->measures[j - 1] = m;
+        }
+    }
+    v->measures_n = v->measures_n < MEASURES_MOST ? v->measures_n : MEASURES_MOST;
+    v->advice = gs_arena_alloc(b->arena, v->measures_n * sizeof *v->advice);
+    v->advice_n = v->measures_n;
+    for (size_t i = 0; i < v->measures_n; i++) {
+        v->advice[i] = v->measures[i].text;
+    }
+}
+
+/* --- what was seen
+ * -------------------------------------------------------------------------------- */
+
+/* What lines of one category come to, and what their stacks say. */
+struct held {
+    int64_t bytes;
+    double blocks; /* how many alike blocks they amount to */
+    double squares;
+    uint32_t heaviest; /* stack */
+    int64_t most;
+};
+
+enum phase { ELSEWHERE, FORWARD, BACKWARD, STEP };
+
+struct sight {
+    struct gs_builder *b;
+    struct gs_oom_verdict *v;
+    const struct gs_oom_facts *f;
+    struct gs_torch_settings set;
+    int64_t need, least; /* least: what is below it does not matter */
+    enum phase phase;    /* of the request */
+    struct held of[GS_CATEGORIES_N];
+    struct held cache;   /* of keys and values: activations that stay on purpose */
+    struct held buckets; /* DistributedDataParallel's */
+    int64_t forward;     /* temporaries of forward passes: they, too, grow with the batch */
+    struct held foreach; /* temporaries of an optimizer that works on all parameters at once */
+    int64_t repeated;    /* activations of lines that have made several */
+    int64_t kept;        /* of them all but one a line: only a backward pass needs them */
+    unsigned repeating;  /* such lines */
+    bool evaluates;      /* a forward pass that no backward pass follows */
+    bool named;          /* … as the name of a function has it */
+    bool keeps;          /* … which keeps all the same what one would need */
+    bool checkpointed, autocast, trains;
+};
+
+static bool part_of(const char *text, const char *part)
+{
+    return text && strstr(text, part);
+}
+
+/* Does a Python frame lie in a file, and a function, of which these are parts? NULL: any. */
+static bool passes(const struct gs_run *run, uint32_t stack, const char *file, const char *function)
+{
+    const struct gs_frame *f;
+    for (; (f = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+        if (f->kind == GS_FRAME_PYTHON && (!file || part_of(f->file, file)) &&
+            (!function || part_of(f->function, function))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool passes_symbol(struct gs_run *run, uint32_t stack, const char *symbol)
+{
+    for (; gs_stack_frame(run, stack) != NULL; stack = gs_stack_parent(run, stack)) {
+        if (gs_stack_frame(run, stack)->kind == GS_FRAME_NATIVE &&
+            gs_frame_calling(gs_frame_named(run, stack), NULL, symbol)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void hold(struct held *h, const struct gs_category_line *l)
+{
+    h->bytes = gs_add(h->bytes, l->bytes);
+    h->squares += l->count ? (double)l->bytes * (double)l->bytes / (double)l->count : 0;
+    h->blocks = h->squares > 0 ? (double)h->bytes * (double)h->bytes / h->squares : 0;
+    if (l->bytes > h->most) {
+        h->most = l->bytes;
+        h->heaviest = l->stack;
+    }
+}
+
+/* A cache of keys and values grows with each token and is no part of any backward pass. */
+static bool is_cache(const struct gs_run *run, uint32_t stack)
+{
+    return passes(run, stack, "cache_utils", NULL) || passes(run, stack, NULL, "Cache.");
+}
+
+static void look_at(struct sight *s, const struct gs_category_line *l)
+{
+    struct gs_run *run = s->b->run;
+    if (l->category == GS_CATEGORY_ACTIVATIONS) {
+        if (is_cache(run, l->stack)) {
+            hold(&s->cache, l);
+            return;
+        }
+        s->checkpointed =
+            s->checkpointed || passes(run, l->stack, "/torch/utils/checkpoint.py", NULL);
+        s->autocast = s->autocast || passes(run, l->stack, "/torch/amp/", NULL) ||
+                      passes_symbol(run, l->stack, "autocast");
+        if (l->count >= 3) {
+            s->repeated = gs_add(s->repeated, l->bytes);
+            s->kept = gs_add(s->kept, l->bytes - l->bytes / (int64_t)l->count);
+            s->repeating++;
+        }
+        if (gs_category_outlives(l->rule)) { /* the program holds it: no checkpoint frees it */
+            return;
+        }
+    } else if (l->category == GS_CATEGORY_GRADIENTS &&
+               passes(run, l->stack, "/torch/nn/parallel/distributed.py", "_ddp_init_helper")) {
+        hold(&s->buckets, l);
+        return;
+    } else if (l->category == GS_CATEGORY_TEMPORARIES &&
+               passes(run, l->stack, "/torch/nn/modules/module.py", "_call_impl")) {
+        s->forward = gs_add(s->forward, l->bytes);
+    } else if (l->category == GS_CATEGORY_TEMPORARIES &&
+               passes(run, l->stack, "/torch/optim/", "_multi_tensor_")) {
+        hold(&s->foreach, l);
+    }
+    hold(&s->of[l->category], l);
+}
+
+/* What the request was made for: as a block that had come to stay. */
+static enum phase phase_of(struct gs_categorizer *c, uint32_t stack)
+{
+    static const enum phase phases[GS_CATEGORIES_N] = {[GS_CATEGORY_ACTIVATIONS] = FORWARD,
+                                                       [GS_CATEGORY_GRADIENTS] = BACKWARD,
+                                                       [GS_CATEGORY_OPTIMIZER_STATE] = STEP};
+    struct gs_category_block block = {
+        .stack = stack, .free_stack = GS_NONE, .tensor = true, .python = true, .kept = true};
+    enum phase phase = phases[gs_category_of(gs_category_rule(c, &block))];
+    if (phase == ELSEWHERE && gs_category_backward(c, stack)) {
+        phase = BACKWARD;
+    }
+    return phase;
+}
+
+/* Did any backward pass or optimizer ever allocate? */
+static bool trains(const struct gs_run *run)
+{
+    for (uint32_t i = 0; i < gs_run_stacks(run); i++) {
+        const struct gs_frame *f = gs_stack_frame(run, i);
+        if (f->kind == GS_FRAME_PYTHON &&
+            (part_of(f->file, "/torch/optim/") || part_of(f->file, "/torch/autograd/__init__.py") ||
+             part_of(f->file, "/torch/autograd/graph.py") ||
+             part_of(f->file, "/torch/utils/checkpoint.py"))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool named(const struct gs_run *run, uint32_t stack, const char *const *names, size_t n)
+{
+    bool found = false;
+    for (size_t i = 0; i < n; i++) {
+        found = found || passes(run, stack, NULL, names[i]);
+    }
+    return found;
+}
+
+/* The line that called the outermost module: of the program's own loop. NULL: in no module. */
+static const struct gs_frame *model_caller(const struct gs_run *run, uint32_t stack)
+{
+    const struct gs_frame *f, *caller = NULL;
+    bool module = false;
+    for (; (f = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+        if (f->kind == GS_FRAME_PYTHON) {
+            bool call = part_of(f->file, "/torch/nn/modules/module.py");
+            caller = module && !call ? f : caller;
+            module = call;
+        }
+    }
+    return caller;
+}
+
+/* Is one of these frames in the stack of a location below `end` of that process? */
+static bool seen_before(const struct gs_run *run, uint32_t process, const struct gs_map *frames,
+                        size_t end)
+{
+    for (size_t i = 0; i < end; i++) {
+        const struct gs_location *at = gs_run_location(run, (uint32_t)i);
+        if (gs_run_series(run, at->series)->process != process) {
+            continue;
+        }
+        const struct gs_frame *f;
+        for (uint32_t stack = at->stack; (f = gs_stack_frame(run, stack)) != NULL;
+             stack = gs_stack_parent(run, stack)) {
+            if (gs_map_get(frames, (uintptr_t)f) != GS_MAP_NEW) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Training's forward passes came before the backward passes that followed them, so the lines that
+ * call the model there were seen before the last new path of backward or of the optimizer. Where
+ * the line that called it now was not, and steps have gone by, nothing has ever followed it. */
+static bool never_followed(const struct sight *s)
+{
+    enum { STEPS_LEAST = 3 };
+    const struct gs_run *run = s->b->run;
+    const struct gs_steps *steps = gs_steps_of(s->b, s->v->process);
+    if (!steps || steps->source == GS_STEP_PERIOD ||
+        gs_steps_done(steps, s->f->row->time_ns) < STEPS_LEAST) {
+        return false;
+    }
+    struct gs_map callers = {0};
+    for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
+        const struct gs_category_line *l = &s->v->by_category.lines[i];
+        const struct gs_frame *caller =
+            l->category == GS_CATEGORY_ACTIVATIONS ? model_caller(run, l->stack) : NULL;
+        if (caller) {
+            *gs_map_at(&callers, (uintptr_t)caller) = 0;
+        }
+    }
+    size_t end = gs_run_locations(run);
+    for (; end > 0; end--) {
+        const struct gs_location *at = gs_run_location(run, (uint32_t)(end - 1));
+        if (gs_run_series(run, at->series)->process == s->v->process &&
+            (passes(run, at->stack, "/torch/autograd/", NULL) ||
+             passes(run, at->stack, "/torch/optim/", NULL))) {
+            break;
+        }
+    }
+    bool never = callers.n && end && !seen_before(run, s->v->process, &callers, end);
+    gs_map_free(&callers);
+    return never;
+}
+
+static void judge_pass(struct sight *s)
+{
+    static const char *const evaluation[] = {"eval", "valid", "infer", "predict", "generate"};
+    static const char *const training[] = {"train", "fit"};
+    const struct gs_run *run = s->b->run;
+    uint32_t stack = s->f->stack;
+    s->evaluates = s->phase == FORWARD && s->trains && never_followed(s);
+    s->named = named(run, stack, evaluation, sizeof evaluation / sizeof *evaluation);
+    s->trains =
+        s->trains || (!s->named && named(run, stack, training, sizeof training / sizeof *training));
+    /* below @torch.no_grad() it is on; else lines that have made several blocks each, all of which
+     * are still there, tell that it is not */
+    s->keeps = s->phase == FORWARD && !passes(run, stack, "/torch/utils/_contextlib.py", NULL) &&
+               s->repeating && s->repeated >= s->of[GS_CATEGORY_ACTIVATIONS].bytes / 2;
+}
+
+static struct sight sight_of(struct gs_builder *b, struct gs_oom_verdict *v,
+                             struct gs_categorizer *c, bool training)
+{
+    const struct gs_oom_facts *f = v->facts;
+    struct sight s = {.b = b, .v = v, .f = f, .need = gs_oom_need(f)};
+    s.set = gs_torch_settings(b->run, v->process);
+    /* a little is worth saying where it is enough */
+    s.least = known(f->total) && f->total / 200 > s.need / 8 ? f->total / 200 : s.need / 8;
+    s.least = s.least < s.need ? s.least : s.need;
+    s.least = s.least < 1 ? 1 : s.least;
+    s.phase = f->stack == GS_NONE ? ELSEWHERE : phase_of(c, f->stack);
+    for (size_t i = 0; i < v->by_category.lines_n; i++) {
+        look_at(&s, &v->by_category.lines[i]);
+    }
+    s.checkpointed =
+        s.checkpointed ||
+        (f->stack != GS_NONE && passes(b->run, f->stack, "/torch/utils/checkpoint.py", NULL));
+    s.trains = training;
+    judge_pass(&s);
+    return s;
+}
+
+/* --- the measures: each adds what applies
+ * --------------------------------------------------------- */
+
+#define TEXT(s, ...) gs_arena_printf((s)->b->arena, __VA_ARGS__)
+#define SIZE(s, n) gs_bytes_text((s)->b, (double)(n))
+
+static void add(struct sight *s, enum gs_effort effort, int64_t frees, int8_t enough,
+                const char *text)
+{
+    if (frees >= s->least) {
+        gs_oom_measure(
+            s->b, s->v,
+            (struct gs_measure){
+                .text = text, .frees_bytes = frees, .enough = enough, .effort = (uint8_t)effort});
+    }
+}
+
+/* What was added since comes before all else. */
+static void lead(struct sight *s, size_t before)
+{
+    if (s->v->measures_n > before) {
+        struct gs_measure m = s->v->measures[before];
+        m.first = true;
+        memmove(s->v->measures + 1, s->v->measures, before * sizeof m);
+        s->v->measures[0] = m;
+    }
+}
+
+static int64_t share(double of, int64_t bytes)
+{
+    return of > 0 ? (int64_t)(of * (double)bytes) : 0;
+}
+
+static int64_t activations(const struct sight *s)
+{
+    return s->of[GS_CATEGORY_ACTIVATIONS].bytes;
+}
+
+static void expandable(struct sight *s)
+{
+    const char *variable = s->set.variable ? s->set.variable : "PYTORCH_CUDA_ALLOC_CONF";
+    if (s->f->layer != GS_SERIES_TENSOR || s->set.expandable == GS_YES ||
+        s->set.backend == GS_BACKEND_ASYNC || s->set.backend == GS_BACKEND_NONE) {
+        return;
+    }
+    int64_t frees = s->f->map.page_bytes, cached = gs_oom_cached(s->f);
+    struct gs_oom_idle idle = gs_oom_idle(s->b->report, s->v);
+    cached -= gs_add(idle.pending, idle.private);
+    frees = s->f->map.strays || cached < 0 ? 0 : frees < cached ? frees : cached;
+    int64_t free = known(s->f->free) ? s->f->free : 0, asked = segment_of(s->f->requested, true);
+    /* had they grown from the start, blocks would lie closer */
+    bool most =
+        s->v->cause == GS_CAUSE_FRAGMENTATION && frees < cached && gs_add(frees, free) < asked;
+    frees = most ? cached : frees;
+    bool fits = gs_add(frees, free) >= asked;
+    size_t before = s->v->measures_n;
+    if (!fits && s->v->cause == GS_CAUSE_CAPACITY) {
+        return; /* crumbs */
+    }
+    add(s, GS_EFFORT_SETTING, frees,
+        most   ? GS_MEASURE_AT_MOST
+        : fits ? GS_MEASURE_FITS
+               : GS_MEASURE_FITS_NOT,
+        TEXT(s,
+             s->set.text ? "add expandable_segments:True to %s%s"
+                         : "set %s=expandable_segments:True%s",
+             variable, s->set.expandable == GS_UNSURE ? ", unless it is on already" : ""));
+    if (s->v->cause == GS_CAUSE_FRAGMENTATION && fits) {
+        lead(s, before);
+    }
+}
+
+/* What is asked for in forward or backward halves with the batch. */
+static void batch(struct sight *s)
+{
+    int64_t grows = gs_add(gs_add(activations(s), s->of[GS_CATEGORY_INPUTS].bytes), s->forward);
+    bool halves = s->phase == FORWARD || s->phase == BACKWARD;
+    int64_t frees = grows / 2, left = s->need - (halves ? s->f->requested / 2 : 0);
+    add(s, GS_EFFORT_ARGUMENT, frees, frees >= left ? GS_MEASURE_FITS : GS_MEASURE_FITS_NOT,
+        TEXT(s, "halve the batch%s",
+             s->trains && !s->evaluates ? " and accumulate gradients over two" : ""));
+}
+
+static void checkpoint(struct sight *s)
+{
+    const struct held *a = &s->of[GS_CATEGORY_ACTIVATIONS];
+    if (s->checkpointed || !s->trains || s->evaluates) {
+        return;
+    }
+    double kept = a->blocks > 4 ? 2 / sqrt(a->blocks) : 1;
+    add(s, GS_EFFORT_TRAINING, share(1 - kept, a->bytes), 0,
+        TEXT(s,
+             "checkpoint activations (torch.utils.checkpoint, a third more computation), of which "
+             "%s are held",
+             SIZE(s, a->bytes)));
+}
+
+static void precision(struct sight *s)
+{
+    if (s->autocast || s->phase == STEP || !s->trains || s->evaluates) {
+        return;
+    }
+    add(s, GS_EFFORT_TRAINING, activations(s) / 2, GS_MEASURE_AT_MOST,
+        "if the forward pass runs in fp32: torch.autocast to bf16 halves activations");
+}
+
+static void eight_bit(struct sight *s)
+{
+    static const double saved = 1 - (1 + 4.0 / 256) / 4;
+    const struct held *o = &s->of[GS_CATEGORY_OPTIMIZER_STATE];
+    const struct gs_run *run = s->b->run;
+    if (!o->bytes || passes(run, o->heaviest, "bitsandbytes", NULL) ||
+        passes(run, o->heaviest, "torchao", NULL) || passes(run, o->heaviest, "dafactor", NULL) ||
+        passes(run, o->heaviest, "deepspeed", NULL)) {
+        return;
+    }
+    /* Adam's two states of each parameter, of which the first step had made a part */
+    int64_t whole =
+        passes(run, o->heaviest, "/torch/optim/adam", NULL)
+            ? gs_add(s->of[GS_CATEGORY_PARAMETERS].bytes, s->of[GS_CATEGORY_PARAMETERS].bytes)
+            : 0;
+    bool begun = s->phase == STEP && whole > gs_add(o->bytes, o->bytes / 50);
+    int64_t room = gs_add(o->bytes, known(s->f->free) ? s->f->free : 0);
+    bool fits = share(1 - saved, whole) <= room;
+    add(s, GS_EFFORT_TRAINING, share(saved, o->bytes),
+        begun ? (fits ? GS_MEASURE_AT_MOST : GS_MEASURE_MOST_BUT_NOT) : GS_MEASURE_AT_MOST,
+        begun
+            ? TEXT(s,
+                   "an 8-bit optimizer (bitsandbytes) or Adafactor: this is the first step, which "
+                   "sets up "
+                   "the optimizer's state, %s so far and in the end about twice the parameters' %s",
+                   SIZE(s, o->bytes), SIZE(s, s->of[GS_CATEGORY_PARAMETERS].bytes))
+            : TEXT(s,
+                   "an 8-bit optimizer (bitsandbytes) or Adafactor instead of %s of optimizer "
+                   "state, if it is fp32",
+                   SIZE(s, o->bytes)));
+}
+
+static int64_t ranks_of(const struct gs_run *run)
+{
+    size_t n, ranks = 0;
+    const struct gs_process *p = gs_run_processes(run, &n);
+    for (size_t i = 0; i < n; i++) {
+        ranks += known(p[i].rank);
+    }
+    return (int64_t)ranks;
+}
+
+static void zero(struct sight *s)
+{
+    const struct held *o = &s->of[GS_CATEGORY_OPTIMIZER_STATE];
+    const struct gs_run *run = s->b->run;
+    int64_t ranks = ranks_of(run);
+    if (ranks < 2 || !o->bytes || passes(run, o->heaviest, "zero_redundancy_optimizer", NULL) ||
+        passes(run, o->heaviest, "deepspeed", NULL) || passes(run, o->heaviest, "fsdp", NULL)) {
+        return;
+    }
+    add(s, GS_EFFORT_TRAINING, o->bytes - o->bytes / ranks, 0,
+        TEXT(s,
+             "ZeroRedundancyOptimizer or FSDP: each of %lld ranks keeps its part of %s of "
+             "optimizer state",
+             (long long)ranks, SIZE(s, o->bytes)));
+}
+
+static void gradients(struct sight *s)
+{
+    const struct held *g = &s->of[GS_CATEGORY_GRADIENTS];
+    if (s->phase == FORWARD) {
+        add(s, GS_EFFORT_LINE, g->bytes, 0,
+            TEXT(s,
+                 "optimizer.zero_grad(set_to_none=True) before the forward pass, which still holds "
+                 "%s of gradients, unless you accumulate them",
+                 SIZE(s, g->bytes)));
+    }
+    bool copies = s->buckets.bytes > 0 && g->bytes >= s->buckets.bytes / 10 * 9;
+    if (copies) {
+        add(s, GS_EFFORT_LINE, s->buckets.bytes, 0,
+            "DistributedDataParallel(…, gradient_as_bucket_view=True): gradients need no copy");
+    }
+}
+
+static void foreach (struct sight *s)
+{
+    if (s->phase == STEP || s->foreach.bytes) {
+        add(s, GS_EFFORT_LINE, s->foreach.bytes, 0,
+            "foreach=False (or fused=True) for the optimizer, which then works on one parameter at "
+            "a "
+            "time");
+    }
+}
+
+static void no_grad(struct sight *s)
+{
+    /* one line alone may be collecting its results, and so may those of a leak */
+    bool sure = s->repeating > 1 && s->v->cause != GS_CAUSE_LEAK;
+    if (!s->keeps || !(s->evaluates || (sure && (s->named || !s->trains)))) {
+        return;
+    }
+    size_t before = s->v->measures_n;
+    add(s, GS_EFFORT_LINE, s->kept, 0,
+        s->evaluates
+            ? TEXT(s,
+                   "torch.inference_mode() or torch.no_grad() around this forward pass, which no "
+                   "backward pass follows%s",
+                   sure ? "" : ", unless it is there already")
+            : "if no backward pass is to follow: torch.inference_mode() or torch.no_grad()");
+    if (s->evaluates && sure) {
+        lead(s, before);
+    }
+}
+
+static void key_value_cache(struct sight *s)
+{
+    add(s, GS_EFFORT_ARGUMENT, s->cache.bytes / 2, 0,
+        TEXT(s,
+             "half as many sequences at once, or half as long ones: the cache of keys and values "
+             "holds %s",
+             SIZE(s, s->cache.bytes)));
+}
+
+/* Not where they are the cause: that says it. */
+static void others(struct sight *s)
+{
+    const struct gs_device_sample *said = s->f->said;
+    if (s->v->cause == GS_CAUSE_OTHER_PROCESS || !said || !known(said->other_bytes) ||
+        !said->other_pid) {
+        return;
+    }
+    add(s, GS_EFFORT_SETTING, said->other_bytes, 0,
+        TEXT(s, "end process %u%s%s%s, or choose another GPU", said->other_pid,
+             said->other_name ? " (" : "", said->other_name ? said->other_name : "",
+             said->other_name ? ")" : ""));
+}
+
+#define OF(cause) (1u << GS_CAUSE_##cause)
+/* Against a leak less of anything else only buys time; pinned memory is the host's; a request
+ * larger than the GPU fits beside nothing. */
+#define SPACE                                                                   \
+    (OF(CAPACITY) | OF(FRAGMENTATION) | OF(OTHER_PROCESS) | OF(ALLOCATOR_CAP) | \
+     OF(OUTSIDE_ALLOCATOR))
+
+static const struct {
+    uint32_t causes;
+    void (*add)(struct sight *s);
+} measures[] = {
+    {OF(CAPACITY) | OF(FRAGMENTATION) | OF(OTHER_PROCESS) | OF(OUTSIDE_ALLOCATOR), expandable},
+    {SPACE, batch},
+    {SPACE, checkpoint},
+    {SPACE, precision},
+    {SPACE, eight_bit},
+    {SPACE, zero},
+    {SPACE | OF(LEAK), gradients},
+    {SPACE, foreach},
+    {SPACE | OF(LEAK), no_grad},
+    {SPACE, key_value_cache},
+    {SPACE | OF(PREALLOCATION), others},
+};
+
+static void advise(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_categorizer *c,
+                   bool training)
+{
+    struct sight s = sight_of(b, v, c, training);
+    bool served = !v->fatal && !v->handled; /* what would have been enough: it was */
+    for (size_t i = 0; i < sizeof measures / sizeof *measures; i++) {
+        if (!served && (measures[i].causes & (1u << v->cause))) {
+            measures[i].add(&s);
+        }
+    }
+    bool helped = served || (v->cause != GS_CAUSE_CAPACITY && v->measures_n > 0);
+    for (size_t i = 0; i < v->measures_n; i++) {
+        helped = helped || v->measures[i].enough; /* or may be */
+    }
+    if (!helped) {
+        int64_t weights =
+            gs_add(gs_add(s.of[GS_CATEGORY_PARAMETERS].bytes, s.of[GS_CATEGORY_GRADIENTS].bytes),
+                   s.of[GS_CATEGORY_OPTIMIZER_STATE].bytes);
+        bool model = weights > 0 && known(v->total_bytes) && weights >= v->total_bytes / 4;
+        gs_oom_measure(
+            b, v,
+            (struct gs_measure){
+                .text =
+                    model
+                        ? "a larger GPU, or several that share the model (FSDP): 'gpuspy estimate' "
+                          "says what its weights and optimizer need at least"
+                        : "smaller pieces, or fewer at a time; or a larger GPU",
+                .frees_bytes = GS_UNKNOWN,
+                .effort = GS_EFFORT_TRAINING});
+    }
+    choose(b, v);
+}
+
+void gs_oom_advise(struct gs_builder *b)
+{
+    struct gs_report *r = b->report;
+    struct gs_categorizer *c = gs_categorizer_new(b->run);
+    bool training = r->ooms_n && trains(b->run);
+    for (size_t i = 0; i < r->ooms_n; i++) {
+        advise(b, &r->ooms[i], c, training);
+    }
+    gs_categorizer_free(c);
+}

@@ -1,0 +1,302 @@
+/* Sentences about an OOM's cause, with the numbers they rest on, and advice. */
+#include "analyzer/oom/oom_words.h"
+
+#include <string.h>
+#include "analyzer/run/settings.h"
+
+typedef struct gs_oom_facts facts;
+
+#define TEXT(w, ...) gs_arena_printf((w)->b->arena, __VA_ARGS__)
+#define SIZE(w, n) gs_bytes_text((w)->b, (double)(n))
+
+static bool known(int64_t value)
+{
+    return value != GS_UNKNOWN;
+}
+
+const char *gs_oom_place(struct gs_oom_words *w, uint32_t stack)
+{
+    uint32_t number = gs_site_number(w->b, stack); /* first: it may move b->sites */
+    return gs_site_path(w->b, &w->b->sites[number]);
+}
+
+/* `frees`: GS_UNKNOWN where it has no amount. */
+static void advise(struct gs_oom_words *w, int effort, int64_t frees, const char *text)
+{
+    gs_oom_measure(w->b, w->v,
+                   (struct gs_measure){.text = text,
+                                       .frees_bytes = frees,
+                                       .enough = -1,
+                                       .effort = (uint8_t)effort,
+                                       .first = true});
+}
+
+void gs_say_pinned(struct gs_oom_words *w)
+{
+    w->v->verdict = TEXT(w, "page-locked host memory ran out, not the GPU's: %s are pinned",
+                         SIZE(w, w->f->live));
+    advise(w, GS_EFFORT_ARGUMENT, GS_UNKNOWN,
+           "pin fewer buffers (num_workers × prefetch_factor batches are pinned at once), or raise "
+           "the limit (ulimit -l, the container's memory)");
+}
+
+void gs_say_oversized(struct gs_oom_words *w)
+{
+    bool whole = w->f->requested > w->f->total;
+    if (w->f->requested <= w->f->total - gs_oom_context(w->f)) {
+        w->v->verdict = TEXT(w, "one request is for most of the GPU (%s in all), and more than twice of all "
+                                "that is live: %s",
+                             SIZE(w, w->f->total), SIZE(w, w->f->live));
+    } else {
+        w->v->verdict = TEXT(w, "one request is larger than the GPU: it has %s in all%s%s%s",
+                         SIZE(w, w->f->total), whole ? "" : ", about ",
+                         whole ? "" : SIZE(w, gs_oom_context(w->f)),
+                         whole ? "" : " of it for the CUDA context");
+    }
+    advise(w, GS_EFFORT_LINE, GS_UNKNOWN,
+           TEXT(w, "check the shape%s%s: an accidental broadcast or outer product makes such sizes",
+                w->f->stack != GS_NONE ? " at " : "",
+                w->f->stack != GS_NONE ? gs_oom_place(w, w->f->stack) : ""));
+    advise(w, GS_EFFORT_TRAINING, GS_UNKNOWN,
+           "if the size is right: smaller batches, chunks, or several GPUs");
+}
+
+void gs_say_driver_fragmentation(struct gs_oom_words *w)
+{
+    w->v->verdict = TEXT(w, "fragmentation, or a limit: the driver refused although %s were free",
+                         SIZE(w, w->f->free));
+    advise(w, GS_EFFORT_LINE, GS_UNKNOWN,
+           "allocate the large, long-lived buffers first, or from a pool (cudaMallocAsync)");
+    advise(
+        w, GS_EFFORT_SETTING, GS_UNKNOWN,
+        "look for a limit: MIG, MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), a container's GPU quota, "
+        "GPUSPY_LIMIT");
+}
+
+void gs_say_cap(struct gs_oom_words *w)
+{
+    w->v->verdict =
+        TEXT(w, "a limit on PyTorch: it refused by itself although %s of the GPU were free",
+             SIZE(w, w->f->free));
+    struct gs_torch_settings set = gs_torch_settings(w->b->run, w->f->row->process);
+    advise(w, GS_EFFORT_SETTING, GS_UNKNOWN,
+           TEXT(w, "raise or drop torch.cuda.set_per_process_memory_fraction%s%s",
+                set.max_split_bytes ? ", or max_split_size_mb in " : "",
+                !set.max_split_bytes ? ""
+                : set.variable       ? set.variable
+                                     : "PYTORCH_CUDA_ALLOC_CONF"));
+}
+
+/* "6.00 MiB a step, for 173 steps", or by its allocations where no steps are known or it does not grow in
+ * each: what a graph keeps is many allocations a step. */
+struct gs_oom_rhythm gs_oom_rhythm(const facts *f)
+{
+    const struct gs_growth *g = f->growth;
+    uint64_t times = f->growing_count ? f->growing_count : 1;
+    bool graph = gs_oom_graph(f);
+    struct gs_oom_rhythm r = {(double)(graph ? f->growing : f->growing_heaviest) / (double)times, times, false};
+    if (g && g->by_steps && !g->jumps && !f->replaced && g->steps && (graph || g->count + 2 >= g->steps)) {
+        r.steps = true;
+        r.each = (double)(graph ? f->growing : f->growing_heaviest) / (double)g->steps;
+        r.times = g->steps;
+    }
+    return r;
+}
+
+static const char *rhythm_text(struct gs_oom_words *w)
+{
+    struct gs_oom_rhythm r = gs_oom_rhythm(w->f);
+    return r.steps ? TEXT(w, "%s a step, for %llu steps", SIZE(w, r.each), (unsigned long long)r.times)
+                   : TEXT(w, "%s each time, %llu times so far", SIZE(w, r.each), (unsigned long long)r.times);
+}
+
+/* What ends in one tensor of each step hangs on it. */
+static void say_graph(struct gs_oom_words *w)
+{
+    const facts *f = w->f;
+    w->v->growing = f->growth->newest;
+    w->v->verdict = TEXT(w,
+                         "a leak: what %s makes keeps the autograd graph of its step, about %s: "
+                         "%s of the %s live (%.0f %%)",
+                         gs_site_path(w->b, &f->growth->newest), rhythm_text(w), SIZE(w, f->growing),
+                         SIZE(w, f->live),
+                         100 * (double)f->growing / (double)f->live);
+    advise(w, GS_EFFORT_LINE, f->growing,
+           TEXT(w,
+                "%s: keep its number (.item()) or a copy without the graph (.detach()), not the tensor",
+                gs_site_line(w->b, &w->v->growing)));
+}
+
+void gs_say_leak(struct gs_oom_words *w)
+{
+    const facts *f = w->f;
+    uint32_t number = gs_site_number(w->b, f->growing_stack);
+    w->v->growing = w->b->sites[number];
+    const char *others =
+        f->growing_sites > 1
+            ? TEXT(w, "; %u more call path%s, %s with it", f->growing_sites - 1,
+                   f->growing_sites > 2 ? "s grow" : " grows", SIZE(w, f->growing))
+            : "";
+    if (gs_oom_graph(f)) {
+        say_graph(w);
+        return;
+    }
+    w->v->verdict =
+        TEXT(w, "a leak: %s keeps %s: %s of the %s live (%.0f %%)%s",
+             gs_oom_place(w, f->growing_stack), rhythm_text(w), SIZE(w, f->growing_heaviest), SIZE(w, f->live),
+             100 * (double)f->growing_heaviest / (double)f->live, others);
+    static const char *const what[] = {
+        "keep a number or a copy on the host (.item(), .detach().cpu()), or drop the reference each step",
+        "a forward pass makes it, and something keeps what that pass returned: drop it each step, or keep a "
+        "number (.item()) or a copy on the host (.detach().cpu())",
+        "it is made anew each time, and larger: bound its length (a window, a maximum), or make it once "
+        "in its full size"};
+    int which = f->replaced ? 2 : gs_stack_in(w->b->run, f->growing_stack, NULL, "_call_impl");
+    advise(w, GS_EFFORT_LINE, f->growing,
+           TEXT(w, "%s: %s", gs_site_line(w->b, &w->v->growing), what[which]));
+    if (f->turnover < 0.05) {
+        advise(
+            w, GS_EFFORT_TRAINING, GS_UNKNOWN,
+            "not sure: hardly anything was freed before, so no step was seen to end; if all of it "
+            "is needed at once, use smaller batches");
+    }
+}
+
+/* Is that process another of this run's, on the same machine? */
+static const struct gs_process *rank_of(struct gs_oom_words *w, uint32_t pid)
+{
+    size_t n;
+    const struct gs_process *p = gs_run_processes(w->b->run, &n), *own = &p[w->v->process];
+    for (size_t i = 0; i < n; i++) {
+        if (&p[i] != own && p[i].pid == pid && p[i].host && own->host &&
+            strcmp(p[i].host, own->host) == 0) {
+            return &p[i];
+        }
+    }
+    return NULL;
+}
+
+static void say_other_rank(struct gs_oom_words *w, const struct gs_process *other)
+{
+    const char *name = known(other->rank) ? TEXT(w, "rank %lld", (long long)other->rank) : "another";
+    w->v->verdict = TEXT(w, "another process of this run is on the same GPU: %s (process %u) and others hold "
+                            "%s of it; this one %s",
+                         name, other->pid, SIZE(w, gs_oom_foreign(w->f)), SIZE(w, w->f->device_live));
+    advise(w, GS_EFFORT_LINE, gs_oom_foreign(w->f),
+           "a GPU for each: call torch.cuda.set_device(local_rank) before the first CUDA call, or give each "
+           "process its own CUDA_VISIBLE_DEVICES");
+}
+
+void gs_say_other_process(struct gs_oom_words *w)
+{
+    const struct gs_device_sample *said = w->f->said;
+    const struct gs_process *rank = said && said->other_pid ? rank_of(w, said->other_pid) : NULL;
+    if (rank) {
+        say_other_rank(w, rank);
+        return;
+    }
+    const char *theirs = SIZE(w, gs_oom_foreign(w->f)), *ours = SIZE(w, w->f->device_live);
+    if (said && known(said->other_bytes) && said->other_pid) {
+        w->v->verdict =
+            TEXT(w, "others hold %s of the GPU, foremost process %u%s%s%s; this one %s", theirs,
+                 said->other_pid, said->other_name ? " (" : "",
+                 said->other_name ? said->other_name : "", said->other_name ? ")" : "", ours);
+        advise(w, GS_EFFORT_SETTING, gs_oom_foreign(w->f),
+               TEXT(w, "end process %u%s%s%s, or choose another GPU with CUDA_VISIBLE_DEVICES",
+                    said->other_pid, said->other_name ? " (" : "",
+                    said->other_name ? said->other_name : "", said->other_name ? ")" : ""));
+    } else {
+        w->v->verdict = TEXT(w, "another process holds %s of the GPU; this one %s", theirs, ours);
+        advise(w, GS_EFFORT_SETTING, gs_oom_foreign(w->f),
+               "find it with nvidia-smi and end it, or choose another GPU with "
+               "CUDA_VISIBLE_DEVICES");
+    }
+    advise(w, GS_EFFORT_LINE, GS_UNKNOWN,
+           "if it is a rank of this job: each must call torch.cuda.set_device(local_rank) first");
+}
+
+void gs_say_cache_fragmentation(struct gs_oom_words *w)
+{
+    const facts *f = w->f;
+    if (!w->v->fatal && !w->v->handled) { /* a retry: there was room, after all */
+        w->v->verdict = TEXT(w,
+                             "PyTorch's cache: it held %s that no tensor used, gave of that back what it "
+                             "could, asked again and was served",
+                             SIZE(w, gs_oom_cached(f)));
+        gs_oom_measure(w->b, w->v,
+                       (struct gs_measure){.frees_bytes = GS_UNKNOWN,
+                                           .effort = GS_EFFORT_ARGUMENT,
+                                           .text = "once is no harm; if it comes again and again, "
+                                                   "each time waiting for the GPU: sizes that "
+                                                   "vary less, or a smaller batch"});
+        return;
+    }
+    w->v->verdict = TEXT(w, "fragmentation: PyTorch holds %s that no tensor uses, in pieces%s%s",
+                         SIZE(w, gs_oom_cached(f)), f->map.segments ? " of at most " : " too small",
+                         f->map.segments ? SIZE(w, f->map.largest_free_bytes) : "");
+    gs_oom_measure(
+        w->b, w->v,
+        (struct gs_measure){
+            .frees_bytes = GS_UNKNOWN,
+            .effort = GS_EFFORT_ARGUMENT,
+            .text =
+                "varying sizes cause it: pad sequences to a few lengths, keep the last batch full "
+                "(drop_last=True)"});
+}
+
+void gs_say_preallocation(struct gs_oom_words *w)
+{
+    w->v->verdict = w->f->preallocated->said;
+    if (w->f->preallocated->advice) {
+        advise(w, GS_EFFORT_SETTING, w->f->preallocated->bytes, w->f->preallocated->advice);
+    }
+}
+
+void gs_say_outside(struct gs_oom_words *w)
+{
+    const struct gs_by_owner *direct = gs_oom_direct(w->v);
+    const char *who =
+        direct ? TEXT(w, "; %s took %s directly at %s", direct->owner, SIZE(w, direct->bytes),
+                      gs_site_path(w->b, &direct->site))
+               : "";
+    if (w->f->layer != GS_SERIES_TENSOR) {
+        w->v->verdict = TEXT(w, "most of the GPU is used outside the recorded calls: %s of %s, by this "
+                                "process's contexts and libraries",
+                             SIZE(w, w->f->outside - gs_oom_foreign(w->f)), SIZE(w, w->f->total));
+        advise(w, GS_EFFORT_LINE, GS_UNKNOWN, "one context a device is enough for all threads (cuDevicePrimaryCtxRetain, the CUDA "
+                  "runtime); libraries' handles and modules cost memory in each");
+        return;
+    }
+    w->v->verdict =
+        TEXT(w, "most of the GPU is used past PyTorch's allocator, which holds %s of %s%s",
+             SIZE(w, w->f->tensor_reserved), SIZE(w, w->f->total), who);
+    if (direct) {
+        advise(w, GS_EFFORT_LINE, direct->bytes,
+               TEXT(w,
+                    "%s: its cudaMalloc calls leave PyTorch that much less: a smaller pool or "
+                    "fewer buffers there, or a process or GPU of its own",
+                    gs_site_line(w->b, &direct->site)));
+    }
+    advise(w, GS_EFFORT_ARGUMENT, GS_UNKNOWN,
+           "NCCL buffers, cuBLAS workspaces and contexts count here: fewer communicators, "
+           "CUBLAS_WORKSPACE_CONFIG, one process a GPU");
+}
+
+void gs_say_capacity(struct gs_oom_words *w)
+{
+    const facts *f = w->f;
+    if (f->holder > 0) {
+        w->v->verdict = TEXT(w, "what is live does not fit: %s, the most of it (%s) from %s",
+                             SIZE(w, f->live), SIZE(w, f->holder), gs_oom_place(w, f->holder_stack));
+    } else if (f->live > 0) {
+        w->v->verdict = TEXT(w, "what is live does not fit: %s", SIZE(w, f->live));
+    } else { /* of many failures only the last are looked into, or nothing was recorded there */
+        w->v->verdict = "it did not fit; what was live then is not known";
+    }
+    bool told = f->said && known(f->said->other_bytes); /* whose it is */
+    if (!told && known(f->outside) && f->outside > gs_oom_context(f) + f->requested) {
+        advise(w, GS_EFFORT_SETTING, GS_UNKNOWN,
+               TEXT(w, "%s of the GPU are in use outside the recorded allocations: see nvidia-smi",
+                    SIZE(w, f->outside)));
+    }
+}

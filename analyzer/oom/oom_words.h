@@ -1,0 +1,76 @@
+/* An OOM's cause in words, and what to do about it. Between oom_cause.c, which decides, and
+ * oom_words.c, which speaks. */
+#ifndef GPUSPY_OOM_WORDS_H
+#define GPUSPY_OOM_WORDS_H
+
+#include "analyzer/question/question.h"
+
+/* What a process pays for being on the device at all, as far as it can be told from the others'
+ * use: at most a GiB, and at most a quarter of a small device. */
+int64_t gs_oom_context(const struct gs_oom_facts *f);
+/* Held by other processes: NVML's word where there is one; else what is in use beyond our own calls
+ * and a context's cost. */
+int64_t gs_oom_foreign(const struct gs_oom_facts *f);
+/* Reserved by PyTorch and in no tensor. */
+int64_t gs_oom_cached(const struct gs_oom_facts *f);
+/* What grows hangs on a graph that somebody keeps by f->growth->newest. */
+bool gs_oom_graph(const struct gs_oom_facts *f);
+/* Who took most of the memory that PyTorch's allocator does not have; NULL nobody. */
+const struct gs_by_owner *gs_oom_direct(const struct gs_oom_verdict *v);
+
+struct gs_oom_words {
+    struct gs_builder *b;
+    const struct gs_oom_facts *f;
+    struct gs_oom_verdict *v;
+};
+
+/* A call path as people name it: file:line function. */
+const char *gs_oom_place(struct gs_oom_words *w, uint32_t stack);
+
+/* How much work a thing to do is. */
+enum gs_effort {
+    GS_EFFORT_SETTING = 1, /* outside of the program: an environment variable, a process to end */
+    GS_EFFORT_LINE,        /* a line, an argument that changes no result */
+    GS_EFFORT_ARGUMENT,    /* another batch, another length */
+    GS_EFFORT_TRAINING /* another way to train: what comes out is a little different, or slower */
+};
+
+/* For `enough`, beside what the amount against the need tells. */
+enum {
+    GS_MEASURE_FITS = 2,        /* looked into: it is enough */
+    GS_MEASURE_FITS_NOT = 3,    /* … it is not */
+    GS_MEASURE_AT_MOST = 4,     /* the amount is the most that it can be */
+    GS_MEASURE_MOST_BUT_NOT = 5 /* both */
+};
+
+/* oom_measures.c. What must be freed for the request to succeed, at least 1. */
+int64_t gs_oom_need(const struct gs_oom_facts *f);
+/* Adds a thing to do; `frees` GS_UNKNOWN where it has no amount, else the text gets it. `first`:
+ * the cause itself asks for it, so it stands before the others. */
+void gs_oom_measure(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_measure measure);
+/* Adds to each verdict what else would help, and keeps the best few in order: its measures and
+ * advice. */
+void gs_oom_advise(struct gs_builder *b);
+
+/* Each says its cause in a few words, then the numbers it rests on; what was asked and what was
+ * free stands before it already. */
+void gs_say_pinned(struct gs_oom_words *w);
+void gs_say_oversized(struct gs_oom_words *w);
+void gs_say_driver_fragmentation(struct gs_oom_words *w);
+void gs_say_cap(struct gs_oom_words *w);
+void gs_say_leak(struct gs_oom_words *w);
+void gs_say_other_process(struct gs_oom_words *w);
+void gs_say_cache_fragmentation(struct gs_oom_words *w);
+void gs_say_preallocation(struct gs_oom_words *w);
+void gs_say_outside(struct gs_oom_words *w);
+void gs_say_capacity(struct gs_oom_words *w);
+
+/* How what grows came together: bytes each time, and how often. */
+struct gs_oom_rhythm {
+    double each;
+    uint64_t times;
+    bool steps; /* the program's own; else allocations of the heaviest call path */
+};
+struct gs_oom_rhythm gs_oom_rhythm(const struct gs_oom_facts *f);
+
+#endif

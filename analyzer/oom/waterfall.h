@@ -1,0 +1,35 @@
+/* What holds a device's memory when an allocation fails: parts that sum to all of it. */
+#ifndef GPUSPY_WATERFALL_H
+#define GPUSPY_WATERFALL_H
+
+#include "analyzer/question/question.h"
+
+/* What is known of that moment: bytes, GS_UNKNOWN where it is not. */
+struct gs_waterfall_facts {
+    int64_t total, free;
+    int64_t live;     /* CUDA allocations of this process */
+    int64_t managed;  /* of it in managed memory, which need not be on the device */
+    int64_t tensors;  /* in tensors; unknown where PyTorch told none */
+    int64_t reserved; /* by PyTorch's allocator: tensors and what is cached */
+    int64_t pools;    /* of `live`, and not reserved: in allocations from CUDA's pools */
+    int64_t idle;     /* held by those pools and in no allocation */
+    int64_t graphs;   /* for graphs */
+    int64_t first;    /* in use, and not by recorded allocations, when the device was first seen */
+    int64_t said_total, said_free, said_own, said_others; /* by NVML, about then */
+};
+
+/* Fills `parts`, none negative; they sum to the total. False: what is known does not go together,
+ * or is too little. */
+bool gs_waterfall_parts(const struct gs_waterfall_facts *f, int64_t parts[GS_HELD_N]);
+
+/* Of what PyTorch caches, what no other request can have: freed blocks that a stream may still use, and
+ * what belongs to CUDA graphs. */
+struct gs_oom_idle {
+    int64_t pending, private;
+};
+struct gs_oom_idle gs_oom_idle(const struct gs_report *r, const struct gs_oom_verdict *v);
+
+/* The verdict's waterfall; after the categories. */
+void gs_waterfall_build(struct gs_builder *b, struct gs_oom_verdict *v);
+
+#endif

@@ -1,0 +1,232 @@
+#include "analyzer/page/page_events.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/allocator/allocator.h"
+#include "analyzer/step/step.h"
+
+enum {
+    MARKS = 8000,      /* in all */
+    MARKS_OF_NAME = 1024,
+    NAMES = 400,
+    STEPS = 20000,     /* in all */
+    RETRIES = 500,
+};
+
+/* --- failures, retries, flushes ------------------------------------------------------------------ */
+
+static void put_when(struct gs_page_writer *w, const char *kind, uint32_t process, int device, double time_s,
+                     size_t index)
+{
+    gs_put_open(w, NULL, '{');
+    gs_put_text(w, "kind", kind);
+    gs_put_int(w, "process", process);
+    gs_put_int(w, "device", device);
+    gs_put_real(w, "time", time_s);
+    gs_put_int(w, "index", (int64_t)index); /* in the report's list */
+}
+
+void gs_page_events_put(const struct gs_report *r, struct gs_page_writer *w)
+{
+    gs_put_open(w, "events", '[');
+    for (size_t i = 0; i < r->ooms_n; i++) {
+        const struct gs_oom_verdict *v = &r->ooms[i];
+        put_when(w, "oom", v->process, v->device, v->time_s, i);
+        gs_put_bool(w, "fatal", v->fatal);
+        gs_put_int(w, "bytes", v->requested_bytes);
+        gs_put_text(w, "text", v->verdict);
+        gs_put_close(w, '}');
+    }
+    for (size_t i = 0; i < r->retries_n && i < RETRIES; i++) {
+        const struct gs_retry *x = &r->retries[i];
+        put_when(w, "retry", x->process, x->device, x->time_s, i);
+        gs_put_int(w, "bytes", x->requested_bytes);
+        gs_put_real(w, "seconds", x->blocked_s);
+        gs_put_int(w, "count", x->failures);
+        gs_put_close(w, '}');
+    }
+    for (size_t i = 0; i < r->flushes_n; i++) {
+        const struct gs_cache_flush *f = &r->flushes[i];
+        put_when(w, "flush", f->process, f->device, f->first_s, i);
+        gs_put_real(w, "end", f->last_s);
+        gs_put_text(w, "what", gs_flush_word(f->kind));
+        gs_put_int(w, "bytes", f->bytes);
+        gs_put_real(w, "seconds", f->blocked_s);
+        gs_put_int(w, "count", (int64_t)f->count);
+        gs_put_close(w, '}');
+    }
+    gs_put_close(w, ']');
+    gs_put_open(w, "steps", '[');
+    for (size_t i = 0; i < r->steps_n; i++) {
+        const struct gs_steps *s = r->steps[i];
+        size_t stride = s->n / (STEPS / r->steps_n + 1) + 1;
+        struct gs_column starts = {0};
+        for (size_t k = 0; k < s->n; k += stride) {
+            gs_column_step(&starts, gs_step_start(s, k));
+        }
+        gs_column_step(&starts, gs_step_start(s, s->n));
+        gs_put_open(w, NULL, '{');
+        gs_put_int(w, "process", s->process);
+        gs_put_text(w, "source", gs_step_source_word(s->source));
+        gs_put_text(w, "by", s->by);
+        gs_put_int(w, "n", (int64_t)s->n);
+        gs_put_int(w, "stride", (int64_t)stride);
+        gs_put_column(w, "starts", &starts);
+        gs_put_close(w, '}');
+    }
+    gs_put_close(w, ']');
+}
+
+/* --- marks --------------------------------------------------------------------------------------- */
+
+struct mark {
+    int64_t start_ns, end_ns;
+    uint32_t thread, name; /* name: of `names` */
+};
+struct name { /* of a process: every `stride`-th of its marks is kept */
+    uint32_t process;
+    const char *name, *domain;
+    uint8_t kind;
+    uint64_t seen, stride;
+    struct mark *marks;
+    size_t n, cap;
+};
+struct marks {
+    uint32_t process;
+    struct name *names;
+    size_t names_n, names_cap;
+    struct gs_map of;
+    uint64_t left_out;
+};
+
+static void thin(struct name *name)
+{
+    for (size_t i = 0; i < name->n; i += 2) {
+        name->marks[i / 2] = name->marks[i];
+    }
+    name->n = (name->n + 1) / 2;
+    name->stride *= 2;
+}
+
+static void on_mark(void *self, const struct gs_mark *m)
+{
+    struct marks *all = self;
+    uint64_t key = gs_hash64((uintptr_t)m->name) ^ gs_hash64((uintptr_t)m->domain * 3 + m->kind) ^
+                   gs_hash64(~(uint64_t)all->process);
+    uint32_t *at = gs_map_at(&all->of, key);
+    if (*at == GS_MAP_NEW) {
+        *at = (uint32_t)all->names_n;
+        *GS_PUSH(all->names, all->names_n, all->names_cap) = (struct name){
+            .process = all->process, .name = m->name, .domain = m->domain, .kind = m->kind, .stride = 1};
+    }
+    uint32_t number = *at;
+    struct name *name = &all->names[number];
+    if (name->seen++ % name->stride) {
+        return;
+    }
+    *GS_PUSH(name->marks, name->n, name->cap) = (struct mark){m->start_ns, m->end_ns, m->thread, number};
+    if (name->n >= MARKS_OF_NAME) {
+        thin(name);
+    }
+}
+
+/* The names that come by most seldom first: a name of which all marks are there says most. */
+static int seldom(const void *a, const void *b)
+{
+    const struct name *x = a, *y = b;
+    return x->seen != y->seen ? (x->seen < y->seen ? -1 : 1)
+                              : (x->process > y->process) - (x->process < y->process);
+}
+
+static int earlier(const void *a, const void *b)
+{
+    const struct mark *x = a, *y = b;
+    return x->start_ns != y->start_ns ? (x->start_ns < y->start_ns ? -1 : 1)
+           : x->end_ns != y->end_ns   ? (x->end_ns > y->end_ns ? -1 : 1) /* the outer one */
+                                      : (x->name > y->name) - (x->name < y->name);
+}
+
+/* All that there is room for, in order of time. */
+static struct mark *gather(struct marks *all, size_t *n)
+{
+    size_t cap = 0;
+    struct mark *list = NULL;
+    *n = 0;
+    if (all->names_n > 1) {
+        qsort(all->names, all->names_n, sizeof *all->names, seldom);
+    }
+    for (size_t i = 0; i < all->names_n; i++) {
+        struct name *name = &all->names[i];
+        size_t names_left = all->names_n - i, room = *n < MARKS ? (MARKS - *n) / names_left : 0;
+        while (name->n > room + 1 && i < NAMES) {
+            thin(name);
+        }
+        if (i >= NAMES) {
+            name->n = 0;
+        }
+        all->left_out += name->seen - name->n;
+        for (size_t k = 0; k < name->n; k++) {
+            *GS_PUSH(list, *n, cap) = name->marks[k];
+            list[*n - 1].name = (uint32_t)i;
+        }
+    }
+    if (*n > 1) {
+        qsort(list, *n, sizeof *list, earlier);
+    }
+    return list;
+}
+
+static void put_marks(const struct marks *all, const struct mark *list, size_t n,
+                      struct gs_page_stacks *stacks, struct gs_page_writer *w)
+{
+#define WORD(s, v, word) [v] = word,
+    static const char *const kinds[8] = {GS_MARK_KINDS(WORD)};
+#undef WORD
+    struct gs_column name = {0}, start = {0}, length = {0}, process = {0}, thread = {0}, kind = {0},
+                     domain = {0}, of = {0};
+    for (size_t i = 0; i < n; i++) {
+        const struct name *its = &all->names[list[i].name];
+        int64_t end = list[i].end_ns;
+        const char *word = kinds[its->kind & 7];
+        gs_column_add(&name, gs_page_string(stacks, its->name));
+        gs_column_add(&domain, gs_page_string(stacks, its->domain));
+        gs_column_add(&kind, gs_page_string(stacks, word));
+        gs_column_step(&start, list[i].start_ns);
+        gs_column_add(&length, end == GS_NEVER ? -1 : end - list[i].start_ns);
+        gs_column_add(&process, its->process);
+        gs_column_add(&thread, list[i].thread);
+        gs_column_add(&of, (int64_t)its->stride);
+    }
+    gs_put_open(w, "marks", '{');
+    gs_put_column(w, "name", &name);
+    gs_put_column(w, "domain", &domain);
+    gs_put_column(w, "kind", &kind);
+    gs_put_column(w, "start", &start);
+    gs_put_column(w, "length", &length);
+    gs_put_column(w, "process", &process);
+    gs_put_column(w, "thread", &thread);
+    gs_put_column(w, "of", &of);
+    gs_put_close(w, '}');
+}
+
+bool gs_page_marks_put(struct gs_run *run, struct gs_page_stacks *stacks, struct gs_page_writer *w,
+                       uint64_t *left_out, char *error, size_t error_size)
+{
+    struct marks all = {0};
+    size_t n, processes;
+    bool ok = true;
+    gs_run_processes(run, &processes);
+    for (all.process = 0; ok && all.process < processes; all.process++) {
+        ok = gs_run_each_mark(run, all.process, on_mark, &all, error, error_size);
+    }
+    struct mark *list = gather(&all, &n);
+    put_marks(&all, list, n, stacks, w);
+    *left_out = all.left_out;
+    for (size_t i = 0; i < all.names_n; i++) {
+        free(all.names[i].marks);
+    }
+    gs_map_free(&all.of);
+    free(all.names);
+    free(list);
+    return ok;
+}

@@ -1,0 +1,215 @@
+#include "analyzer/page/page_report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct shared {
+    struct gs_map of; /* hash → number */
+    char **texts;
+    size_t n, cap;
+};
+
+static void put_value(struct shared *s, struct gs_page_writer *w, const char *key, json_t *value);
+
+/* A frame, a site, or a list of frames. */
+static bool is_shared(const char *key, const json_t *value)
+{
+    if (json_is_object(value)) {
+        return json_object_get(value, "function") && json_object_get(value, "line");
+    }
+    return json_array_size(value) && key && (!strcmp(key, "frames") || !strcmp(key, "stack"));
+}
+
+static void put_members(struct shared *s, struct gs_page_writer *w, const char *key, json_t *value)
+{
+    if (json_is_object(value)) {
+        const char *name;
+        json_t *member;
+        gs_put_open(w, key, '{');
+        json_object_foreach (value, name, member) {
+            put_value(s, w, name, member);
+        }
+        gs_put_close(w, '}');
+    } else {
+        gs_put_open(w, key, '[');
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            put_value(s, w, NULL, json_array_get(value, i));
+        }
+        gs_put_close(w, ']');
+    }
+}
+
+static uint64_t hash(const char *text, size_t n)
+{
+    uint64_t key = n;
+    for (size_t i = 0; i < n; i += 8) {
+        uint64_t part = 0;
+        memcpy(&part, text + i, n - i < 8 ? n - i : 8);
+        key = gs_hash64(key ^ part);
+    }
+    return key;
+}
+
+/* The text's number; `text` is kept, or freed where it was there already. */
+static uint32_t share(struct shared *s, char *text, size_t n)
+{
+    for (uint64_t key = hash(text, n);; key++) {
+        uint32_t *at = gs_map_at(&s->of, key);
+        if (*at == GS_MAP_NEW) {
+            *at = (uint32_t)s->n;
+            *GS_PUSH(s->texts, s->n, s->cap) = text;
+            return *at;
+        }
+        if (strcmp(s->texts[*at], text) == 0) {
+            free(text);
+            return *at;
+        }
+    }
+}
+
+static void put_shared(struct shared *s, struct gs_page_writer *w, const char *key, json_t *value)
+{
+    char *text = NULL;
+    size_t n = 0;
+    struct gs_page_writer inner = *w;
+    inner.out = open_memstream(&text, &n);
+    inner.follows = false;
+    if (!inner.out) {
+        put_members(s, w, key, value);
+        return;
+    }
+    put_members(s, &inner, NULL, value);
+    fclose(inner.out);
+    w->cut = inner.cut;
+    size_t before = s->n;
+    gs_put_open(w, key, '{');
+    gs_put_int(w, "$", share(s, text, n));
+    gs_put_close(w, '}');
+    w->text_bytes = s->n > before ? inner.text_bytes : w->text_bytes;
+}
+
+static void put_value(struct shared *s, struct gs_page_writer *w, const char *key, json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+    case JSON_ARRAY:
+        if (is_shared(key, value)) {
+            put_shared(s, w, key, value);
+        } else {
+            put_members(s, w, key, value);
+        }
+        break;
+    case JSON_STRING:
+        gs_put_text(w, key, json_string_value(value));
+        break;
+    case JSON_INTEGER:
+        gs_put_int(w, key, json_integer_value(value));
+        break;
+    case JSON_REAL:
+        gs_put_real(w, key, json_real_value(value));
+        break;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        gs_put_bool(w, key, json_is_true(value));
+        break;
+    default:
+        gs_put_text(w, key, NULL);
+    }
+}
+
+static char *rendered(json_t *report, struct gs_page_writer *w, size_t *n)
+{
+    struct shared s = {0};
+    char *text = NULL;
+    FILE *before = w->out, *out = open_memstream(&text, n);
+    if (!out) {
+        return NULL;
+    }
+    w->out = out;
+    put_value(&s, w, "report", report);
+    gs_put_open(w, "shared", '[');
+    for (size_t i = 0; i < s.n; i++) {
+        gs_put_key(w, NULL);
+        fputs(s.texts[i], w->out);
+        free(s.texts[i]);
+    }
+    gs_put_close(w, ']');
+    fclose(out);
+    w->out = before;
+    free(s.texts);
+    gs_map_free(&s.of);
+    return text;
+}
+
+/* --- too large ---------------------------------------------------------------------------------- */
+
+enum {
+    ROOM = 5 << 19, /* bytes, of a page of four times that at most */
+    MOST = 800,     /* entries of a list that has to be cut */
+};
+
+/* One entry a process or device, or in order of something: nothing of it can be left out. */
+static bool is_whole(const char *key)
+{
+    static const char *const keys[] = {"frames",    "stack",  "processes", "devices",
+                                       "ranks",     "peak",   "memory",    "timeline",
+                                       "allocator", "samples", "fragmentation", "waterfall"};
+    for (size_t i = 0; key && i < sizeof keys / sizeof *keys; i++) {
+        if (strcmp(key, keys[i]) == 0) {
+            return true;
+        }
+    }
+    return key == NULL;
+}
+
+/* Every so many of them, and the last. */
+static void thin(json_t *points, size_t most)
+{
+    size_t n = json_array_size(points), stride = n / most + 1, kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (i % stride == 0 || i + 1 == n) {
+            json_array_set(points, kept++, json_array_get(points, i));
+        }
+    }
+    while (json_array_size(points) > kept) {
+        json_array_remove(points, json_array_size(points) - 1);
+    }
+}
+
+static void shorten(const char *key, json_t *value, size_t most)
+{
+    if (json_is_object(value)) {
+        const char *name;
+        json_t *member;
+        json_object_foreach (value, name, member) {
+            shorten(name, member, most);
+        }
+    } else if (json_is_array(value) && key && strcmp(key, "points") == 0) {
+        thin(value, most);
+    } else if (json_is_array(value)) {
+        while (!is_whole(key) && json_array_size(value) > most) {
+            json_array_remove(value, json_array_size(value) - 1);
+        }
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            shorten(NULL, json_array_get(value, i), most);
+        }
+    }
+}
+
+size_t gs_page_report_put(json_t *report, struct gs_page_writer *w)
+{
+    size_t n, most = 0;
+    struct gs_page_writer before = *w;
+    char *text = rendered(report, w, &n);
+    for (most = MOST; text && n > ROOM && most; most /= 2) {
+        free(text);
+        *w = before;
+        shorten(NULL, report, most);
+        text = rendered(report, w, &n);
+    }
+    if (text) {
+        fputs(text, w->out);
+        free(text);
+    }
+    return most == MOST ? 0 : most ? most * 2 : 1;
+}

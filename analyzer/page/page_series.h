@@ -1,0 +1,38 @@
+/* Memory over time in a page: per series a bounded number of moments, and what was live at each of them,
+ * by call path and category.
+ *
+ * Two passes. In the report's own one it is only seen how much each call path held at most, and so which
+ * are worth a line of their own. Then the series' time is cut into buckets: at the program's steps
+ * where they are known, else evenly by time; evenly by events; and ever finer towards the peak and each
+ * failure. What a bucket shows is the state at its own
+ * highest moment, kept as differences to the bucket before; with an undo log it costs O(1) an event.
+ * Memory: buckets times lines at the most, both bounded.
+ */
+#ifndef GPUSPY_PAGE_SERIES_H
+#define GPUSPY_PAGE_SERIES_H
+
+#include "analyzer/page/page_kinds.h"
+#include "analyzer/page/page_stacks.h"
+
+struct gs_page_serieses;
+struct gs_page_serieses *gs_page_serieses_new(struct gs_run *run);
+void gs_page_serieses_free(struct gs_page_serieses *p);
+/* For the report's pass. */
+struct gs_observer gs_page_serieses_watch(struct gs_page_serieses *p);
+/* The pass of its own, once the report is there; `also` looks on. */
+bool gs_page_serieses_look(struct gs_page_serieses *p, const struct gs_report *report,
+                           struct gs_page_kinds *kinds, const struct gs_observer *also, char *error,
+                           size_t error_size);
+
+struct gs_page_resolution { /* what was done to make it fit */
+    uint64_t events;        /* allocations and frees */
+    size_t series, buckets; /* buckets: of the series with most */
+    bool all;               /* each event has its own bucket, in all of them */
+    uint64_t lines, merged; /* call paths with a line of their own, without */
+    int64_t merged_bytes;   /* what one of the latter held at most */
+};
+/* Member "series". */
+void gs_page_serieses_put(struct gs_page_serieses *p, struct gs_page_stacks *stacks,
+                          struct gs_page_writer *w, struct gs_page_resolution *r);
+
+#endif

@@ -1,0 +1,86 @@
+/* What page_series.c gathers and page_series_put.c writes. Nobody else includes this. */
+#ifndef GPUSPY_PAGE_SERIES_PARTS_H
+#define GPUSPY_PAGE_SERIES_PARTS_H
+
+#include "analyzer/page/page_series.h"
+#include "analyzer/step/step.h"
+
+enum {
+    BUCKETS = 8000,        /* of all series together … */
+    BUCKETS_MOST = 2000,   /* … and of one */
+    BUCKETS_LEAST = 40,
+    CHANGES = 3 << 20,     /* in memory, at the most */
+    PUT = 4 << 20,         /* bytes that changes are written in, of all series together */
+    LINES_MOST = 6000,     /* of one series */
+    EXACT_MOST = 4000,     /* lines at the peak */
+    STEPS_LEAST = 8,       /* of a process, to cut at them */
+    FOCUS_MOST = 9,        /* moments of one series that are looked at more closely */
+};
+
+
+struct line { /* a call path's blocks of one category, or all those that have no line */
+    uint32_t stack, series; /* stack GS_NONE of a merged one */
+    uint8_t category;
+    bool merged, queued;
+    uint32_t paths;     /* merged: how many */
+    uint32_t number;    /* as it is written */
+    uint64_t put;       /* bytes that its changes are written in, about */
+    int64_t now, at, out, most; /* bytes: now, at the bucket's highest moment, in the bucket before */
+    int64_t now_n, at_n, out_n; /* blocks */
+    uint64_t epoch;     /* `at` is that of this highest moment; else nothing changed since it */
+};
+
+struct change {
+    uint32_t line;
+    int64_t bytes, blocks;
+};
+
+struct bucket {
+    int64_t start_ns, high_ns, high, low;
+    size_t changes; /* the first */
+};
+
+struct level { /* a series */
+    uint32_t process;
+    int device;
+    enum gs_series_layer layer;
+    const struct gs_peak *peak;
+    uint64_t events, seen;
+    size_t buckets_room, lines_room;
+    /* where buckets are cut: at times, and after so many events */
+    int64_t *cuts;
+    size_t cuts_n, cut;
+    uint64_t every, next;
+    /* the bucket */
+    bool open;
+    uint64_t epoch;
+    struct bucket now;
+    int64_t total, last_ns;
+    uint32_t *queue; /* lines that may differ from the bucket before */
+    size_t queue_n, queue_cap;
+    struct bucket *buckets;
+    size_t buckets_n, buckets_cap;
+    struct change *changes;
+    size_t changes_n, changes_cap;
+    uint32_t merged[GS_CATEGORIES_N]; /* lines */
+};
+
+struct gs_page_serieses {
+    struct gs_run *run;
+    const struct gs_report *report;
+    struct gs_page_kinds *kinds;
+    int64_t *most; /* by location, in the first pass */
+    size_t most_cap;
+    struct gs_map worth; /* series and stack → 1: it has a line */
+    struct level *levels;
+    size_t levels_n;
+    uint32_t *level_of; /* by the run's series */
+    size_t level_of_cap;
+    struct line *lines;
+    size_t lines_n, lines_cap;
+    uint32_t *line_of; /* by location and category; from 1 on */
+    size_t line_of_n;
+    int64_t unshown_most; /* of what has no line */
+};
+
+#endif

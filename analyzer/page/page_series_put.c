@@ -1,0 +1,405 @@
+/* Writing what page_series.c gathered: call paths that are too small for a line of their own are merged,
+ * by category, until it fits. */
+#include "analyzer/page/page_series_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct exact { /* what was live at the peak, of one call path and category */
+    uint32_t stack;
+    uint8_t category;
+    int64_t bytes, blocks;
+    uint32_t number;
+};
+
+struct written { /* a line as it is written */
+    uint32_t stack;
+    uint8_t category;
+    bool merged;
+    uint64_t paths;
+};
+
+struct putting { /* one series */
+    struct gs_page_serieses *p;
+    struct level *l;
+    struct written *lines;
+    size_t lines_n, lines_cap;
+    struct gs_map number_of;                /* stack and category → number */
+    uint32_t merged_as[GS_CATEGORIES_N]; /* numbers, from 1 on */
+    struct exact *exact;
+    size_t exact_n, exact_cap;
+    uint64_t unit;
+};
+
+static uint64_t common(uint64_t a, int64_t value)
+{
+    uint64_t b = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    while (b) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static unsigned digits(int64_t value)
+{
+    uint64_t size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    return size ? (70 - (unsigned)__builtin_clzll(size)) / 5 : 1; /* one bit is the sign */
+}
+
+static void find_unit(struct putting *t)
+{
+    const struct level *l = t->l;
+    t->unit = 0;
+    for (size_t i = 0; i < l->buckets_n; i++) {
+        t->unit = common(t->unit, l->buckets[i].high);
+        t->unit = common(t->unit, l->buckets[i].low);
+    }
+    for (size_t i = 0; i < l->changes_n; i++) {
+        t->unit = common(t->unit, l->changes[i].bytes);
+    }
+    for (size_t i = 0; i < t->exact_n; i++) {
+        t->unit = common(t->unit, t->exact[i].bytes);
+    }
+    t->unit = t->unit ? t->unit : 1;
+}
+
+/* What each line's changes will take. */
+static void weigh(struct putting *t)
+{
+    find_unit(t);
+    for (size_t i = 0; i < t->l->changes_n; i++) {
+        const struct change *c = &t->l->changes[i];
+        t->p->lines[c->line].put += 1 + digits(c->bytes / (int64_t)t->unit) + digits(c->blocks);
+    }
+}
+
+/* --- lines -------------------------------------------------------------------------------------- */
+
+static uint32_t number_new(struct putting *t, uint32_t stack, unsigned category, bool merged)
+{
+    *GS_PUSH(t->lines, t->lines_n, t->lines_cap) =
+        (struct written){.stack = stack, .category = (uint8_t)category, .merged = merged};
+    return (uint32_t)t->lines_n - 1;
+}
+
+static uint32_t merged_number(struct putting *t, unsigned category, uint64_t paths)
+{
+    if (!t->merged_as[category]) {
+        t->merged_as[category] = number_new(t, GS_NONE, category, true) + 1;
+    }
+    t->lines[t->merged_as[category] - 1].paths += paths;
+    return t->merged_as[category] - 1;
+}
+
+/* A merged line has no stack, but neither have blocks whose call is not known. */
+static uint64_t line_key(uint32_t stack, unsigned category)
+{
+    return (uint64_t)stack << 3 | category;
+}
+
+/* The heaviest first, as many as there is room for; `order` are the lines of the series. */
+static void number_lines(struct putting *t, const uint32_t *order, size_t n, size_t room,
+                         struct gs_page_resolution *r)
+{
+    struct gs_page_serieses *p = t->p;
+    uint64_t put = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct line *line = &p->lines[order[i]];
+        put += line->put;
+        if (line->merged) {
+            line->number = merged_number(t, line->category, line->paths);
+            r->merged += line->paths;
+        } else if (put <= room) {
+            line->number = number_new(t, line->stack, line->category, false);
+            *gs_map_at(&t->number_of, line_key(line->stack, line->category)) = line->number;
+        } else {
+            line->number = merged_number(t, line->category, 1);
+            r->merged++;
+            r->merged_bytes = line->most > r->merged_bytes ? line->most : r->merged_bytes;
+        }
+    }
+    r->lines += t->lines_n;
+}
+
+/* --- at the peak -------------------------------------------------------------------------------- */
+
+static int exact_order(const void *a, const void *b)
+{
+    const struct exact *x = a, *y = b;
+    return x->bytes != y->bytes   ? (x->bytes > y->bytes ? -1 : 1)
+           : x->stack != y->stack ? (x->stack > y->stack) - (x->stack < y->stack)
+                                  : (int)x->category - (int)y->category;
+}
+
+static int number_order(const void *a, const void *b)
+{
+    const struct exact *x = a, *y = b;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+static void exact_add(struct putting *t, struct gs_map *of, uint32_t stack, unsigned category,
+                      int64_t bytes, int64_t blocks)
+{
+    uint32_t *at = gs_map_at(of, line_key(stack, category));
+    if (*at == GS_MAP_NEW) {
+        *at = (uint32_t)t->exact_n;
+        *GS_PUSH(t->exact, t->exact_n, t->exact_cap) =
+            (struct exact){.stack = stack, .category = (uint8_t)category};
+    }
+    t->exact[*at].bytes += bytes;
+    t->exact[*at].blocks += blocks;
+}
+
+static void number_exact(struct putting *t)
+{
+    size_t kept = 0;
+    if (t->exact_n > 1) {
+        qsort(t->exact, t->exact_n, sizeof *t->exact, exact_order);
+    }
+    for (size_t i = 0; i < t->exact_n; i++) {
+        struct exact *e = &t->exact[i];
+        uint32_t known = gs_map_get(&t->number_of, line_key(e->stack, e->category));
+        e->number = known != GS_MAP_NEW ? known
+                    : i < EXACT_MOST    ? number_new(t, e->stack, e->category, false)
+                                        : merged_number(t, e->category, 1);
+    }
+    if (t->exact_n > 1) {
+        qsort(t->exact, t->exact_n, sizeof *t->exact, number_order);
+    }
+    for (size_t i = 0; i < t->exact_n; i++) { /* several may be merged into one */
+        if (kept && t->exact[kept - 1].number == t->exact[i].number) {
+            t->exact[kept - 1].bytes += t->exact[i].bytes;
+            t->exact[kept - 1].blocks += t->exact[i].blocks;
+        } else {
+            t->exact[kept++] = t->exact[i];
+        }
+    }
+    t->exact_n = kept;
+}
+
+/* As the report has it, by stack and category. False: it does not sum to the peak. */
+static bool list_exact(struct putting *t)
+{
+    const struct gs_peak *peak = t->l->peak;
+    const struct gs_by_category *by = &peak->by_category;
+    struct gs_map of = {0};
+    int64_t sum = 0, blocks = 0;
+    for (size_t i = 0; i < by->lines_n; i++) {
+        const struct gs_category_line *line = &by->lines[i];
+        exact_add(t, &of, line->stack, line->category, line->bytes, (int64_t)line->count);
+        sum = gs_add(sum, line->bytes);
+        blocks += (int64_t)line->count;
+    }
+    bool ok = by->lines_n && sum <= peak->bytes;
+    if (ok && sum < peak->bytes) {
+        int64_t more = (int64_t)peak->count - blocks;
+        exact_add(t, &of, GS_NONE, GS_CATEGORY_UNKNOWN, peak->bytes - sum, more > 0 ? more : 0);
+    }
+    gs_map_free(&of);
+    if (ok) {
+        number_exact(t);
+    } else {
+        t->exact_n = 0;
+    }
+    return ok;
+}
+
+static int64_t peak_bucket(const struct level *l)
+{
+    for (size_t i = l->buckets_n; i > 0; i--) {
+        const struct bucket *b = &l->buckets[i - 1];
+        if (b->high_ns == l->peak->time_ns && b->high == l->peak->bytes) {
+            return (int64_t)i - 1;
+        }
+    }
+    return -1;
+}
+
+/* --- changes ------------------------------------------------------------------------------------ */
+
+static int change_order(const void *a, const void *b)
+{
+    const struct change *x = a, *y = b;
+    return (x->line > y->line) - (x->line < y->line);
+}
+
+static void put_bucket(const struct putting *t, struct change *c, size_t n, struct gs_column *out)
+{
+    size_t kept = 0;
+    uint32_t last = 0;
+    for (size_t i = 0; i < n; i++) {
+        c[i].line = t->p->lines[c[i].line].number;
+    }
+    if (n > 1) {
+        qsort(c, n, sizeof *c, change_order);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (kept && c[kept - 1].line == c[i].line) {
+            c[kept - 1].bytes += c[i].bytes;
+            c[kept - 1].blocks += c[i].blocks;
+        } else {
+            kept += kept == 0 || c[kept - 1].bytes || c[kept - 1].blocks;
+            c[kept - 1] = c[i];
+        }
+    }
+    kept -= kept && !c[kept - 1].bytes && !c[kept - 1].blocks;
+    gs_column_add(out, (int64_t)kept);
+    for (size_t i = 0; i < kept; i++) {
+        gs_column_add(out, (int64_t)c[i].line - last);
+        gs_column_add(out, c[i].bytes / (int64_t)t->unit);
+        gs_column_add(out, c[i].blocks);
+        last = c[i].line;
+    }
+}
+
+static void put_changes(struct putting *t, struct gs_page_writer *w)
+{
+    struct level *l = t->l;
+    struct gs_column changes = {0}, exact = {0};
+    for (size_t i = 0; i < l->buckets_n; i++) {
+        size_t end = i + 1 < l->buckets_n ? l->buckets[i + 1].changes : l->changes_n;
+        put_bucket(t, l->changes + l->buckets[i].changes, end - l->buckets[i].changes, &changes);
+    }
+    gs_put_column(w, "changes", &changes);
+    if (!t->exact_n) {
+        return;
+    }
+    uint32_t last = 0;
+    for (size_t i = 0; i < t->exact_n; i++) {
+        gs_column_add(&exact, (int64_t)t->exact[i].number - last);
+        gs_column_add(&exact, t->exact[i].bytes / (int64_t)t->unit);
+        gs_column_add(&exact, t->exact[i].blocks);
+        last = t->exact[i].number;
+    }
+    gs_put_column(w, "exact", &exact);
+}
+
+/* --- a series ----------------------------------------------------------------------------------- */
+
+static void put_label(const struct gs_report *r, const struct level *l, struct gs_page_writer *w)
+{
+    static const char *const words[GS_SERIES_LAYERS] = {
+        [GS_SERIES_DEVICE] = "CUDA allocations", [GS_SERIES_TENSOR] = "tensors",
+        [GS_SERIES_PINNED] = "pinned host memory", [GS_SERIES_HOST] = "host memory",
+        [GS_SERIES_SHARED] = "shared device memory", [GS_SERIES_GRAPH] = "graphs"};
+    const struct gs_process *p = &r->processes[l->process];
+    char who[48] = "", device[24] = "", text[160];
+    if (r->processes_n > 1 && p->rank != GS_UNKNOWN) {
+        snprintf(who, sizeof who, "rank %lld, ", (long long)p->rank);
+    } else if (r->processes_n > 1) {
+        snprintf(who, sizeof who, "process %u, ", p->pid);
+    }
+    if (l->device >= 0) {
+        snprintf(device, sizeof device, "GPU %d, ", l->device);
+    }
+    snprintf(text, sizeof text, "%s%s%s", who, device, words[l->layer]);
+    gs_put_int(w, "process", l->process);
+    gs_put_int(w, "pid", p->pid);
+    gs_put_int(w, "rank", p->rank);
+    gs_put_int(w, "device", l->device);
+    gs_put_text(w, "layer", gs_series_word(l->layer));
+    gs_put_text(w, "label", text);
+}
+
+static void put_buckets(const struct putting *t, struct gs_page_writer *w)
+{
+    const struct level *l = t->l;
+    struct gs_column start = {0}, time = {0}, high = {0}, low = {0};
+    int64_t unit = (int64_t)t->unit;
+    for (size_t i = 0; i < l->buckets_n; i++) {
+        const struct bucket *b = &l->buckets[i];
+        gs_column_step(&start, b->start_ns);
+        gs_column_step(&time, b->high_ns);
+        gs_column_step(&high, b->high / unit);
+        gs_column_add(&low, (b->high - b->low) / unit);
+    }
+    gs_put_column(w, "start", &start);
+    gs_put_column(w, "time", &time);
+    gs_put_column(w, "high", &high);
+    gs_put_column(w, "low", &low);
+}
+
+static void put_lines(const struct putting *t, struct gs_page_stacks *stacks, struct gs_page_writer *w)
+{
+    struct gs_column stack = {0}, category = {0}, merged = {0};
+    for (size_t i = 0; i < t->lines_n; i++) {
+        gs_column_add(&stack, gs_page_stack(stacks, t->lines[i].stack));
+        gs_column_add(&category, t->lines[i].category);
+        gs_column_add(&merged, (int64_t)t->lines[i].paths);
+    }
+    gs_put_column(w, "stack", &stack);
+    gs_put_column(w, "category", &category);
+    gs_put_column(w, "merged", &merged);
+}
+
+static void put_series(struct gs_page_serieses *p, struct level *l, const uint32_t *order, size_t n,
+                       size_t room, struct gs_page_stacks *stacks, struct gs_page_writer *w,
+                       struct gs_page_resolution *r)
+{
+    struct putting t = {.p = p, .l = l};
+    int64_t peak = peak_bucket(l);
+    weigh(&t);
+    number_lines(&t, order, n, room, r);
+    if (peak >= 0) {
+        list_exact(&t);
+    }
+    find_unit(&t);
+    gs_put_open(w, NULL, '{');
+    put_label(p->report, l, w);
+    gs_put_int(w, "unit", (int64_t)t.unit);
+    gs_put_int(w, "peak", peak);
+    put_buckets(&t, w);
+    put_lines(&t, stacks, w);
+    put_changes(&t, w);
+    gs_put_close(w, '}');
+    r->events += l->seen;
+    r->buckets = l->buckets_n > r->buckets ? l->buckets_n : r->buckets;
+    r->all = r->all && l->every == 1;
+    free(t.lines);
+    free(t.exact);
+    gs_map_free(&t.number_of);
+}
+
+/* By series, the heaviest first. */
+static int line_order(const void *a, const void *b, void *lines)
+{
+    uint32_t m = *(const uint32_t *)a, n = *(const uint32_t *)b;
+    const struct line *x = &((struct line *)lines)[m], *y = &((struct line *)lines)[n];
+    return x->series != y->series ? (x->series < y->series ? -1 : 1)
+           : x->most != y->most   ? (x->most > y->most ? -1 : 1)
+                                  : (m > n) - (m < n);
+}
+
+void gs_page_serieses_put(struct gs_page_serieses *p, struct gs_page_stacks *stacks,
+                          struct gs_page_writer *w, struct gs_page_resolution *r)
+{
+    uint32_t *order = gs_realloc(NULL, p->lines_n + 1, sizeof *order);
+    size_t buckets = 0, at = 0;
+    *r = (struct gs_page_resolution){
+        .series = p->levels_n, .all = true, .merged_bytes = p->unshown_most};
+    for (size_t i = 0; i < p->lines_n; i++) {
+        order[i] = (uint32_t)i;
+    }
+    if (p->lines_n > 1) {
+        qsort_r(order, p->lines_n, sizeof *order, line_order, p->lines);
+    }
+    for (size_t i = 0; i < p->levels_n; i++) {
+        buckets += p->levels[i].buckets_n;
+    }
+    gs_put_open(w, "series", '[');
+    for (size_t i = 0; i < p->levels_n; i++) {
+        size_t first = at;
+        while (at < p->lines_n && p->lines[order[at]].series == i) {
+            at++;
+        }
+        if (p->levels[i].buckets_n) {
+            size_t room = PUT * p->levels[i].buckets_n / buckets;
+            put_series(p, &p->levels[i], order + first, at - first, room, stacks, w, r);
+        }
+    }
+    gs_put_close(w, ']');
+    free(order);
+}

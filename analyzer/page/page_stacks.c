@@ -1,0 +1,171 @@
+#include "analyzer/page/page_stacks.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/question/site.h"
+
+enum {
+    NATIVE_STACKS = 60000, /* nodes of the tree; beyond it native frames are left out … */
+    STACKS = 120000,       /* … and beyond it all but the innermost one */
+};
+
+void gs_page_stacks_start(struct gs_page_stacks *s, struct gs_run *run)
+{
+    *s = (struct gs_page_stacks){.run = run};
+    gs_site_helpers(run, &s->helpers);
+}
+
+void gs_page_stacks_free(struct gs_page_stacks *s)
+{
+    struct gs_column *columns[] = {&s->native, &s->function, &s->file,  &s->line,
+                                   &s->module, &s->parent,   &s->frame};
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        gs_column_free(columns[i]);
+    }
+    gs_map_free(&s->helpers);
+    gs_map_free(&s->string_of);
+    gs_map_free(&s->frame_of);
+    gs_map_free(&s->stack_of);
+    gs_map_free(&s->site_of);
+    gs_arena_free(&s->arena);
+    free(s->strings);
+    free(s->sited);
+}
+
+/* --- texts -------------------------------------------------------------------------------------- */
+
+static uint64_t text_key(const char *text)
+{
+    uint64_t key = 0x9e3779b97f4a7c15u;
+    for (size_t n = strlen(text); n; n -= n < 8 ? n : 8, text += 8) {
+        uint64_t part = 0;
+        memcpy(&part, text, n < 8 ? n : 8);
+        key = gs_hash64(key ^ part);
+    }
+    return key;
+}
+
+uint32_t gs_page_string(struct gs_page_stacks *s, const char *text)
+{
+    if (!text) {
+        return 0;
+    }
+    for (uint64_t key = text_key(text);; key++) { /* another text may have the key */
+        uint32_t *at = gs_map_at(&s->string_of, key);
+        if (*at == GS_MAP_NEW) {
+            *GS_PUSH(s->strings, s->strings_n, s->strings_cap) =
+                gs_arena_printf(&s->arena, "%s", text);
+            return *at = (uint32_t)s->strings_n;
+        }
+        if (strcmp(s->strings[*at - 1], text) == 0) {
+            return *at;
+        }
+    }
+}
+
+/* --- stacks ------------------------------------------------------------------------------------- */
+
+static uint32_t frame_number(struct gs_page_stacks *s, const struct gs_frame *f)
+{
+    uint32_t *at = gs_map_at(&s->frame_of, (uintptr_t)f);
+    if (*at != GS_MAP_NEW) {
+        return *at;
+    }
+    *at = s->frames_n;
+    gs_column_add(&s->native, f->kind == GS_FRAME_NATIVE);
+    gs_column_add(&s->function, gs_page_string(s, f->function));
+    gs_column_add(&s->file, gs_page_string(s, f->file));
+    gs_column_add(&s->line, f->line);
+    gs_column_add(&s->module, gs_page_string(s, f->module));
+    return s->frames_n++;
+}
+
+/* What has no number yet of the way to the root is added, root first. */
+static uint32_t stack_number(struct gs_page_stacks *s, uint32_t stack)
+{
+    uint32_t way[GS_DEPTH_MAX], parent = GS_NONE;
+    size_t n = 0, most = s->stacks_n < STACKS ? GS_DEPTH_MAX : 1;
+    for (; stack != GS_NONE && n < most; stack = gs_stack_parent(s->run, stack)) {
+        uint32_t known = gs_map_get(&s->stack_of, stack);
+        if (known != GS_MAP_NEW) {
+            parent = known;
+            break;
+        }
+        way[n++] = stack;
+    }
+    while (n) {
+        size_t places;
+        const struct gs_frame *f = gs_frame_places(s->run, way[--n], &places);
+        while (places--) { /* what was inlined there, outermost first */
+            uint32_t frame = frame_number(s, &f[places]);
+            gs_column_add(&s->parent, parent == GS_NONE ? 0 : (int64_t)s->stacks_n - parent);
+            gs_column_add(&s->frame, frame);
+            parent = s->stacks_n++;
+        }
+        *gs_map_at(&s->stack_of, way[n]) = parent;
+    }
+    return parent;
+}
+
+uint32_t gs_page_site(struct gs_page_stacks *s, uint32_t stack)
+{
+    uint32_t *at = gs_map_at(&s->site_of, stack);
+    if (*at == GS_MAP_NEW) {
+        char text[1024];
+        struct gs_site site = gs_site_of(s->run, stack, &s->helpers);
+        uint32_t number = gs_page_string(s, gs_site_text(&site, text, sizeof text));
+        *(at = gs_map_at(&s->site_of, stack)) = number;
+    }
+    return *at;
+}
+
+int64_t gs_page_stack(struct gs_page_stacks *s, uint32_t stack)
+{
+    if (stack == GS_NONE) {
+        return -1;
+    }
+    uint32_t whole = stack;
+    if (s->stacks_n >= NATIVE_STACKS && gs_map_get(&s->stack_of, stack) == GS_MAP_NEW) {
+        uint32_t python = gs_stack_python(s->run, stack);
+        s->shortened += python != GS_NONE && python != stack;
+        stack = python != GS_NONE ? python : stack;
+    }
+    uint32_t number = stack_number(s, stack), site = gs_page_site(s, whole);
+    size_t before = s->sited_cap;
+    if (number >= s->sited_cap) {
+        s->sited_cap = number * 2 + 64;
+        s->sited = gs_realloc(s->sited, s->sited_cap, sizeof *s->sited);
+        memset(s->sited + before, 0, (s->sited_cap - before) * sizeof *s->sited);
+    }
+    s->sited[number] = site;
+    return number;
+}
+
+void gs_page_stacks_put(struct gs_page_stacks *s, struct gs_page_writer *w)
+{
+    struct gs_column sited = {0}, site = {0};
+    for (size_t i = 0; i < s->sited_cap; i++) {
+        if (s->sited[i]) {
+            gs_column_step(&sited, (int64_t)i);
+            gs_column_add(&site, s->sited[i]);
+        }
+    }
+    gs_put_open(w, "frames", '{');
+    gs_put_column(w, "native", &s->native);
+    gs_put_column(w, "function", &s->function);
+    gs_put_column(w, "file", &s->file);
+    gs_put_column(w, "line", &s->line);
+    gs_put_column(w, "module", &s->module);
+    gs_put_close(w, '}');
+    gs_put_open(w, "stacks", '{');
+    gs_put_column(w, "parent", &s->parent);
+    gs_put_column(w, "frame", &s->frame);
+    gs_put_column(w, "sited", &sited);
+    gs_put_column(w, "site", &site);
+    gs_put_close(w, '}');
+    gs_put_open(w, "strings", '[');
+    for (size_t i = 0; i < s->strings_n; i++) {
+        gs_put_text(w, NULL, s->strings[i]);
+    }
+    gs_put_close(w, ']');
+}

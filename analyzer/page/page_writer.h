@@ -1,0 +1,49 @@
+/* Writing a page's data: JSON inside of an HTML element. Nothing in a string can end the element, and
+ * all of it is valid UTF-8. */
+#ifndef GPUSPY_PAGE_WRITER_H
+#define GPUSPY_PAGE_WRITER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "analyzer/base/arena.h"
+
+enum {
+    GS_PAGE_TEXT = 2048,         /* longer texts are cut, with an ellipsis */
+    GS_PAGE_TEXTS = 4 << 20,     /* once they are so many bytes in all … */
+    GS_PAGE_TEXT_LESS = 96,      /* … to so much */
+};
+
+/* Signed numbers as text, for columns of thousands of them: five bits a character, lowest first, 32 added
+ * where more follow; the number's lowest bit is its sign. */
+struct gs_column {
+    char *text; /* not terminated */
+    size_t n, cap;
+    int64_t last; /* of gs_column_step */
+};
+void gs_column_add(struct gs_column *c, int64_t value);
+/* The difference to the one before. */
+void gs_column_step(struct gs_column *c, int64_t value);
+void gs_column_free(struct gs_column *c);
+
+struct gs_page_writer {
+    FILE *out;
+    bool follows;       /* something stands before, in this array or object */
+    uint64_t cut;       /* texts that were cut */
+    size_t text_bytes;  /* written of texts */
+};
+/* key NULL: an element of an array. */
+void gs_put_open(struct gs_page_writer *w, const char *key, char bracket);
+void gs_put_close(struct gs_page_writer *w, char bracket);
+void gs_put_text(struct gs_page_writer *w, const char *key, const char *text); /* NULL: null */
+void gs_put_int(struct gs_page_writer *w, const char *key, int64_t value);     /* GS_UNKNOWN: null */
+void gs_put_real(struct gs_page_writer *w, const char *key, double value);     /* not finite: null */
+void gs_put_bool(struct gs_page_writer *w, const char *key, bool value);
+void gs_put_column(struct gs_page_writer *w, const char *key, struct gs_column *c); /* frees it */
+/* Nothing but the key: the value is written next. */
+void gs_put_key(struct gs_page_writer *w, const char *key);
+/* The text itself, in quotes. */
+void gs_put_string(struct gs_page_writer *w, const char *text);
+
+#endif

@@ -1,0 +1,214 @@
+#include "analyzer/page/view_html.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/page/page_calls.h"
+#include "analyzer/page/page_events.h"
+#include "analyzer/page/page_map.h"
+#include "analyzer/page/page_report.h"
+#include "analyzer/page/page_series.h"
+#include "analyzer/page/page_stacks.h"
+#include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
+
+enum { FORMAT = 1 };
+
+/* The page but for its title and its data: see analyzer/web/assemble.sh. */
+extern const char gs_page_html[], gs_page_html_end[];
+
+struct gs_page {
+    struct gs_run *run;
+    struct gs_watch watch;
+    struct gs_page_serieses *serieses;
+    struct gs_page_calls *calls;
+};
+
+/* What was left out, for `resolution`. */
+struct left_out {
+    struct gs_page_resolution series;
+    uint64_t marks;
+    size_t places, lists; /* lists: that the report's were cut to; 0 not */
+};
+
+struct gs_page *gs_page_new(struct gs_run *run, struct gs_options *options)
+{
+    struct gs_page *page = gs_realloc(NULL, 1, sizeof *page);
+    *page = (struct gs_page){.run = run, .serieses = gs_page_serieses_new(run),
+                             .calls = gs_page_calls_new(run)};
+    page->watch = (struct gs_watch){.observer = gs_page_serieses_watch(page->serieses),
+                                    .call = gs_page_calls_tell,
+                                    .self = page->calls};
+    options->watch = &page->watch;
+    if (!options->top) { /* many processes have a list each */
+        size_t n;
+        gs_run_processes(run, &n);
+        options->top = n <= 2 ? 200 : n <= 8 ? 100 : n <= 32 ? 50 : 20;
+    }
+    return page;
+}
+
+void gs_page_free(struct gs_page *page)
+{
+    if (page) {
+        gs_page_serieses_free(page->serieses);
+        gs_page_calls_free(page->calls);
+        free(page);
+    }
+}
+
+/* --- the data ----------------------------------------------------------------------------------- */
+
+static void put_categories(struct gs_page_writer *w)
+{
+    gs_put_open(w, "categories", '[');
+    for (unsigned i = 0; i < GS_CATEGORIES_N; i++) {
+        gs_put_text(w, NULL, gs_category_word((enum gs_category)i));
+    }
+    gs_put_close(w, ']');
+}
+
+static size_t put_report(const struct gs_report *report, struct gs_page_writer *w)
+{
+    json_t *json = gs_view_json_build(report);
+    size_t cut = gs_page_report_put(json, w);
+    json_decref(json);
+    return cut;
+}
+
+/* "10,000,000" */
+static const char *grouped(char *out, size_t size, uint64_t n)
+{
+    char digits[24];
+    size_t at = 0, length = (size_t)snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
+    for (size_t i = 0; i < length && at + 2 < size; i++) {
+        if (i && (length - i) % 3 == 0) {
+            out[at++] = ',';
+        }
+        out[at++] = digits[i];
+    }
+    out[at] = 0;
+    return out;
+}
+
+/* What the page leaves out, in words. */
+static void put_resolution(const struct left_out *l, const struct gs_page_stacks *stacks,
+                           struct gs_page_writer *w)
+{
+    const struct gs_page_resolution *r = &l->series;
+    char *text = NULL, events[32], number[32], bytes[UNITS_TEXT];
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    fprintf(f, "%s allocations and frees", grouped(events, sizeof events, r->events));
+    if (r->all) {
+        fputs(", each a moment of its own.", f);
+    } else {
+        fprintf(f,
+                ", drawn as %s moments in the longest series: each shows what was live when most was "
+                "live around it, so peaks are exact; they lie closer together near the peak and near "
+                "failures.",
+                grouped(number, sizeof number, r->buckets));
+    }
+    if (r->merged) {
+        format_bytes(bytes, (uint64_t)r->merged_bytes);
+        fprintf(f, " %s call paths that held no more than %s at any of these moments are merged, by category.",
+                grouped(number, sizeof number, r->merged), bytes);
+    }
+    if (stacks->shortened) {
+        fprintf(f, " The native frames of %s smaller call paths are left out.",
+                grouped(number, sizeof number, stacks->shortened));
+    }
+    if (l->places) {
+        fprintf(f, " The waits and copies of %s places that cost least are drawn together.",
+                grouped(number, sizeof number, l->places));
+    }
+    if (l->marks) {
+        fprintf(f, " Of marks that come again and again %s are not drawn.",
+                grouped(number, sizeof number, l->marks));
+    }
+    if (l->lists) {
+        fprintf(f, " The report's lists are cut to %zu entries each.", l->lists);
+    }
+    if (w->cut) {
+        fprintf(f, " %s long texts are cut.", grouped(number, sizeof number, w->cut));
+    }
+    fclose(f);
+    gs_put_open(w, "resolution", '{');
+    gs_put_text(w, "text", text);
+    gs_put_int(w, "events", (int64_t)r->events);
+    gs_put_int(w, "buckets", (int64_t)r->buckets);
+    gs_put_bool(w, "all_events", r->all);
+    gs_put_int(w, "lines", (int64_t)r->lines);
+    gs_put_int(w, "merged_lines", (int64_t)r->merged);
+    gs_put_int(w, "merged_bytes", r->merged_bytes);
+    gs_put_int(w, "texts_cut", (int64_t)w->cut);
+    gs_put_close(w, '}');
+    free(text);
+}
+
+static bool put_data(struct gs_page *page, const struct gs_report *report, struct gs_page_maps *maps,
+                     const char *source, FILE *out, char *error, size_t error_size)
+{
+    struct gs_page_writer w = {.out = out};
+    struct gs_page_stacks stacks;
+    struct left_out left = {0};
+    gs_page_stacks_start(&stacks, page->run);
+    fputs("<script type=\"application/json\" id=\"gpuspy-data\">", out);
+    gs_put_open(&w, NULL, '{');
+    gs_put_int(&w, "format", FORMAT);
+    gs_put_text(&w, "gpuspy", GPUSPY_VERSION);
+    gs_put_text(&w, "source", source);
+    put_categories(&w);
+    left.lists = put_report(report, &w);
+    gs_page_serieses_put(page->serieses, &stacks, &w, &left.series);
+    left.places = gs_page_calls_put(page->calls, &stacks, &w);
+    gs_page_events_put(report, &w);
+    bool ok = gs_page_marks_put(page->run, &stacks, &w, &left.marks, error, error_size);
+    gs_page_maps_put(maps, &stacks, &w);
+    gs_page_stacks_put(&stacks, &w);
+    put_resolution(&left, &stacks, &w);
+    gs_put_close(&w, '}');
+    fputs("</script>\n", out);
+    gs_page_stacks_free(&stacks);
+    return ok;
+}
+
+/* --- the page ----------------------------------------------------------------------------------- */
+
+/* As HTML's text. */
+static void put_title(const char *text, FILE *out)
+{
+    char clean[256];
+    term_clean(clean, sizeof clean, text, true);
+    fputs("gpuspy: ", out);
+    for (const char *p = clean; *p; p++) {
+        fputc(strchr("<>&\"'", *p) ? '?' : *p, out);
+    }
+}
+
+static const char *put_up_to(const char *from, const char *mark, FILE *out)
+{
+    const char *at = strstr(from, mark);
+    fwrite(from, 1, (size_t)(at - from), out);
+    return at + strlen(mark);
+}
+
+bool gs_page_write(struct gs_page *page, const struct gs_report *report, const char *source, FILE *out,
+                   char *error, size_t error_size)
+{
+    const char *name = strrchr(source, '/'), *rest;
+    name = name && name[1] ? name + 1 : source;
+    struct gs_page_kinds *kinds = gs_page_kinds_new(page->run, report);
+    struct gs_page_maps *maps = gs_page_maps_new(page->run, report, kinds);
+    struct gs_observer maps_watch = gs_page_maps_watch(maps);
+    bool ok = gs_page_serieses_look(page->serieses, report, kinds, &maps_watch, error, error_size);
+    if (ok) {
+        rest = put_up_to(gs_page_html, "<!--gpuspy:title-->", out);
+        put_title(name, out);
+        rest = put_up_to(rest, "<!--gpuspy:data-->\n", out);
+        ok = put_data(page, report, maps, name, out, error, error_size);
+        fwrite(rest, 1, strlen(rest), out);
+    }
+    gs_page_maps_free(maps);
+    gs_page_kinds_free(kinds);
+    return ok;
+}

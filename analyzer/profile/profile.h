@@ -1,0 +1,85 @@
+/* What a run weighs by call path: what was live at a moment, all that was ever allocated, what the
+ * host waited, what was copied. Trees, flame graphs, tables, exports and comparisons start here.
+ *
+ * Weights sum to the report's own figures: of a peak to peak[].bytes, of an OOM to what was live then,
+ * of waits to sync_blocked_s. What a damaged file leaves unexplained stands there without a stack.
+ */
+#ifndef GPUSPY_PROFILE_H
+#define GPUSPY_PROFILE_H
+
+#include "analyzer/category/category.h"
+#include "analyzer/run/run.h"
+
+#define GS_PROFILES(X)                                                                             \
+    X(PEAK, "peak", "live at the peak")                                                            \
+    X(OOM, "oom", "live when memory ran out")                                                      \
+    X(END, "end", "live at the end")                                                               \
+    X(AT, "at", "live at that moment")                                                             \
+    X(ALLOCATED, "allocated", "allocated over the whole run")                                      \
+    X(WAITS, "waits", "waited for the GPU")                                                        \
+    X(COPIES, "copies", "copied")
+#define GS_ENUM_PROFILE(s, w, t) GS_PROFILE_##s,
+enum gs_profile_what { GS_PROFILES(GS_ENUM_PROFILE) GS_PROFILES_N };
+const char *gs_profile_word(enum gs_profile_what what); /* "peak" */
+/* GS_PROFILES_N: no such word. */
+enum gs_profile_what gs_profile_of_word(const char *word);
+
+enum {
+    GS_PROFILE_USUAL = -1, /* device memory: a device's tensors where it has some, else what CUDA gave; of
+                              a run that has none, the host's */
+    GS_PROFILE_ALL = -2    /* the same, and pinned and host memory */
+};
+
+struct gs_profile_wish {
+    enum gs_profile_what what;
+    int64_t at_ns; /* of AT, since the start of each process */
+    int process;   /* index; -1: all that have some, each at its own moment */
+    int device;    /* -1 any */
+    int layer;     /* enum gs_series_layer, or GS_PROFILE_USUAL, GS_PROFILE_ALL */
+    bool categories;
+};
+
+/* Each (process, stack, device, layer, category) once. Of waits and copies layer is of no meaning. */
+struct gs_profile_entry {
+    uint32_t process, stack; /* GS_NONE */
+    int device;              /* -1 none or unknown */
+    enum gs_series_layer layer;
+    enum gs_category category; /* UNKNOWN where none were wanted */
+    int64_t weight;
+    uint64_t count; /* allocations, waits, copies */
+};
+
+struct gs_profile {
+    struct gs_profile_entry *entries; /* heaviest first */
+    size_t n;
+    int64_t total;     /* of their weights */
+    uint64_t count;    /* of their counts */
+    const char *unit;  /* "bytes" | "ns" */
+    const char *title; /* "live at the peak" */
+    int64_t *moments;  /* by process, of what was live; GS_UNKNOWN none. A process's devices have their
+                          peaks at times of their own: this is the heaviest one's */
+    size_t moments_n;
+};
+
+/* A process that has no such moment (it never ran out of memory) has no entries; none at all is no
+ * error. The run was opened with options.memory_map, and symbols, where categories are
+ * wanted: some are told by native frames. Of OOM it is the
+ * last failure that the process did not recover from, else its last one, and of the device or host
+ * memory that ran out. NULL and a line in `error` where a database could not be read. Replays the
+ * run, so that locations and series are those of this replay. */
+struct gs_profile *gs_profile_build(struct gs_run *run, const struct gs_profile_wish *wish,
+                                    char *error, size_t error_size);
+void gs_profile_free(struct gs_profile *p);
+
+/* Whether a series is of that layer (as in a wish); after a replay, which shows who has tensors. */
+bool gs_profile_layer(const struct gs_run *run, int layer, const struct gs_series *series);
+
+/* The frames of a stack as people are shown them, outermost first: Python's alone, or with the native
+ * ones around them; a stack without any of Python has its native ones. What autograd computed for a
+ * line that called backward() has the operation ("AddmmBackward0", without a file) as its innermost
+ * frame where native ones are not shown. Names are looked up, at some cost: ask once a stack. At most
+ * `room`, outer ones are left out; the number written. GS_NONE has none. */
+size_t gs_profile_frames(struct gs_run *run, uint32_t stack, bool native,
+                         const struct gs_frame **out, size_t room);
+
+#endif

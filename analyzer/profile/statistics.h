@@ -1,0 +1,37 @@
+/* What allocations were like: how many, how large, how long they lived. An observer of a replay. */
+#ifndef GPUSPY_STATISTICS_H
+#define GPUSPY_STATISTICS_H
+
+#include "analyzer/run/run.h"
+
+enum {
+    STATISTICS_SIZES = 64, /* [i]: from 2^i up to below 2^(i+1); [0] has those of no bytes, too */
+    STATISTICS_LIVES = 12  /* [i]: from 10^i ns up to below 10^(i+1); the last has all above, [0] all below */
+};
+
+struct statistics_tally {
+    uint64_t count;
+    int64_t bytes;
+};
+
+struct statistics_layer { /* of all processes and devices */
+    uint64_t allocations, frees;
+    int64_t allocated, freed, largest;
+    struct statistics_tally sizes[STATISTICS_SIZES], lives[STATISTICS_LIVES];
+    struct statistics_tally kept; /* never freed */
+    struct statistics_tally spaces[8]; /* enum gs_space, allocated */
+    double life_ns;                /* of those that were freed, summed up */
+    int64_t first_ns, last_ns;     /* allocations, from each process's own beginning; GS_UNKNOWN */
+};
+
+struct statistics {
+    struct statistics_layer layers[GS_SERIES_LAYERS];
+    const struct gs_run *run; /* while it is replayed */
+};
+
+/* To be passed to a replay of `run`; what is live at the end of each process is then `kept`. */
+struct gs_observer statistics_observer(struct statistics *s, const struct gs_run *run);
+unsigned statistics_size_class(int64_t bytes);
+unsigned statistics_life_class(int64_t ns);
+
+#endif

@@ -1,0 +1,227 @@
+/* The estimate of `report --params` beside what was measured, category by category. */
+#include "analyzer/question/question.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/step/step.h"
+
+/* The most that each category ever held, of the tensors of each device of each process. */
+struct most {
+    int64_t now[GS_CATEGORIES_N], most[GS_CATEGORIES_N], most_ns[GS_CATEGORIES_N];
+};
+
+struct gs_budgets {
+    struct gs_builder *b;
+    struct gs_categorizer *categorizer; /* NULL: no estimate was asked for */
+    struct most *by_series;
+    size_t cap;
+    int64_t last_alloc_ns; /* of the process now replayed */
+};
+
+static void on_process_start(void *self, uint32_t process)
+{
+    struct gs_budgets *g = self;
+    size_t n;
+    g->last_alloc_ns = gs_run_processes(g->b->run, &n)[process].last_alloc_ns;
+}
+
+static enum gs_category category_of(struct gs_budgets *g, const struct gs_lifetime *life)
+{
+    return gs_category_of(gs_category_rule_of(g->categorizer, true, life->stack,
+                                              gs_run_free_stack(g->b->run, life),
+                                              life->free_ns > g->last_alloc_ns));
+}
+
+static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+{
+    struct gs_budgets *g = self;
+    if (series->layer == GS_SERIES_TENSOR) {
+        enum gs_category c = category_of(g, life);
+        struct most *m = GS_REACH(g->by_series, life->series, g->cap);
+        m->now[c] += life->bytes;
+        if (m->now[c] > m->most[c]) {
+            m->most[c] = m->now[c];
+            m->most_ns[c] = life->alloc_ns;
+        }
+    }
+}
+
+static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+{
+    struct gs_budgets *g = self;
+    if (series->layer == GS_SERIES_TENSOR) {
+        GS_REACH(g->by_series, life->series, g->cap)->now[category_of(g, life)] -= life->bytes;
+    }
+}
+
+void gs_budgets_start(struct gs_builder *b, struct gs_observer *observer)
+{
+    struct gs_budgets *g = gs_realloc(NULL, 1, sizeof *g);
+    *g = (struct gs_budgets){.b = b};
+    *observer = (struct gs_observer){.self = g};
+    if (b->options->estimate) {
+        g->categorizer = gs_categorizer_new(b->run);
+        observer->process_start = on_process_start;
+        observer->alloc = on_alloc;
+        observer->free = on_free;
+    }
+    b->budgets = g;
+}
+
+void gs_budgets_free(struct gs_budgets *g)
+{
+    if (g && g->categorizer) {
+        gs_categorizer_free(g->categorizer);
+    }
+    if (g) {
+        free(g->by_series);
+    }
+    free(g);
+}
+
+/* --- the peak ------------------------------------------------------------------------------------ */
+
+/* The level nearest to what the estimate counts: tensors, else CUDA allocations, else CPU tensors.
+ */
+static const enum gs_series_layer preferred[] = {GS_SERIES_TENSOR, GS_SERIES_DEVICE,
+                                                 GS_SERIES_HOST};
+
+static const struct gs_peak *largest(const struct gs_report *r)
+{
+    const struct gs_peak *best = NULL;
+    for (size_t p = 0; p < sizeof preferred / sizeof *preferred && !best; p++) {
+        for (size_t i = 0; i < r->peaks_n; i++) {
+            const struct gs_peak *peak = &r->peaks[i];
+            if (peak->layer == preferred[p] && peak->bytes > (best ? best->bytes : GS_UNKNOWN)) {
+                best = peak;
+            }
+        }
+    }
+    return best;
+}
+
+static const struct most *most_of(const struct gs_budgets *g, const struct gs_peak *peak)
+{
+    for (size_t i = 0; i < gs_run_serieses(g->b->run) && i < g->cap; i++) {
+        const struct gs_series *s = gs_run_series(g->b->run, (uint32_t)i);
+        if (s->process == peak->process && s->device == peak->device && s->layer == peak->layer) {
+            return &g->by_series[i];
+        }
+    }
+    return NULL;
+}
+
+/* --- rows ---------------------------------------------------------------------------------------- */
+
+static double estimate_of(const struct gs_estimate_bytes *e, enum gs_category c)
+{
+    return c == GS_CATEGORY_PARAMETERS        ? e->weights
+           : c == GS_CATEGORY_GRADIENTS       ? e->gradients
+           : c == GS_CATEGORY_OPTIMIZER_STATE ? e->optimizer
+                                              : NAN;
+}
+
+static size_t ranks_with_tensors(const struct gs_report *r)
+{
+    size_t n = 0;
+    uint32_t last = GS_NONE;
+    for (size_t i = 0; i < r->peaks_n; i++) { /* by process */
+        if (r->peaks[i].layer == GS_SERIES_TENSOR && r->peaks[i].process != last) {
+            last = r->peaks[i].process;
+            n++;
+        }
+    }
+    return n;
+}
+
+static void look_at_shares(struct gs_budget_facts *f)
+{
+    const struct gs_by_category *by = &f->budget->by_category;
+    for (size_t i = 0; i < by->shares_n; i++) {
+        const struct gs_category_share *s = &by->shares[i];
+        const char *during = gs_category_while(s->rule);
+        f->blocks[s->category] += s->count;
+        if (s->category == GS_CATEGORY_GRADIENTS && strcmp(during, "BUCKETS") == 0) {
+            f->buckets = gs_add(f->buckets, s->bytes);
+        } else if (s->category == GS_CATEGORY_TEMPORARIES && strcmp(during, "STEP") == 0) {
+            f->in_step = gs_add(f->in_step, s->bytes);
+            f->in_step_blocks += s->count;
+        }
+    }
+}
+
+static void look_at_run(struct gs_budget_facts *f)
+{
+    const struct gs_report *r = f->b->report;
+    const struct gs_steps *steps = gs_steps_of(f->b, f->process);
+    f->ranks = ranks_with_tensors(r);
+    f->stepped = steps && steps->source == GS_STEP_OPTIMIZER;
+    for (size_t i = 0; i < r->ooms_n; i++) {
+        f->failed = f->failed || (r->ooms[i].process == f->process && r->ooms[i].fatal);
+    }
+}
+
+static void make_rows(struct gs_budgets *g, struct gs_budget *budget, const struct gs_peak *peak)
+{
+    struct gs_budget_row all[GS_CATEGORIES_N];
+    struct gs_budget_facts f = {.b = g->b, .budget = budget, .process = peak->process};
+    const struct most *most = most_of(g, peak);
+    bool told = false;
+    for (int c = 0; c < GS_CATEGORIES_N; c++) {
+        int64_t bytes = budget->by_category.bytes[c];
+        all[c] = (struct gs_budget_row){.category = (enum gs_category)c,
+                                        .estimate_bytes = estimate_of(&budget->estimate, c),
+                                        .peak_bytes = bytes,
+                                        .most_bytes = most ? most->most[c] : GS_UNKNOWN};
+        all[c].most_bytes = most && bytes > most->most[c] ? bytes : all[c].most_bytes;
+        all[c].difference_bytes = (double)bytes - all[c].estimate_bytes;
+        f.of[c] = &all[c];
+        f.later[c] = most && most->most_ns[c] > peak->time_ns;
+        told = told || (c != GS_CATEGORY_UNKNOWN && all[c].peak_bytes > 0) ||
+               (c < GS_CATEGORY_ACTIVATIONS && all[c].most_bytes > 0);
+    }
+    if (!told) { /* nothing was recognised: then nothing is known to be missing either */
+        return;
+    }
+    look_at_shares(&f);
+    look_at_run(&f);
+    for (int c = 0; c < GS_CATEGORIES_N; c++) {
+        if (all[c].estimate_bytes > 0 || all[c].peak_bytes > 0) {
+            all[c].why = gs_budget_why(&f, (enum gs_category)c);
+            budget->rows[budget->rows_n++] = all[c];
+        }
+    }
+}
+
+/* For the next command: what a model of the measured parameters needs. */
+static int64_t parameter_bytes(const struct gs_report *r)
+{
+    int64_t most = 0;
+    for (size_t i = 0; i < r->peaks_n; i++) {
+        int64_t bytes = r->peaks[i].by_category.bytes[GS_CATEGORY_PARAMETERS];
+        most = r->peaks[i].layer == GS_SERIES_TENSOR && bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+void gs_budgets_build(struct gs_builder *b)
+{
+    struct gs_budget *budget = &b->report->budget;
+    const struct gs_peak *peak = largest(b->report);
+    budget->parameter_bytes = parameter_bytes(b->report);
+    if (b->options->estimate) {
+        budget->present = true;
+        budget->estimate = *b->options->estimate;
+        budget->measured_bytes = peak ? peak->bytes : GS_UNKNOWN;
+        budget->difference_bytes =
+            peak ? (double)peak->bytes - budget->estimate.total : (double)NAN;
+        budget->difference_share =
+            budget->estimate.total > 0 ? budget->difference_bytes / budget->estimate.total : NAN;
+    }
+    if (budget->present && peak) {
+        budget->measured_layer = peak->layer;
+        budget->by_category = peak->by_category;
+        make_rows(b->budgets, budget, peak);
+    }
+}

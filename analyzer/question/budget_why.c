@@ -1,0 +1,270 @@
+/* Why a category differs from its estimate: what follows from the figures, and where nothing does,
+ * that. For each category the first rule that has something to say. */
+#include "analyzer/question/question.h"
+
+#include <math.h>
+
+#define TEXT(f, ...) gs_arena_printf((f)->b->arena, __VA_ARGS__)
+#define BYTES(f, x) gs_bytes_text((f)->b, (double)(x))
+
+/* "" says: as estimated; NULL: the next rule. */
+typedef const char *rule_fn(const struct gs_budget_facts *f, const struct gs_budget_row *row);
+
+/* Blocks are rounded up, and small models have many small ones. */
+static bool near(double x, double wanted)
+{
+    return fabs(x - wanted) <= 0.02 * wanted;
+}
+
+static double most(const struct gs_budget_row *row)
+{
+    return (double)(row->most_bytes > row->peak_bytes ? row->most_bytes : row->peak_bytes);
+}
+
+static const char *as_estimated(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    (void)f;
+    return near((double)row->peak_bytes, row->estimate_bytes) ? "" : NULL;
+}
+
+static const char *not_estimated(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    (void)f;
+    static const char *const what[GS_CATEGORIES_N] = {
+        [GS_CATEGORY_ACTIVATIONS] = "not estimated: what forward keeps for backward",
+        [GS_CATEGORY_INPUTS] = "not estimated: the batches on the GPU",
+        [GS_CATEGORY_TEMPORARIES] = "not estimated: made and freed within one pass",
+        [GS_CATEGORY_WORKSPACES] = "not estimated: cuBLAS and cuDNN",
+        [GS_CATEGORY_UNKNOWN] = "not explained: no rule covers it",
+    };
+    return what[row->category];
+}
+
+static const char *not_explained(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    (void)f;
+    (void)row;
+    return "not explained";
+}
+
+/* --- where and when ------------------------------------------------------------------------------ */
+
+static bool is_part(const struct gs_budget_facts *f, enum gs_category category)
+{
+    const struct gs_budget_row *row = f->of[category];
+    return f->ranks > 1 && near((double)row->peak_bytes * (double)f->ranks, row->estimate_bytes);
+}
+
+/* A part of the weights is a shard. A part of the rest may as well be that of frozen parameters, unless
+ * what it is made for is a shard, too, or all there. */
+static const char *spread(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    const struct gs_budget_row *gradients = f->of[GS_CATEGORY_GRADIENTS];
+    bool sharded = is_part(f, GS_CATEGORY_PARAMETERS) ||
+                   (row->category == GS_CATEGORY_OPTIMIZER_STATE &&
+                    near((double)gradients->peak_bytes, gradients->estimate_bytes));
+    return sharded && is_part(f, row->category)
+               ? TEXT(f, "one part in %zu: spread over the run's %zu processes", f->ranks,
+                      f->ranks)
+               : NULL;
+}
+
+/* At the peak where both are there then, else the most of each. */
+static double beside(const struct gs_budget_facts *f, enum gs_category one, enum gs_category other)
+{
+    const struct gs_budget_row *a = f->of[one], *b = f->of[other];
+    bool then = a->peak_bytes > 0 && b->peak_bytes > 0;
+    double to = then ? (double)b->peak_bytes : most(b);
+    return to > 0 ? (then ? (double)a->peak_bytes : most(a)) / to : 0;
+}
+
+static const char *at_other_times(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    if (row->most_bytes == GS_UNKNOWN || (double)row->peak_bytes > 0.98 * (double)row->most_bytes ||
+        row->most_bytes < (int64_t)(row->estimate_bytes / 100)) {
+        return NULL;
+    }
+    return TEXT(f, "%s at the peak: up to %s were there %s", row->peak_bytes ? "not all" : "none",
+                BYTES(f, row->most_bytes),
+                f->later[row->category] ? "later" : "before, and freed again");
+}
+
+/* --- parameters ---------------------------------------------------------------------------------- */
+
+static const char *none_recognised(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    (void)f;
+    return most(row) > 0 ? NULL : "not explained: no block was recognised as one";
+}
+
+/* Bytes a parameter, if there are as many as said. */
+static const char *element(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    static const struct {
+        double wanted, measured;
+        const char *says;
+    } known[] = {
+        {4, 2, "2 bytes a parameter, not 4: 16-bit weights, or half as many parameters"},
+        {2, 4, "4 bytes a parameter, not 2: float32 weights, or twice as many parameters"},
+        {2, 6, "6 bytes a parameter: 16-bit weights and a float32 copy, or more parameters"},
+        {4, 8, "8 bytes a parameter: the weights twice (an average or a frozen copy of the model), or "
+               "twice as many parameters"},
+        {4, 6, "6 bytes a parameter: float32 weights and a 16-bit copy, or more parameters"},
+    };
+    double n = f->budget->estimate.params;
+    for (size_t i = 0; n > 0 && i < sizeof known / sizeof *known; i++) {
+        if (near(row->estimate_bytes / n, known[i].wanted) && near(most(row) / n, known[i].measured)) {
+            return known[i].says;
+        }
+    }
+    return NULL;
+}
+
+/* "124M" */
+static const char *count(const struct gs_budget_facts *f, double n)
+{
+    return n >= 1e9   ? TEXT(f, "%.4gB", n / 1e9)
+           : n >= 1e6 ? TEXT(f, "%.4gM", n / 1e6)
+           : n >= 1e3 ? TEXT(f, "%.4gk", n / 1e3)
+                      : TEXT(f, "%.0f", n);
+}
+
+static const char *a_little_more(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    double over = most(row) - row->estimate_bytes;
+    uint64_t blocks = f->blocks[GS_CATEGORY_PARAMETERS];
+    return over > 0 && over <= 512.0 * (double)blocks
+               ? TEXT(f, "up to %s of it is the rounding of %llu blocks to 512 bytes; buffers count, too",
+                      BYTES(f, 512.0 * (double)blocks), (unsigned long long)blocks)
+               : NULL;
+}
+
+static const char *other_count(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    return TEXT(f, "as much as %s parameters of 4 bytes, or %s of 2, buffers included",
+                count(f, most(row) / 4), count(f, most(row) / 2));
+}
+
+/* --- gradients ------------------------------------------------------------------------------------ */
+
+static const char *no_gradients(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    return most(row) > 0 ? NULL
+           : f->failed   ? "none: memory ran out before a backward pass left any"
+                         : "none: no backward pass was seen to leave any";
+}
+
+static const char *with_buckets(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    return f->buckets > 0 && (double)row->peak_bytes > row->estimate_bytes
+               ? TEXT(f, "%s of it are DistributedDataParallel's buckets; "
+                         "gradient_as_bucket_view=True makes them the gradients",
+                      BYTES(f, f->buckets))
+               : NULL;
+}
+
+static const char *gradients_beside(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    double share = beside(f, row->category, GS_CATEGORY_PARAMETERS);
+    if (near(share, 1)) {
+        return "as large as the parameters, one for each";
+    }
+    return share > 0 && share < 1
+               ? TEXT(f, "%.3g %% of the parameters' bytes: the other parameters have none (frozen, or "
+                         "not reached)",
+                      100 * share)
+           : near(share, 2) ? "twice the parameters' bytes"
+                            : NULL;
+}
+
+/* --- optimizer ------------------------------------------------------------------------------------ */
+
+static const char *no_states(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    if (most(row) > 0) {
+        return NULL;
+    }
+    return f->stepped ? "none: the optimizer's steps kept nothing, as SGD without momentum"
+           : f->failed ? "none: memory ran out before a first step of an optimizer made any"
+                       : "none: no step of an optimizer was seen to make any";
+}
+
+static const char *states_beside(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    static const struct {
+        double times;
+        const char *says;
+    } known[] = {
+        {0.508, "half of the gradients' bytes: two states of 8 bit for float32 parameters, or one of 16"},
+        {1, "as large as the gradients: one state a parameter, such as a momentum"},
+        {2, "twice the gradients' bytes: two states a parameter, as Adam keeps"},
+        {3, "3 times the gradients' bytes: three states a parameter (amsgrad), or two and a copy of "
+            "the weights"},
+        {4, "4 times the gradients' bytes: two float32 states for 16-bit parameters"},
+        {6, "6 times the gradients' bytes: two float32 states and a float32 copy of 16-bit weights"},
+    };
+    bool gradients = most(f->of[GS_CATEGORY_GRADIENTS]) > 0;
+    double times =
+        beside(f, row->category, gradients ? GS_CATEGORY_GRADIENTS : GS_CATEGORY_PARAMETERS);
+    for (size_t i = 0; gradients && i < sizeof known / sizeof *known; i++) {
+        if (near(times, known[i].times)) {
+            return known[i].says;
+        }
+    }
+    return times > 0 ? TEXT(f, "not explained: %.3g times the %s' bytes", times,
+                            gradients ? "gradients" : "parameters")
+                     : NULL;
+}
+
+/* --- the rest -------------------------------------------------------------------------------------- */
+
+/* Of many blocks: those of foreach. A single one may be as large in a model of one large matrix. */
+static const char *in_the_step(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    (void)row;
+    double then = (double)f->of[GS_CATEGORY_PARAMETERS]->peak_bytes;
+    double share = then > 0 ? (double)f->in_step / then : 0;
+    return share < 0.25 ? NULL
+           : f->in_step_blocks < 4
+               ? TEXT(f, "%s of it in the optimizer's step", BYTES(f, f->in_step))
+               : TEXT(f, "%s of it in the optimizer's step, %.3g %% of the parameters' bytes: it works "
+                         "on many tensors at once (foreach); fused=True takes no such copies",
+                      BYTES(f, f->in_step), 100 * share);
+}
+
+static const char *with_casts(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    (void)row;
+    return f->budget->estimate.cast_copies > 0
+               ? TEXT(f, "not estimated: what forward keeps for backward; autocast's 16-bit copies of "
+                         "the weights are up to %s of it",
+                      BYTES(f, f->budget->estimate.cast_copies))
+               : NULL;
+}
+
+enum { RULES = 8 };
+static rule_fn *const rules[GS_CATEGORIES_N][RULES] = {
+    [GS_CATEGORY_PARAMETERS] = {as_estimated, none_recognised, spread, at_other_times, element,
+                                a_little_more, other_count},
+    [GS_CATEGORY_GRADIENTS] = {as_estimated, no_gradients, spread, with_buckets, at_other_times,
+                               gradients_beside, not_explained},
+    [GS_CATEGORY_OPTIMIZER_STATE] = {as_estimated, no_states, spread, at_other_times, states_beside,
+                                     not_explained},
+    [GS_CATEGORY_ACTIVATIONS] = {with_casts, not_estimated},
+    [GS_CATEGORY_INPUTS] = {not_estimated},
+    [GS_CATEGORY_TEMPORARIES] = {in_the_step, not_estimated},
+    [GS_CATEGORY_WORKSPACES] = {not_estimated},
+    [GS_CATEGORY_UNKNOWN] = {not_estimated},
+};
+
+const char *gs_budget_why(const struct gs_budget_facts *f, enum gs_category category)
+{
+    const struct gs_budget_row *row = f->of[category];
+    for (size_t i = 0; i < RULES && rules[category][i]; i++) {
+        const char *says = rules[category][i](f, row);
+        if (says) {
+            return *says ? says : NULL;
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,205 @@
+/* Copies and waits of a run, merged in order of time. */
+#include "analyzer/run/run_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Rows are read in pieces, each by one step of an aggregate function that is called with every row:
+ * a step for each row took a third more time. */
+enum { PIECE = 4096 };
+
+union call {
+    struct gs_copy copy;
+    struct gs_sync sync;
+};
+
+struct cursor {
+    sqlite3_stmt *rows, *first;
+    const struct gs_database *db;
+    uint32_t process;
+    union call *calls; /* PIECE of them */
+    size_t n, at;
+    int64_t next_id;
+    bool done, failed;
+};
+
+static int64_t not_negative(int64_t value)
+{
+    return value < 0 ? 0 : value > GS_BYTES_MAX ? GS_BYTES_MAX : value;
+}
+
+static uint32_t stack_of(const struct cursor *c, sqlite3_value *v)
+{
+    bool null = sqlite3_value_type(v) == SQLITE_NULL;
+    return gs_ids_get(&c->db->stacks, null ? GS_UNKNOWN : sqlite3_value_int64(v));
+}
+
+enum { C_KIND, C_BYTES, C_START, C_BLOCKED, C_STREAM, C_STACK };
+static const char copies[] =
+    "SELECT gs_copy(kind, bytes, start_ns, blocked_ns, stream, stack_id) FROM %s "
+    "WHERE id BETWEEN ?1 AND ?2";
+
+static void read_copy(sqlite3_context *context, int n, sqlite3_value **v)
+{
+    struct cursor *c = sqlite3_user_data(context);
+    int64_t kind = sqlite3_value_int64(v[C_KIND]);
+    (void)n;
+    if (c->n == PIECE) { /* more rows than numbers: no table of a recorder */
+        return;
+    }
+    c->calls[c->n++].copy = (struct gs_copy){
+        .process = c->process,
+        .stack = stack_of(c, v[C_STACK]),
+        .thread = (uint32_t)((kind >> 24) + 2),
+        .device = (int16_t)((kind >> 6 & 127) - 1),
+        .direction = kind & 7,
+        .host_memory = kind >> 3 & 3,
+        .async = kind >> 5 & 1,
+        .api = kind >> 13 & 2047,
+        .bytes = not_negative(sqlite3_value_int64(v[C_BYTES])),
+        .start_ns = not_negative(sqlite3_value_int64(v[C_START])),
+        .blocked_ns = not_negative(sqlite3_value_int64(v[C_BLOCKED])),
+        .stream = (uint64_t)sqlite3_value_int64(v[C_STREAM]),
+    };
+}
+
+enum { S_DEVICE, S_KIND, S_API, S_START, S_BLOCKED, S_HANDLE, S_STACK, S_THREAD };
+static const char syncs[] =
+    "SELECT gs_sync(device, kind, api, start_ns, blocked_ns, handle, stack_id, thread_id) "
+    "FROM sync WHERE id BETWEEN ?1 AND ?2";
+
+static void read_sync(sqlite3_context *context, int n, sqlite3_value **v)
+{
+    struct cursor *c = sqlite3_user_data(context);
+    bool none = sqlite3_value_type(v[S_DEVICE]) == SQLITE_NULL;
+    int64_t device = none ? -1 : sqlite3_value_int64(v[S_DEVICE]);
+    (void)n;
+    if (c->n == PIECE) {
+        return;
+    }
+    c->calls[c->n++].sync = (struct gs_sync){
+        .process = c->process,
+        .stack = stack_of(c, v[S_STACK]),
+        .thread = (uint32_t)sqlite3_value_int64(v[S_THREAD]),
+        .device = device >= 0 && device < GS_DEVICE_SLOTS ? (int)device : -1,
+        .kind = (uint8_t)sqlite3_value_int64(v[S_KIND]),
+        .api = (uint32_t)sqlite3_value_int64(v[S_API]),
+        .start_ns = not_negative(sqlite3_value_int64(v[S_START])),
+        .blocked_ns = not_negative(sqlite3_value_int64(v[S_BLOCKED])),
+        .handle = (uint64_t)sqlite3_value_int64(v[S_HANDLE]),
+    };
+}
+
+static void no_result(sqlite3_context *context)
+{
+    sqlite3_result_null(context);
+}
+
+static void open_cursor(struct cursor *c, struct gs_database *db, uint32_t process,
+                        const char *name, void (*read)(sqlite3_context *, int, sqlite3_value **),
+                        const char *rows, const char *table)
+{
+    char sql[256];
+    *c = (struct cursor){.db = db, .process = process, .next_id = INT64_MIN};
+    if (sqlite3_create_function(db->db, name, -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, c, NULL, read,
+                                no_result) == SQLITE_OK) {
+        snprintf(sql, sizeof sql, rows, table);
+        c->rows = gs_prepare(db, sql);
+        snprintf(sql, sizeof sql, "SELECT min(id) FROM %s WHERE id >= ?1", table);
+        c->first = gs_prepare(db, sql);
+    }
+    c->failed = c->done = !c->rows || !c->first;
+    c->calls = gs_realloc(NULL, PIECE, sizeof *c->calls);
+}
+
+static void close_cursor(struct cursor *c)
+{
+    sqlite3_finalize(c->rows);
+    sqlite3_finalize(c->first);
+    free(c->calls);
+}
+
+/* The first number that is there: a hostile table may have large gaps. */
+static bool find_first(struct cursor *c)
+{
+    sqlite3_bind_int64(c->first, 1, c->next_id);
+    int rc = sqlite3_step(c->first);
+    bool found = rc == SQLITE_ROW && sqlite3_column_type(c->first, 0) != SQLITE_NULL;
+    c->next_id = found ? sqlite3_column_int64(c->first, 0) : c->next_id;
+    c->failed = c->failed || (rc != SQLITE_ROW && rc != SQLITE_DONE);
+    sqlite3_reset(c->first);
+    return found;
+}
+
+/* False at the end, or where the database could not be read: then `failed`. */
+static bool fill(struct cursor *c)
+{
+    c->n = c->at = 0;
+    if (c->done || !find_first(c)) {
+        c->done = true;
+        return false;
+    }
+    int64_t last = c->next_id > INT64_MAX - PIECE ? INT64_MAX : c->next_id + PIECE - 1;
+    sqlite3_bind_int64(c->rows, 1, c->next_id);
+    sqlite3_bind_int64(c->rows, 2, last);
+    c->failed = c->failed || sqlite3_step(c->rows) != SQLITE_ROW;
+    sqlite3_reset(c->rows);
+    c->done = c->failed || last == INT64_MAX;
+    c->next_id = c->done ? last : last + 1;
+    return c->n > 0;
+}
+
+static inline const union call *now(struct cursor *c)
+{
+    return c->at < c->n || fill(c) ? &c->calls[c->at] : NULL;
+}
+
+static bool wanted(const struct gs_run *run, int device)
+{
+    return !run->options.by_device || device < 0 || device == run->options.device;
+}
+
+bool gs_run_calls_of(struct gs_run *run, uint32_t process, gs_call_fn each, void *self, char *error,
+                     size_t error_size)
+{
+    struct gs_database *db = &run->databases[run->processes[process].database];
+    struct cursor c, s;
+    uint64_t rows = 0;
+    open_cursor(&c, db, process, "gs_copy", read_copy, copies, db->copies);
+    open_cursor(&s, db, process, "gs_sync", read_sync, syncs, "sync");
+    for (;;) {
+        const union call *copy = now(&c), *sync = now(&s);
+        gs_progress(run, "copies and waits", ++rows, 0);
+        if (copy && (!sync || copy->copy.start_ns <= sync->sync.start_ns)) {
+            if (wanted(run, copy->copy.device)) {
+                c.calls[c.at].copy.stack = gs_backward_stack(run, process, copy->copy.thread,
+                                                             copy->copy.stack, copy->copy.start_ns);
+                each(self, &copy->copy, NULL);
+            }
+            c.at++;
+        } else if (sync) {
+            if (wanted(run, sync->sync.device)) {
+                s.calls[s.at].sync.stack = gs_backward_stack(run, process, sync->sync.thread,
+                                                             sync->sync.stack, sync->sync.start_ns);
+                each(self, NULL, &sync->sync);
+            }
+            s.at++;
+        } else {
+            break;
+        }
+    }
+    bool ok = (!c.failed && !s.failed) || gs_database_bad(db, error, error_size);
+    close_cursor(&c);
+    close_cursor(&s);
+    return ok;
+}
+
+bool gs_run_calls(struct gs_run *run, gs_call_fn each, void *self, char *error, size_t error_size)
+{
+    for (uint32_t i = 0; i < run->processes_n; i++) {
+        if (!gs_run_calls_of(run, i, each, self, error, error_size)) {
+            return false;
+        }
+    }
+    return true;
+}

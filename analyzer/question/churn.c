@@ -1,0 +1,248 @@
+/* Device memory that direct CUDA calls allocate and free again and again: each pair costs a
+ * synchronisation and tens of microseconds, which an allocator or one buffer kept would save. Pools
+ * (cudaMallocAsync) exist for this and are left out, and so are physical memory that is mapped by
+ * hand and PyTorch's tensors.
+ *
+ * A location churns when, after the first tenth of the run, it was freed at least 20 times and its
+ * memory lived less than a twentieth of the run on average; and where the program's steps are
+ * known, when most of the steady ones free there. The steps are known when all is over, so that
+ * each location keeps times of its frees: all of the first ones, then every second, every fourth, …
+ */
+#include "analyzer/step/cadence.h"
+#include "analyzer/question/signature.h"
+#include "analyzer/step/step.h"
+
+#include <stdlib.h>
+
+enum { MIN_FREES = 20, MIN_PER_S = 10 }; /* slower ones are listed, without advice */
+enum { TIMES = 4096, ASKED = 8 }; /* kept of a location; locations that are asked who frees */
+
+static const char of_allocator[] = "PyTorch's allocator";
+
+struct place {
+    uint64_t frees, skipped;
+    int64_t bytes, life_ns, first_ns, last_ns;
+    int64_t *times; /* of every `stride`-th free */
+    size_t times_n, times_cap, stride;
+};
+
+struct gs_churns {
+    struct gs_builder *b;
+    struct place *places;
+    size_t cap;
+    int64_t warm_ns;
+};
+
+static void on_process_start(void *self, uint32_t process)
+{
+    struct gs_churns *c = self;
+    size_t n;
+    c->warm_ns = gs_run_processes(c->b->run, &n)[process].end_ns / 10;
+}
+
+static void keep(struct place *p, int64_t ns)
+{
+    p->stride = p->stride ? p->stride : 1;
+    if (++p->skipped < p->stride) {
+        return;
+    }
+    p->skipped = 0;
+    if (p->times_n == TIMES) {
+        for (size_t i = 0; i < TIMES / 2; i++) {
+            p->times[i] = p->times[2 * i + 1];
+        }
+        p->times_n = TIMES / 2;
+        p->stride *= 2;
+    }
+    *GS_PUSH(p->times, p->times_n, p->times_cap) = ns;
+}
+
+static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+{
+    struct gs_churns *c = self;
+    bool direct = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_POOL &&
+                  life->space != GS_SPACE_VMM && life->space != GS_SPACE_SHARED;
+    if (!direct || life->alloc_ns < c->warm_ns) {
+        return;
+    }
+    struct place *p = GS_REACH(c->places, life->location, c->cap);
+    p->first_ns = p->frees ? p->first_ns : life->alloc_ns;
+    p->last_ns = life->free_ns;
+    p->frees++;
+    p->bytes = gs_add(p->bytes, life->bytes);
+    p->life_ns = gs_add(p->life_ns, life->free_ns - life->alloc_ns);
+    keep(p, life->free_ns);
+}
+
+struct gs_churns *gs_churns_start(struct gs_builder *b, struct gs_observer *observer)
+{
+    struct gs_churns *c = gs_realloc(NULL, 1, sizeof *c);
+    *c = (struct gs_churns){.b = b};
+    *observer = (struct gs_observer){.self = c, .process_start = on_process_start, .free = on_free};
+    return c;
+}
+
+static int busier(const void *a, const void *b)
+{
+    const struct gs_churn *x = a, *y = b;
+    if (x->count != y->count) {
+        return x->count > y->count ? -1 : 1;
+    }
+    return x->stack.n < y->stack.n ? -1 : x->stack.n > y->stack.n;
+}
+
+static struct gs_pace pace_of(const struct gs_churns *c, const struct place *p, uint32_t process)
+{
+    struct gs_clock clock = {0};
+    struct gs_cadence cadence = {0};
+    for (size_t i = 0; i < p->times_n; i++) {
+        gs_cadence_add(c->b, &clock, &cadence, process, p->times[i], 0);
+    }
+    cadence.calls *= p->stride;
+    if (p->stride > 1 && cadence.calls >= cadence.steps) { /* steps between two kept times */
+        cadence.hits *= p->stride;
+    }
+    return gs_pace_of(&cadence, NULL);
+}
+
+/* What frees PyTorch's segments: empty_cache is a line that can go, while what the allocator does
+ * by itself is told elsewhere. One more pass over the rows, at a moment at which each was live. */
+struct asked {
+    int64_t moment;
+    uint32_t location, stack; /* stack: of the free, GS_NONE */
+    size_t churn;             /* in the work list */
+};
+
+struct asking {
+    struct asked list[ASKED];
+    size_t n;
+};
+
+static void on_live(void *self, size_t moment, const struct gs_lifetime *life, uint32_t free_stack)
+{
+    struct asked *a = &((struct asking *)self)->list[moment];
+    if (life->location == a->location && life->free_ns != GS_NEVER) {
+        a->stack = free_stack;
+    }
+}
+
+static int earlier(const void *a, const void *b)
+{
+    const struct asked *x = a, *y = b;
+    return (x->moment > y->moment) - (x->moment < y->moment);
+}
+
+static void recognise(struct gs_churns *c, struct gs_signer *signer, struct asking *q,
+                      struct gs_churn *work)
+{
+    int64_t moments[ASKED];
+    char error[256];
+    qsort(q->list, q->n, sizeof *q->list, earlier);
+    for (size_t i = 0; i < q->n; i++) {
+        moments[i] = q->list[i].moment;
+    }
+    if (!q->n || !gs_run_live_at(c->b->run, work[q->list[0].churn].process, moments, q->n, on_live,
+                                 q, error, sizeof error)) {
+        return;
+    }
+    for (size_t i = 0; i < q->n; i++) {
+        struct gs_churn *x = &work[q->list[i].churn];
+        struct gs_signature s =
+            gs_signed(signer, gs_sign(signer, q->list[i].stack, GS_SHAPE_IMPLICIT));
+        if (q->list[i].stack != GS_NONE && s.advice && s.by_count) {
+            x->pattern = s.name;
+            x->advice = s.advice;
+            x->freed = c->b->sites[gs_site_number(c->b, q->list[i].stack)];
+        }
+    }
+}
+
+/* Of each process, the busiest of them are asked. */
+static void recognise_all(struct gs_churns *c, struct gs_churn *work, const struct asked *of,
+                          size_t n)
+{
+    struct gs_signer *signer = gs_signer_new(c->b->run, c->b->arena);
+    struct asking q = {.n = 0};
+    for (size_t i = 0; i < n; i++) {
+        if (!gs_sign_allocator(signer, (uint32_t)work[i].stack.n)) {
+            continue;
+        }
+        work[i].pattern = of_allocator;
+        if (q.n && work[q.list[0].churn].process != work[i].process) {
+            recognise(c, signer, &q, work);
+            q.n = 0;
+        }
+        if (q.n < ASKED) {
+            q.list[q.n++] = of[i];
+        }
+    }
+    recognise(c, signer, &q, work);
+    gs_signer_free(signer);
+}
+
+static bool told(const struct gs_churns *c, const struct gs_churn *x)
+{
+    bool often = !(x->per_s < MIN_PER_S), simulated = c->b->report->simulated;
+    if (x->pace.phase == GS_PHASE_UNKNOWN) {
+        return often && !(simulated && gs_has_tensors(c->b));
+    }
+    return x->pace.phase == GS_PHASE_STEP && x->pace.calls_per_step >= 0.9 && (often || simulated);
+}
+
+static void advise(const struct gs_churns *c, struct gs_churn *x, enum gs_series_layer layer)
+{
+    if (!told(c, x) || x->pattern == of_allocator) {
+        x->advice = NULL;
+    } else if (!x->advice) {
+        x->advice = layer == GS_SERIES_PINNED
+                        ? "pin the buffer once and keep it"
+                        : "allocate once and reuse, or use cudaMallocAsync: each cudaFree waits";
+    }
+}
+
+void gs_churns_finish(struct gs_churns *c)
+{
+    struct gs_report *report = c->b->report;
+    struct gs_churn *work = NULL;
+    struct asked *asked = NULL;
+    size_t n = 0, cap = 0, asked_n = 0, asked_cap = 0, processes_n;
+    const struct gs_process *processes = gs_run_processes(c->b->run, &processes_n);
+    for (size_t i = 0; i < c->cap && i < gs_run_locations(c->b->run); i++) {
+        const struct place *p = &c->places[i];
+        const struct gs_location *l = gs_run_location(c->b->run, (uint32_t)i);
+        const struct gs_series *s = gs_run_series(c->b->run, l->series);
+        double mean = p->frees ? (double)p->life_ns / (double)p->frees : 0;
+        if (p->frees < MIN_FREES || mean * 20 > (double)processes[s->process].end_ns) {
+            continue;
+        }
+        double span = (double)(p->last_ns - p->first_ns) / 1e9;
+        *GS_PUSH(work, n, cap) =
+            (struct gs_churn){.process = s->process,
+                              .device = s->device,
+                              .count = p->frees,
+                              .bytes = p->bytes,
+                              .per_s = span > 0 ? (double)p->frees / span : __builtin_nan(""),
+                              .mean_life_s = mean / 1e9,
+                              .pace = pace_of(c, p, s->process),
+                              .stack = {.n = l->stack}};
+        *GS_PUSH(asked, asked_n, asked_cap) = (struct asked){
+            .moment = p->last_ns - 1, .location = (uint32_t)i, .stack = GS_NONE, .churn = n - 1};
+    }
+    recognise_all(c, work, asked, n);
+    for (size_t i = 0; i < n; i++) {
+        const struct gs_location *l = gs_run_location(c->b->run, asked[i].location);
+        advise(c, &work[i], gs_run_series(c->b->run, l->series)->layer);
+    }
+    report->churn =
+        gs_list(c->b, work, n, sizeof *work, busier, &report->churn_n, &report->churn_total);
+    for (size_t i = 0; i < report->churn_n; i++) {
+        report->churn[i].stack = gs_trace_of(c->b, (uint32_t)report->churn[i].stack.n);
+    }
+    for (size_t i = 0; i < c->cap; i++) {
+        free(c->places[i].times);
+    }
+    free(asked);
+    free(work);
+    free(c->places);
+    free(c);
+}

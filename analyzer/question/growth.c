@@ -1,0 +1,466 @@
+/* Call sites whose live bytes rise steadily over the run.
+ *
+ * The end is the last fatal OOM, else the last allocation: what is freed later is freed by the
+ * tear-down, and a list that grew all along is no less a leak because Python emptied it on its way
+ * out. An allocation that is live at that end has stayed.
+ *
+ * The run is cut into 64 pieces with equally many allocations (not equally long: starting up takes
+ * long and allocates little). What counts is the least that a location held in each piece: the lower
+ * envelope, which activations that come and go within a step do not lift; where a piece is shorter than
+ * two steps, neighbours are joined. A location grows when, from the first usual step (else after the
+ * first tenth) or its own beginning on, that envelope
+ *   - rises in at least 3 pieces and gives back at most a tenth,
+ *   - lies close to a straight line over the steps, else over the pieces (r² ≥ 0.8): one jump, however
+ *     large, is not growth, nor is a cache that fills ever more slowly,
+ *   - still rises in the last quarter, and has not paused for longer at the end than twice its longest
+ *     pause before, nor for a quarter of its time: what has reached its size has levelled off,
+ *   - gains at least half a percent of what is live at the end, or would in a hundred thousand steps
+ *     more, by at least 4 allocations that stayed, or by one that is appended to.
+ * Loading weights looks the same while it lasts; locations below the functions in `loading`, or where a
+ * module of torch.nn is made, are left out. So does what one forward pass makes until memory runs out: a
+ * model's inside counts only if the model was called three times.
+ */
+#include "analyzer/question/question.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/question/growth.h"
+
+enum { PIECES = 64, WARM = 7, MIN_SAMPLES = 8, MIN_STAYED = 4, MANY_STAYED = 10, FEW_STEPS = 3, FAR = 100000 };
+static const double min_fit = 0.8, min_share = 0.005;
+
+struct site_growth { /* by location; what every event needs comes first */
+    uint32_t piece;  /* the one that `least` is of */
+    uint32_t first;  /* piece of the first allocation, plus 1; 0 none yet */
+    int64_t live, least;
+    int64_t *least_of; /* by piece; NULL while it was 0 in all */
+    uint64_t stayed;
+    int64_t stayed_bytes, first_ns, last_ns;
+    uint64_t never; /* of those that stayed, what was not freed by the tear-down either */
+    int64_t never_bytes;
+    bool once; /* in a model that was called once or twice: no more than its inside shows */
+};
+
+struct span { /* of a process */
+    int64_t end_ns;
+    bool oom;                    /* it is a fatal one */
+    uint32_t last;               /* the piece in which that lies */
+    int64_t piece_ends[PIECES];  /* when the last event of each was */
+};
+
+struct gs_growths {
+    struct gs_builder *b;
+    struct site_growth *sites;
+    size_t sites_cap;
+    struct span *spans;
+    size_t spans_cap;
+    struct span *span; /* of the process now replayed */
+    size_t from;       /* its first location */
+    uint32_t piece;    /* of the last event */
+    uint64_t events, per_piece, next; /* allocations; the first one of the next piece */
+    int64_t *end_bytes; /* by series */
+    size_t end_bytes_n;
+    struct gs_grown *list;
+    size_t n, cap;
+};
+
+static void keep_least(struct site_growth *s)
+{
+    if (s->least && !s->least_of) {
+        s->least_of = gs_realloc(NULL, PIECES, sizeof *s->least_of);
+        memset(s->least_of, 0, PIECES * sizeof *s->least_of);
+    }
+    if (s->least_of) {
+        s->least_of[s->piece] = s->least;
+    }
+}
+
+/* The pieces that ended since the location was last touched. */
+static inline void reach(struct site_growth *s, uint32_t piece)
+{
+    while (s->piece < piece) {
+        keep_least(s);
+        s->piece++;
+        s->least = s->live;
+    }
+}
+
+static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+{
+    struct gs_growths *g = self;
+    struct site_growth *s = GS_REACH(g->sites, life->location, g->sites_cap);
+    (void)series;
+    if (g->events++ >= g->next && g->piece < PIECES - 1) {
+        g->piece++;
+        g->next += g->per_piece;
+    }
+    g->span->piece_ends[g->piece] = life->alloc_ns;
+    if (life->alloc_ns <= g->span->end_ns) {
+        g->span->last = g->piece;
+    }
+    if (!s->first) {
+        s->first = g->piece + 1;
+        s->piece = g->piece;
+    }
+    if (s->piece < g->piece) {
+        reach(s, g->piece);
+    }
+    s->live += life->bytes;
+    if (life->free_ns > g->span->end_ns) {
+        s->first_ns = s->stayed ? s->first_ns : life->alloc_ns;
+        s->last_ns = life->alloc_ns;
+        s->stayed++;
+        s->stayed_bytes += life->bytes;
+        if (life->free_ns == GS_NEVER) {
+            s->never++;
+            s->never_bytes += life->bytes;
+        }
+    }
+}
+
+static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+{
+    struct gs_growths *g = self;
+    struct site_growth *s = &g->sites[life->location];
+    (void)series;
+    if (life->free_ns > g->span->end_ns) {
+        return;
+    }
+    if (s->piece < g->piece) {
+        reach(s, g->piece);
+    }
+    s->live -= life->bytes;
+    s->least = s->live < s->least ? s->live : s->least;
+}
+
+static int64_t end_of(const struct gs_run *run, uint32_t process, bool *oom)
+{
+    size_t n, ooms_n;
+    int64_t end = gs_run_processes(run, &n)[process].last_alloc_ns;
+    const struct gs_oom *ooms = gs_run_ooms(run, &ooms_n);
+    for (size_t i = ooms_n; i-- > 0;) {
+        if (ooms[i].process == process && ooms[i].fatal) {
+            *oom = true;
+            return ooms[i].time_ns;
+        }
+    }
+    return end;
+}
+
+static void on_process_start(void *self, uint32_t process)
+{
+    struct gs_growths *g = self;
+    size_t n;
+    uint64_t allocations = gs_run_processes(g->b->run, &n)[process].allocations;
+    g->span = GS_REACH(g->spans, process, g->spans_cap);
+    g->span->end_ns = end_of(g->b->run, process, &g->span->oom);
+    g->from = gs_run_locations(g->b->run);
+    g->events = 0;
+    g->per_piece = g->next = allocations / PIECES + 1;
+    g->piece = 0;
+}
+
+static void on_process_end(void *self, uint32_t process, int64_t end_ns)
+{
+    enum { ROUNDS = 3 };
+    struct gs_growths *g = self;
+    (void)process;
+    (void)end_ns;
+    for (size_t i = g->from; i < gs_run_locations(g->b->run) && i < g->sites_cap; i++) {
+        g->sites[i].once = g->sites[i].stayed > 0 &&
+                           gs_steps_rounds(g->b, gs_run_location(g->b->run, (uint32_t)i)->stack) < ROUNDS;
+    }
+}
+
+/* Qualified names end in these: `Module._apply`. */
+static const char *const loading[] = {
+    "_apply",           "load_state_dict", "_load_from_state_dict",
+    "from_pretrained",  "_init_group",     "_init_state",
+    "load_model",       "load_weights",    "_load_pretrained_model",
+    "reset_parameters", "init_weights",
+};
+
+static bool is_loading(const struct gs_run *run, uint32_t stack)
+{
+    const struct gs_frame *frame;
+    for (; (frame = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+        if (frame->kind != GS_FRAME_PYTHON || !frame->function) {
+            continue;
+        }
+        const char *dot = strrchr(frame->function, '.'), *name = dot ? dot + 1 : frame->function;
+        if (strcmp(name, "__init__") == 0 && frame->file && strstr(frame->file, "torch/nn/modules/")) {
+            return true;
+        }
+        for (size_t i = 0; i < sizeof loading / sizeof *loading; i++) {
+            if (strcmp(name, loading[i]) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* --- the envelope ---------------------------------------------------------------------------------- */
+
+struct samples {
+    double x[PIECES];
+    int64_t y[PIECES];
+    uint32_t n;
+    unsigned rises;
+    int64_t given_back;
+    uint32_t last_rise, longest_pause; /* in samples; pauses before the last rise */
+};
+
+static uint32_t piece_at(const struct span *span, int64_t ns)
+{
+    uint32_t piece = 0;
+    while (piece < span->last && span->piece_ends[piece] < ns) {
+        piece++;
+    }
+    return piece;
+}
+
+/* How many pieces are one sample: at least two steps. */
+static uint32_t width_of(const struct gs_steps *steps, uint32_t from, uint32_t to)
+{
+    uint32_t pieces = to - from + 1, most = pieces / MIN_SAMPLES;
+    size_t n = steps ? steps->n : 2 * PIECES;
+    uint32_t width = (uint32_t)((2 * (size_t)pieces + n - 1) / n);
+    width = width < most ? width : most;
+    return width ? width : 1;
+}
+
+static void take_samples(const struct site_growth *s, const struct span *span, const struct gs_steps *steps,
+                         uint32_t from, uint32_t to, struct samples *out)
+{
+    uint32_t width = width_of(steps, from, to);
+    *out = (struct samples){0};
+    for (uint32_t p = from; p <= to; p += width) {
+        uint32_t end = p + width - 1 < to ? p + width - 1 : to;
+        int64_t least = s->least_of[p];
+        for (uint32_t q = p; q <= end; q++) {
+            least = s->least_of[q] < least ? s->least_of[q] : least;
+        }
+        out->x[out->n] = steps ? (double)gs_steps_done(steps, span->piece_ends[end]) : (double)end;
+        out->y[out->n++] = least;
+    }
+    for (uint32_t i = 1; i < out->n; i++) {
+        int64_t change = out->y[i] - out->y[i - 1];
+        out->given_back += change < 0 ? -change : 0;
+        if (change > 0) {
+            uint32_t pause = i - out->last_rise;
+            out->longest_pause = pause > out->longest_pause ? pause : out->longest_pause;
+            out->last_rise = i;
+            out->rises++;
+        }
+    }
+}
+
+/* r² of the straight line through the samples; 0 where there is none. */
+static double fit_of(const struct samples *a)
+{
+    double n = a->n, x = 0, y = 0, xx = 0, xy = 0, yy = 0;
+    for (uint32_t i = 0; i < a->n; i++) {
+        double dx = a->x[i] - a->x[0], dy = (double)(a->y[i] - a->y[0]);
+        x += dx;
+        y += dy;
+        xx += dx * dx;
+        xy += dx * dy;
+        yy += dy * dy;
+    }
+    double sxx = xx - x * x / n, sxy = xy - x * y / n, syy = yy - y * y / n;
+    return sxx > 0 && syy > 0 && sxy > 0 ? sxy * sxy / (sxx * syy) : 0;
+}
+
+static bool rises(const struct samples *a)
+{
+    int64_t gain = a->n ? a->y[a->n - 1] - a->y[0] : 0;
+    if (a->n < MIN_SAMPLES || a->rises < 3 || gain <= 0 || a->given_back > gain / 10) {
+        return false;
+    }
+    int64_t late = a->y[a->n - 1] - a->y[a->n - 1 - a->n / 4];
+    return late * 10 >= gain && a->n - 1 - a->last_rise <= 2 * a->longest_pause;
+}
+
+/* Held against a line over the steps, and where it grows between them (an evaluation is none) over the
+ * pieces. */
+static bool straight(struct samples *a, double *fit)
+{
+    *fit = fit_of(a);
+    if (*fit < min_fit) {
+        for (uint32_t i = 0; i < a->n; i++) {
+            a->x[i] = i;
+        }
+        double even = fit_of(a);
+        *fit = even > *fit ? even : *fit;
+    }
+    return *fit >= min_fit;
+}
+
+/* After the last step nothing need grow any more; it may, in an evaluation. */
+static bool grows(const struct site_growth *s, const struct span *span, const struct gs_steps *steps,
+                  struct samples *a, double *fit)
+{
+    uint32_t from = steps ? piece_at(span, gs_step_start(steps, steps->steady)) : WARM;
+    from = from < s->first - 1 ? s->first - 1 : from;
+    int64_t ends[] = {span->end_ns, steps ? gs_step_start(steps, steps->n) : span->end_ns};
+    for (size_t i = 0; i < 2; i++) {
+        uint32_t to = piece_at(span, ends[i]);
+        int64_t since = span->piece_ends[s->first - 1];
+        since = since < s->first_ns ? since : s->first_ns;
+        if (from > to || ends[i] - s->last_ns > (ends[i] - since) / 4) {
+            continue;
+        }
+        take_samples(s, span, steps, from, to, a);
+        if (rises(a) && straight(a, fit)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* --- the verdict ----------------------------------------------------------------------------------- */
+
+/* Under PyTorch the device level is its allocator's segments: that the cache grows is no fault of
+ * the line that needed one more, and what grows in it is seen among the tensors. */
+static bool is_segments(const struct gs_run *run, const struct gs_series *s)
+{
+    for (size_t i = 0; s->layer == GS_SERIES_DEVICE && i < gs_run_serieses(run); i++) {
+        const struct gs_series *t = gs_run_series(run, (uint32_t)i);
+        if (t->layer == GS_SERIES_TENSOR && t->process == s->process && t->device == s->device) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* From the step of the first one that stayed to the end; one that ran out of memory has begun, too. */
+static uint64_t steps_of(const struct gs_steps *steps, const struct site_growth *s, const struct span *span)
+{
+    size_t first = gs_steps_done(steps, s->first_ns), end = gs_steps_done(steps, span->end_ns) + 1;
+    end = end < steps->n || span->oom ? end : steps->n;
+    return end > first ? end - first : 1;
+}
+
+/* At how few moments it grew, from its beginning on; 0 where they are more than a third of all, or of the
+ * steps. */
+static unsigned jumps_of(const struct site_growth *s, uint32_t to, uint64_t steps)
+{
+    unsigned jumps = 0;
+    int64_t before = 0;
+    bool rising = false;
+    for (uint32_t p = s->first - 1; p <= to; p++) {
+        bool rises_now = s->least_of[p] > before;
+        jumps += rises_now && !rising;
+        rising = rises_now;
+        before = s->least_of[p];
+    }
+    return 3 * jumps <= to - s->first + 2 && 3 * jumps <= steps ? jumps : 0;
+}
+
+/* torch.cat([all, new]) in a loop: one block, made anew and larger each time. */
+static bool appends(struct gs_run *run, uint32_t stack)
+{
+    const struct gs_frame *frame;
+    for (; (frame = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+        if (frame->kind == GS_FRAME_PYTHON) {
+            return false;
+        }
+        const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
+        if (slash && strncmp(slash, "/libtorch", 9) == 0) {
+            frame = gs_frame_named(run, stack);
+            if (gs_frame_calling(frame, NULL, "cat_out") || gs_frame_calling(frame, NULL, "::cat")) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void judge(struct gs_growths *g, uint32_t location)
+{
+    struct gs_run *run = g->b->run;
+    const struct gs_location *l = gs_run_location(run, location);
+    const struct gs_series *series = gs_run_series(run, l->series);
+    const struct span *span = &g->spans[series->process];
+    const struct gs_steps *steps = gs_steps_of(g->b, series->process);
+    struct site_growth whole = g->sites[location], *s = &whole;
+    struct samples a;
+    if (s->stayed < MIN_STAYED && (!s->least_of || !appends(run, l->stack))) {
+        return;
+    }
+    double fit;
+    if (!s->least_of || s->once || !grows(s, span, steps, &a, &fit) || is_loading(run, l->stack) ||
+        is_segments(run, series) || series->layer == GS_SERIES_SHARED) {
+        return;
+    }
+    if (appends(run, l->stack)) { /* its earlier, smaller selves are gone */
+        s->first_ns = span->piece_ends[s->first - 1];
+    }
+    /* What lives a moment beyond the end, as temporaries of the last step do, is not part of a leak
+     * that the tear-down left alone. */
+    bool never = s->never >= MIN_STAYED && s->never_bytes >= s->stayed_bytes / 2;
+    uint64_t count = never ? s->never : s->stayed;
+    int64_t bytes = never ? s->never_bytes : s->stayed_bytes;
+    uint64_t n = steps ? steps_of(steps, s, span) : 0;
+    bool by_steps = n >= FEW_STEPS; /* not in an evaluation after them */
+    n = by_steps ? n : count;
+    double each = (double)bytes / (double)n, gain = (double)(a.y[a.n - 1] - a.y[0]),
+           end_bytes = (double)g->end_bytes[l->series];
+    bool far = by_steps && count >= MANY_STAYED && each * FAR >= min_share * end_bytes;
+    if (gain < min_share * end_bytes && !far) {
+        return;
+    }
+    double seconds = gs_seconds(span->end_ns) - gs_seconds(s->first_ns);
+    *GS_REACH(g->b->growing, location, g->b->growing_n) = 1;
+    *GS_PUSH(g->list, g->n, g->cap) = (struct gs_grown){
+        .stack = l->stack,
+        .first_ns = s->first_ns,
+        .last_ns = s->last_ns,
+        .entry = {.process = series->process,
+                  .device = series->device,
+                  .layer = series->layer,
+                  .bytes = bytes,
+                  .bytes_per_step = each,
+                  .steps = n,
+                  .by_steps = by_steps,
+                  .count = count,
+                  .jumps = a.longest_pause > 2 ? jumps_of(s, span->last, n) : 0,
+                  .bytes_per_s = seconds > 0 ? (double)bytes / seconds : NAN,
+                  .fit = fit,
+                  .first_s = gs_seconds(s->first_ns),
+                  .last_s = gs_seconds(s->last_ns)},
+    };
+}
+
+struct gs_growths *gs_growths_start(struct gs_builder *b, struct gs_observer *observer)
+{
+    struct gs_growths *g = gs_realloc(NULL, 1, sizeof *g);
+    *g = (struct gs_growths){.b = b};
+    *observer = (struct gs_observer){
+        .self = g, .process_start = on_process_start, .alloc = on_alloc, .free = on_free, .process_end = on_process_end};
+    return g;
+}
+
+void gs_growths_finish(struct gs_growths *g)
+{
+    size_t locations = gs_run_locations(g->b->run);
+    for (size_t i = 0; i < locations && i < g->sites_cap; i++) {
+        uint32_t series = gs_run_location(g->b->run, (uint32_t)i)->series;
+        *GS_REACH(g->end_bytes, series, g->end_bytes_n) += g->sites[i].live;
+    }
+    for (size_t i = 0; i < locations && i < g->sites_cap; i++) {
+        if (g->sites[i].stayed) {
+            reach(&g->sites[i], PIECES);
+            judge(g, (uint32_t)i);
+        }
+        free(g->sites[i].least_of);
+    }
+    gs_growth_list(g->b, g->list, g->n);
+    free(g->list);
+    free(g->sites);
+    free(g->spans);
+    free(g->end_bytes);
+    free(g);
+}

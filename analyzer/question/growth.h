@@ -1,0 +1,16 @@
+/* Between growth.c, which finds the call paths that grow, and growth_list.c, which puts together what
+ * belongs together. */
+#ifndef GPUSPY_GROWTH_H
+#define GPUSPY_GROWTH_H
+
+#include "analyzer/question/question.h"
+
+struct gs_grown { /* a call path */
+    uint32_t stack;
+    int64_t first_ns, last_ns; /* of what stayed */
+    struct gs_growth entry;    /* without stack and lines */
+};
+/* Puts what grew into the report; sorts `grown`. */
+void gs_growth_list(struct gs_builder *b, struct gs_grown *grown, size_t n);
+
+#endif

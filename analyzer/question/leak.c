@@ -1,0 +1,67 @@
+/* What was never freed while it was recorded. Under PyTorch the device level is left out: its
+ * segments stay cached to the end by design, and its tensors are listed. */
+#include "analyzer/question/question.h"
+
+#include <stdlib.h>
+
+static bool has_tensors(const struct gs_run *run, const struct gs_series *s)
+{
+    for (size_t i = 0; i < gs_run_serieses(run); i++) {
+        const struct gs_series *t = gs_run_series(run, (uint32_t)i);
+        if (t->layer == GS_SERIES_TENSOR && t->process == s->process && t->device == s->device) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int heavier(const void *a, const void *b)
+{
+    const struct gs_leak *x = a, *y = b;
+    if (x->bytes != y->bytes) {
+        return x->bytes > y->bytes ? -1 : 1;
+    }
+    return x->stack.n < y->stack.n ? -1 : x->stack.n > y->stack.n;
+}
+
+void gs_leaks_build(struct gs_builder *b)
+{
+    struct gs_report *report = b->report;
+    struct gs_leak *work = NULL;
+    size_t n = 0, cap = 0, processes_n;
+    const struct gs_process *processes = gs_run_processes(b->run, &processes_n);
+    bool *skip = gs_realloc(NULL, gs_run_serieses(b->run), sizeof *skip);
+    for (size_t i = 0; i < gs_run_serieses(b->run); i++) {
+        const struct gs_series *s = gs_run_series(b->run, (uint32_t)i);
+        skip[i] = s->layer == GS_SERIES_SHARED || /* its owner's to free */
+                  (s->layer == GS_SERIES_DEVICE && has_tensors(b->run, s));
+    }
+    for (size_t i = 0; i < gs_run_locations(b->run); i++) {
+        const struct gs_location *l = gs_run_location(b->run, (uint32_t)i);
+        const struct gs_series *s = gs_run_series(b->run, l->series);
+        if (l->live_count && l->live_bytes > 0 && !skip[l->series]) {
+            *GS_PUSH(work, n, cap) = (struct gs_leak){.process = s->process,
+                                                      .device = s->device,
+                                                      .layer = s->layer,
+                                                      .bytes = l->live_bytes,
+                                                      .count = l->live_count,
+                                                      .growing = i < b->growing_n && b->growing[i],
+                                                      .stack = {.n = l->stack}};
+        }
+    }
+    report->leaks =
+        gs_list(b, work, n, sizeof *work, heavier, &report->leaks_n, &report->leaks_total);
+    for (size_t i = 0; i < report->leaks_n; i++) {
+        report->leaks[i].stack = gs_trace_of(b, (uint32_t)report->leaks[i].stack.n);
+    }
+    report->leaks_at_end = true;
+    for (size_t i = 0; i < processes_n; i++) {
+        report->leaks_at_end = report->leaks_at_end && processes[i].complete;
+    }
+    for (size_t i = 0; i < report->ooms_n;
+         i++) { /* what an exception left behind is not a leak either */
+        report->leaks_at_end = report->leaks_at_end && !report->ooms[i].fatal;
+    }
+    free(skip);
+    free(work);
+}

@@ -1,0 +1,170 @@
+/* What was live at the peak of each series, by stack: exact, in one pass, O(1) an event.
+ *
+ * No snapshots are taken. A series' peaks are numbered; each location knows up to which peak its
+ * own changes are already counted in `at`, and what has changed `since`. When a new, higher (or
+ * equal: ties take the latest) total begins to fall, that was a peak: the number goes up, and each
+ * location moves `since` into `at` when it is next touched.
+ */
+#include "analyzer/question/question.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct place { /* by location */
+    uint32_t last_peak;
+    int64_t at_bytes, since_bytes;
+    int64_t at_count, since_count;
+};
+
+struct level { /* by series */
+    uint32_t peak_no;
+    int64_t heap_at_peak, now;
+    int64_t highest, highest_ns;
+    int64_t space_now[8], space_highest[8];
+};
+
+struct gs_peaks {
+    struct gs_builder *b;
+    struct place *places;
+    size_t places_cap;
+    struct level *levels;
+    size_t levels_cap;
+};
+
+static inline void change(struct gs_peaks *p, const struct gs_lifetime *life, int64_t bytes,
+                          int64_t count)
+{
+    struct level *level = GS_REACH(p->levels, life->series, p->levels_cap);
+    struct place *place = GS_REACH(p->places, life->location, p->places_cap);
+    int64_t now = level->now + bytes;
+    if (level->now >= level->heap_at_peak && now < level->now) {
+        level->peak_no++;
+        level->heap_at_peak = level->now;
+    }
+    level->now = now;
+    if (place->last_peak != level->peak_no) {
+        place->at_bytes += place->since_bytes;
+        place->at_count += place->since_count;
+        place->since_bytes = place->since_count = 0;
+        place->last_peak = level->peak_no;
+    }
+    place->since_bytes += bytes;
+    place->since_count += count;
+    bool device = life->layer == GS_LAYER_DEVICE;
+    if (device) {
+        level->space_now[life->space & 7] += bytes;
+    }
+    if (now >= level->highest && count > 0) {
+        level->highest = now;
+        level->highest_ns = life->alloc_ns;
+        if (device) {
+            memcpy(level->space_highest, level->space_now, sizeof level->space_now);
+        }
+    }
+}
+
+static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+{
+    change(self, life, life->bytes, 1);
+}
+
+static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+{
+    change(self, life, -life->bytes, -1);
+}
+
+struct gs_peaks *gs_peaks_start(struct gs_builder *b, struct gs_observer *observer)
+{
+    struct gs_peaks *p = gs_realloc(NULL, 1, sizeof *p);
+    *p = (struct gs_peaks){.b = b};
+    *observer = (struct gs_observer){.self = p, .alloc = on_alloc, .free = on_free};
+    return p;
+}
+
+static int64_t at_peak(const struct place *place, uint32_t final, int64_t at, int64_t since)
+{
+    return at + (place->last_peak != final ? since : 0);
+}
+
+/* The shares of one series; the caller frees. Added up in `owned`, too, if there is one. */
+static struct gs_share *shares_of(const struct gs_peaks *p, uint32_t series, struct gs_owned *owned,
+                                  size_t *n)
+{
+    const struct level *level = &p->levels[series];
+    uint32_t final = level->peak_no + (level->now >= level->heap_at_peak);
+    struct gs_share *shares = NULL;
+    size_t cap = 0;
+    *n = 0;
+    for (size_t i = 0; i < gs_run_locations(p->b->run); i++) {
+        const struct gs_location *l = gs_run_location(p->b->run, (uint32_t)i);
+        const struct place *place = &p->places[i];
+        if (l->series == series) {
+            struct gs_share share = {
+                .stack = l->stack,
+                .bytes = at_peak(place, final, place->at_bytes, place->since_bytes),
+                .count = (uint64_t)at_peak(place, final, place->at_count, place->since_count)};
+            *GS_PUSH(shares, *n, cap) = share;
+            if (owned) {
+                gs_owned_add(owned, (uint32_t)i, share.bytes, share.count);
+            }
+        }
+    }
+    return shares;
+}
+
+static void describe(struct gs_peaks *p, uint32_t series, struct gs_peak *peak)
+{
+    const struct gs_series *s = gs_run_series(p->b->run, series);
+    size_t n;
+    struct gs_owned *owned = s->layer == GS_SERIES_DEVICE ? gs_owned_new(p->b) : NULL;
+    struct gs_share *shares = shares_of(p, series, owned, &n);
+    *peak = (struct gs_peak){.process = s->process,
+                             .device = s->device,
+                             .layer = s->layer,
+                             .bytes = p->levels[series].highest,
+                             .time_s = gs_seconds(p->levels[series].highest_ns),
+                             .time_ns = p->levels[series].highest_ns,
+                             .end_bytes = s->live_bytes,
+                             .end_count = s->live_count,
+                             .allocations = s->allocations,
+                             .frees = s->frees,
+                             .allocated_bytes = s->allocated_bytes};
+    if (s->layer == GS_SERIES_DEVICE) {
+        memcpy(peak->by_space, p->levels[series].space_highest, sizeof peak->by_space);
+        peak->by_owner = gs_owned_list(owned, &peak->by_owner_n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        peak->count += shares[i].count;
+    }
+    peak->by_stack = gs_list_by_stack(p->b, shares, n, &peak->by_stack_n, &peak->by_stack_total);
+    peak->by_site = gs_list_by_site(p->b, shares, n, &peak->by_site_n, &peak->by_site_total);
+    free(shares);
+}
+
+static int order(const void *a, const void *b)
+{
+    const struct gs_peak *x = a, *y = b;
+    if (x->process != y->process) {
+        return x->process < y->process ? -1 : 1;
+    }
+    if (x->device != y->device) { /* devices first, then host memory (-1) */
+        return (unsigned)x->device < (unsigned)y->device ? -1 : 1;
+    }
+    return (int)x->layer - (int)y->layer;
+}
+
+void gs_peaks_finish(struct gs_peaks *p)
+{
+    struct gs_report *report = p->b->report;
+    report->peaks_n = gs_run_serieses(p->b->run);
+    report->peaks = gs_arena_alloc(p->b->arena, report->peaks_n * sizeof *report->peaks);
+    for (size_t i = 0; i < report->peaks_n; i++) {
+        describe(p, (uint32_t)i, &report->peaks[i]);
+    }
+    if (report->peaks_n > 1) {
+        qsort(report->peaks, report->peaks_n, sizeof *report->peaks, order);
+    }
+    free(p->places);
+    free(p->levels);
+    free(p);
+}

@@ -1,0 +1,564 @@
+/* See rank.h. */
+#include "analyzer/question/rank_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double more_share = 0.1;          /* what a rank may hold more than the others */
+static const int64_t more_bytes = 64 << 20;    /* and what is worth a word */
+enum { NAMED = 6, RANKS = 4096, ROWS = 4096, SITES = 256 }; /* more only in a file that somebody made up */
+
+struct gs_rank_calls {
+    double blocked_s, waited_s, collective_s;
+    uint64_t waits, copies;
+    int64_t copied_bytes;
+};
+
+struct first { /* the first allocation of a process on a device */
+    uint32_t process, stack;
+    int device;
+};
+
+struct gs_ranks {
+    struct gs_builder *b;
+    struct first *firsts;
+    size_t firsts_n, firsts_cap;
+    struct gs_map peaks; /* process, device, layer → peak */
+    struct gs_rank_calls *calls; /* by process */
+    size_t calls_cap;
+    uint8_t *collective; /* by stack: 1 no, 2 below torch.distributed */
+    size_t collective_cap;
+    struct gs_rank_finding *found;
+    size_t found_n, found_cap;
+};
+
+/* --- events --------------------------------------------------------------------------------------
+ */
+
+static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+{
+    struct gs_ranks *r = self;
+    if (series->layer == GS_SERIES_DEVICE && series->allocations == 1) {
+        *GS_PUSH(r->firsts, r->firsts_n, r->firsts_cap) =
+            (struct first){series->process, life->stack, series->device};
+    }
+}
+
+struct gs_ranks *gs_ranks_start(struct gs_builder *b, struct gs_observer *observer)
+{
+    struct gs_ranks *r = gs_realloc(NULL, 1, sizeof *r);
+    *r = (struct gs_ranks){.b = b};
+    *observer = (struct gs_observer){.self = r, .alloc = on_alloc};
+    return r;
+}
+
+static bool below_collective(struct gs_ranks *r, uint32_t stack)
+{
+    if (stack == GS_NONE) {
+        return false;
+    }
+    uint8_t *known = GS_REACH(r->collective, stack, r->collective_cap);
+    if (!*known) {
+        *known = 1 + gs_stack_in(r->b->run, stack, "/torch/distributed/", NULL);
+    }
+    return *known == 2;
+}
+
+void gs_ranks_call(struct gs_ranks *r, const struct gs_copy *copy, const struct gs_sync *sync)
+{
+    uint32_t process = copy ? copy->process : sync->process;
+    int64_t blocked = copy ? copy->blocked_ns : sync->blocked_ns;
+    double seconds = blocked > 0 ? (double)blocked / 1e9 : 0;
+    struct gs_rank_calls *c = GS_REACH(r->calls, process, r->calls_cap);
+    c->blocked_s += seconds;
+    if (copy) {
+        c->copies++;
+        c->copied_bytes = gs_add(c->copied_bytes, copy->bytes > 0 ? copy->bytes : 0);
+    } else {
+        c->waits++;
+        c->waited_s += seconds;
+        c->collective_s += below_collective(r, sync->stack) ? seconds : 0;
+    }
+}
+
+/* --- who is where --------------------------------------------------------------------------------
+ */
+
+const char *gs_gpu_word(const struct gs_builder *b, uint32_t process, int device)
+{
+    const char *visible = gs_run_setting(b->run, process, "CUDA_VISIBLE_DEVICES");
+    for (int i = 0; visible && *visible && i < device; i++) {
+        visible = strchr(visible, ',');
+        visible = visible ? visible + 1 : NULL;
+    }
+    size_t length = visible ? strcspn(visible, ", ") : 0;
+    return length && device >= 0 ? gs_arena_printf(b->arena, "%.*s", (int)(length < 64 ? length : 64), visible)
+                                 : gs_arena_printf(b->arena, "%d", device);
+}
+
+static uint64_t peak_key(uint32_t process, int device, enum gs_series_layer layer)
+{
+    return (uint64_t)process << 32 | (uint64_t)(uint16_t)device << 8 | layer;
+}
+
+static const struct gs_peak *peak_of(const struct gs_ranks *r, uint32_t process, int device,
+                                     enum gs_series_layer layer)
+{
+    uint32_t at = gs_map_get(&r->peaks, peak_key(process, device, layer));
+    const struct gs_peak *p = at != GS_MAP_NEW ? &r->b->report->peaks[at] : NULL;
+    return p && p->bytes > 0 ? p : NULL;
+}
+
+/* Where each process does its work: most of its tensors came and went there, else most allocations. What it
+ * holds at most may lie on another device: a checkpoint that was loaded to the wrong one. -1: nowhere. */
+static int *homes_of(struct gs_ranks *r, size_t n)
+{
+    const struct gs_report *report = r->b->report;
+    uint64_t *most = gs_realloc(NULL, n, sizeof *most);
+    int *homes = gs_realloc(NULL, n, sizeof *homes);
+    for (size_t i = 0; i < n; i++) {
+        homes[i] = -1;
+        most[i] = 0;
+    }
+    for (size_t i = 0; i < report->peaks_n; i++) {
+        const struct gs_peak *p = &report->peaks[i];
+        *gs_map_at(&r->peaks, peak_key(p->process, p->device, p->layer)) = (uint32_t)i;
+    }
+    for (size_t i = 0; i < report->peaks_n; i++) {
+        const struct gs_peak *p = &report->peaks[i];
+        if (p->process < n && p->layer == GS_SERIES_DEVICE && p->bytes > 0) {
+            const struct gs_peak *t = peak_of(r, p->process, p->device, GS_SERIES_TENSOR);
+            uint64_t weight = p->allocations + (t ? t->allocations << 16 : 0);
+            homes[p->process] = weight > most[p->process] ? p->device : homes[p->process];
+            most[p->process] = weight > most[p->process] ? weight : most[p->process];
+        }
+    }
+    free(most);
+    return homes;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    const struct gs_rank *x = a, *y = b;
+    if (x->rank != y->rank) {
+        return x->rank == GS_UNKNOWN || (y->rank != GS_UNKNOWN && x->rank > y->rank) ? 1 : -1;
+    }
+    if (x->rank != GS_UNKNOWN && (x->start_s < y->start_s || x->start_s > y->start_s)) {
+        return x->start_s < y->start_s ? -1 : 1;
+    }
+    return x->process < y->process ? -1 : x->process > y->process;
+}
+
+static int64_t earliest_start(const struct gs_process *all, size_t n)
+{
+    int64_t earliest = GS_UNKNOWN;
+    for (size_t i = 0; i < n; i++) {
+        int64_t start = all[i].start_real_ns;
+        earliest = start != GS_UNKNOWN && (earliest == GS_UNKNOWN || start < earliest) ? start : earliest;
+    }
+    return earliest;
+}
+
+static void list_ranks(struct gs_ranks *r)
+{
+    struct gs_report *report = r->b->report;
+    size_t n, kept = 0;
+    const struct gs_process *all = gs_run_processes(r->b->run, &n);
+    n = n < RANKS ? n : RANKS;
+    struct gs_rank *list = gs_arena_alloc(r->b->arena, n * sizeof *list);
+    int *homes = homes_of(r, n);
+    int64_t earliest = earliest_start(all, n);
+    for (uint32_t i = 0; i < n; i++) {
+        int home = homes[i];
+        if (home < 0) {
+            continue;
+        }
+        const struct gs_peak *t = peak_of(r, i, home, GS_SERIES_TENSOR), *d = peak_of(r, i, home, GS_SERIES_DEVICE);
+        const struct gs_rank_calls *c = GS_REACH(r->calls, i, r->calls_cap);
+        double start = gs_seconds(all[i].start_real_ns) - gs_seconds(earliest);
+        list[kept++] = (struct gs_rank){
+            .process = i,
+            .rank = all[i].rank,
+            .device = home,
+            .gpu = gs_gpu_word(r->b, i, home),
+            .tensor_peak_bytes = t ? t->bytes : GS_UNKNOWN,
+            .device_peak_bytes = d->bytes,
+            .blocked_s = c->blocked_s,
+            .start_s = start,
+            .peak_s = start + (t ? t : d)->time_s,
+            .waits = c->waits,
+            .copies = c->copies,
+            .allocations = (t ? t : d)->allocations,
+            .waited_s = c->waited_s,
+            .collective_s = c->collective_s,
+            .copied_bytes = c->copied_bytes};
+    }
+    free(homes);
+    if (kept < 2) {
+        return;
+    }
+    qsort(list, kept, sizeof *list, by_rank);
+    report->ranks = list;
+    report->ranks_n = kept;
+}
+
+const char *gs_rank_label(const struct gs_builder *b, const struct gs_rank *rank)
+{
+    size_t n;
+    const struct gs_process *p = &gs_run_processes(b->run, &n)[rank->process];
+    return p->rank >= 0 ? gs_arena_printf(b->arena, "rank %lld", (long long)p->rank)
+                        : gs_arena_printf(b->arena, "process %u", p->pid);
+}
+
+/* "ranks 1, 2, 3 and 4 more" of the marked ones. */
+const char *gs_rank_labels(const struct gs_builder *b, const struct gs_rank *list, const bool *marked, size_t n)
+{
+    size_t all = 0, said = 0;
+    const char *text = "", *last = NULL;
+    for (size_t i = 0; i < n; i++) {
+        all += marked[i];
+    }
+    for (size_t i = 0; i < n && (said < NAMED || all == NAMED + 1); i++) {
+        if (!marked[i]) {
+            continue;
+        }
+        if (last) {
+            text = gs_arena_printf(b->arena, "%s%s%s", text, *text ? ", " : "", last);
+        }
+        last = gs_rank_label(b, &list[i]);
+        said++;
+    }
+    if (all > said) {
+        return gs_arena_printf(b->arena, "%s, %s and %zu more", text, last, all - said);
+    }
+    return *text ? gs_arena_printf(b->arena, "%s and %s", text, last) : last;
+}
+
+static bool same_host(const struct gs_process *x, const struct gs_process *y)
+{
+    return x->host == y->host || (x->host && y->host && strcmp(x->host, y->host) == 0);
+}
+
+/* Both lived at one time: one after another they are no ranks of one job. */
+bool gs_rank_overlap(const struct gs_process *x, const struct gs_process *y)
+{
+    if (x->start_real_ns == GS_UNKNOWN || y->start_real_ns == GS_UNKNOWN) {
+        return true;
+    }
+    return x->start_real_ns < gs_add(y->start_real_ns, y->end_ns) &&
+           y->start_real_ns < gs_add(x->start_real_ns, x->end_ns);
+}
+
+static bool beside(const struct gs_ranks *r, const struct gs_rank *x, const struct gs_rank *y)
+{
+    size_t n;
+    const struct gs_process *p = gs_run_processes(r->b->run, &n);
+    return x != y && same_host(&p[x->process], &p[y->process]) && gs_rank_overlap(&p[x->process], &p[y->process]);
+}
+
+/* Whose GPU that is, other than its own. */
+static const struct gs_rank *at_home(const struct gs_ranks *r, const struct gs_rank *guest, const char *gpu)
+{
+    const struct gs_report *report = r->b->report;
+    for (size_t i = 0; i < report->ranks_n; i++) {
+        const struct gs_rank *rank = &report->ranks[i];
+        if (beside(r, rank, guest) && strcmp(rank->gpu, gpu) == 0) {
+            return rank;
+        }
+    }
+    return NULL;
+}
+
+/* --- what stands out -----------------------------------------------------------------------------
+ */
+
+struct gs_rank_finding *gs_ranks_find(struct gs_ranks *r, enum gs_rank_kind kind, const struct gs_rank *rank,
+                                    int device, int64_t bytes, uint32_t stack)
+{
+    struct gs_rank_finding *f = GS_PUSH(r->found, r->found_n, r->found_cap);
+    *f = (struct gs_rank_finding){.kind = kind, .process = rank->process, .device = device, .bytes = bytes};
+    if (stack != GS_NONE) {
+        uint32_t site = gs_site_number(r->b, stack);
+        f->site = r->b->sites[site];
+    }
+    return f;
+}
+
+/* What a rank has on a GPU that is not its own: memory, or a context alone. */
+struct stray {
+    const struct gs_rank *rank;
+    const struct gs_rank *host;
+    int device;
+    const char *gpu;
+    int64_t bytes;
+    uint32_t stack;
+    bool told;
+};
+
+static uint32_t first_stack(const struct gs_ranks *r, uint32_t process, int device)
+{
+    size_t n;
+    const struct gs_context *c = gs_run_contexts(r->b->run, &n);
+    for (size_t i = 0; i < n && i < ROWS; i++) {
+        if (c[i].process == process && c[i].device == device && c[i].stack != GS_NONE) {
+            return c[i].stack;
+        }
+    }
+    for (size_t i = 0; i < r->firsts_n && i < ROWS; i++) {
+        if (r->firsts[i].process == process && r->firsts[i].device == device) {
+            return r->firsts[i].stack;
+        }
+    }
+    return GS_NONE;
+}
+
+/* A context was there if one was made, or if the device was asked what is free: it was the current one. */
+static bool has_context(const struct gs_run *run, const struct gs_device *d)
+{
+    size_t n;
+    const struct gs_context *c = gs_run_contexts(run, &n);
+    for (size_t i = 0; i < n && i < ROWS; i++) {
+        if (c[i].process == d->process && c[i].device == d->device) {
+            return true;
+        }
+    }
+    return d->free_bytes != GS_UNKNOWN;
+}
+
+static size_t list_strays(const struct gs_ranks *r, struct stray *list)
+{
+    const struct gs_report *report = r->b->report;
+    size_t n, kept = 0;
+    const struct gs_device *d = gs_run_devices(r->b->run, &n);
+    for (size_t i = 0; i < report->ranks_n && kept < RANKS; i++) {
+        const struct gs_rank *rank = &report->ranks[i];
+        for (size_t j = 0; j < n && j < ROWS && kept < RANKS; j++) {
+            if (d[j].process != rank->process || d[j].device == rank->device) {
+                continue;
+            }
+            const char *gpu = gs_gpu_word(r->b, rank->process, d[j].device);
+            const struct gs_peak *p = peak_of(r, rank->process, d[j].device, GS_SERIES_DEVICE);
+            const struct gs_rank *host = at_home(r, rank, gpu);
+            if (host && (p || has_context(r->b->run, &d[j]))) {
+                list[kept++] = (struct stray){rank, host, d[j].device, gpu, p ? p->bytes : 0,
+                                              first_stack(r, rank->process, d[j].device), false};
+            }
+        }
+    }
+    return kept;
+}
+
+static bool loads(const struct gs_run *run, uint32_t stack)
+{
+    const struct gs_frame *f;
+    for (; (f = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+        if (f->kind == GS_FRAME_PYTHON && f->file && strstr(f->file, "/torch/serialization.py")) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What the context of a process there costs, where NVML told; else 0. */
+static int64_t context_bytes(const struct gs_ranks *r, uint32_t process, int device)
+{
+    const struct gs_report *report = r->b->report;
+    for (size_t i = 0; i < report->memory_n && i < ROWS; i++) {
+        const struct gs_device_memory *m = &report->memory[i];
+        if (m->process == process && m->device == device) {
+            return m->context_bytes > 0 ? m->context_bytes : 0;
+        }
+    }
+    return 0;
+}
+
+/* "has up to 2.00 MiB and a context (512.00 MiB)" */
+static const char *holds(struct gs_builder *b, int64_t bytes, int64_t contexts, size_t ranks)
+{
+    const char *has = ranks > 1 ? "have" : "has", *context = ranks > 1 ? "a context each" : "a context";
+    if (contexts > 0) {
+        context = gs_arena_printf(b->arena, "%s (%s%s)", context, gs_bytes_text(b, (double)contexts),
+                                  ranks > 1 ? " in all" : "");
+    }
+    return bytes > 0 ? gs_arena_printf(b->arena, "%s up to %s%s and %s", has, gs_bytes_text(b, (double)bytes),
+                                       ranks > 1 ? " in all" : "", context)
+                     : gs_arena_printf(b->arena, "%s %s", has, context);
+}
+
+/* Ranks that strayed from one line to one GPU are one finding. */
+static void say_strays(struct gs_ranks *r, struct stray *list, size_t n)
+{
+    const struct gs_report *report = r->b->report;
+    bool *marked = gs_realloc(NULL, report->ranks_n, sizeof *marked);
+    for (size_t i = 0; i < n; i++) {
+        int64_t bytes = 0, contexts = 0;
+        size_t ranks = 0;
+        if (list[i].told) {
+            continue;
+        }
+        memset(marked, 0, report->ranks_n * sizeof *marked);
+        uint32_t site = gs_site_number(r->b, list[i].stack);
+        for (size_t j = i; j < n; j++) {
+            if (strcmp(list[j].gpu, list[i].gpu) == 0 && gs_site_number(r->b, list[j].stack) == site) {
+                list[j].told = true;
+                marked[list[j].rank - report->ranks] = true;
+                bytes = gs_add(bytes, list[j].bytes);
+                contexts = gs_add(contexts, context_bytes(r, list[j].rank->process, list[j].device));
+                ranks++;
+            }
+        }
+        const char *where = list[i].stack != GS_NONE
+                                ? gs_arena_printf(r->b->arena, ", first at %s", gs_site_path(r->b, &r->b->sites[site]))
+                                : "";
+        struct gs_rank_finding *f = gs_ranks_find(r, GS_RANK_STRAY, list[i].rank, list[i].device, bytes, list[i].stack);
+        f->ranks = ranks;
+        f->text = gs_arena_printf(r->b->arena, "%s also %s on GPU %s, where %s works%s",
+                                  gs_rank_labels(r->b, report->ranks, marked, report->ranks_n),
+                                  holds(r->b, bytes, contexts, ranks), list[i].gpu, gs_rank_label(r->b, list[i].host), where);
+        f->advice = loads(r->b->run, list[i].stack)
+                        ? "torch.load(…, map_location=\"cpu\"): a checkpoint goes to the GPU from which it was saved"
+                        : "call torch.cuda.set_device(local_rank) before anything else touches CUDA: \"cuda\" is "
+                          "GPU 0 until then";
+    }
+    free(marked);
+}
+
+/* Two or more ranks that work on one GPU. That there are others is not known; that each has a number of its
+ * own on this host is. */
+static void say_shared(struct gs_ranks *r)
+{
+    const struct gs_report *report = r->b->report;
+    size_t n = report->ranks_n;
+    bool *told = gs_realloc(NULL, n, sizeof *told), *marked = gs_realloc(NULL, n, sizeof *marked);
+    memset(told, 0, n * sizeof *told);
+    for (size_t i = 0; i < n; i++) {
+        const struct gs_rank *first = &report->ranks[i];
+        size_t ranks = 1;
+        int64_t bytes = first->device_peak_bytes;
+        memset(marked, 0, n * sizeof *marked);
+        marked[i] = true;
+        for (size_t j = i + 1; j < n && !told[i]; j++) {
+            const struct gs_rank *other = &report->ranks[j];
+            if (other->rank >= 0 && first->rank >= 0 && !first->child && !other->child && beside(r, first, other) &&
+                strcmp(first->gpu, other->gpu) == 0) {
+                marked[j] = told[j] = true;
+                bytes = gs_add(bytes, other->device_peak_bytes);
+                ranks++;
+            }
+        }
+        if (ranks < 2) {
+            continue;
+        }
+        struct gs_rank_finding *f =
+            gs_ranks_find(r, GS_RANK_SHARED, first, first->device, bytes, first_stack(r, first->process, first->device));
+        f->ranks = ranks;
+        f->text = gs_arena_printf(r->b->arena, "%s %s on GPU %s: their peaks sum to %s",
+                                  gs_rank_labels(r->b, report->ranks, marked, n),
+                                  ranks == 2 ? "both work" : "all work", first->gpu,
+                                  gs_bytes_text(r->b, (double)bytes));
+        f->advice = "if this host has a GPU for each, call torch.cuda.set_device(local_rank) before anything else "
+                    "touches CUDA";
+    }
+    free(told);
+    free(marked);
+}
+
+static int64_t weight(const struct gs_rank *r, bool tensors)
+{
+    return tensors ? r->tensor_peak_bytes : r->device_peak_bytes;
+}
+
+/* The place where `more` holds most beyond what `other` holds there; NULL none. */
+static const struct gs_by_site *excess(const struct gs_peak *more, const struct gs_peak *other, int64_t *bytes)
+{
+    const struct gs_by_site *best = NULL;
+    for (size_t i = 0; i < more->by_site_n && i < SITES; i++) {
+        int64_t beyond = more->by_site[i].bytes;
+        for (size_t j = 0; j < other->by_site_n && j < SITES; j++) {
+            if (gs_site_key(&more->by_site[i].site) == gs_site_key(&other->by_site[j].site)) {
+                beyond -= other->by_site[j].bytes;
+            }
+        }
+        if (beyond > *bytes) {
+            *bytes = beyond;
+            best = &more->by_site[i];
+        }
+    }
+    return best;
+}
+
+static int by_weight(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+static void say_imbalance(struct gs_ranks *r)
+{
+    const struct gs_report *report = r->b->report;
+    size_t n = 0;
+    const struct gs_rank *most = NULL, *middle = NULL;
+    const struct gs_rank **list = gs_rank_last(report, &n);
+    bool tensors = true;
+    for (size_t i = 0; i < n; i++) {
+        tensors = tensors && list[i]->tensor_peak_bytes != GS_UNKNOWN;
+    }
+    if (n < 2) { /* no ranks of one job, as far as is known */
+        free(list);
+        return;
+    }
+    int64_t *sorted = gs_realloc(NULL, n, sizeof *sorted);
+    for (size_t i = 0; i < n; i++) {
+        sorted[i] = weight(list[i], tensors);
+        most = !most || sorted[i] > weight(most, tensors) ? list[i] : most;
+    }
+    qsort(sorted, n, sizeof *sorted, by_weight);
+    int64_t usual = sorted[(n - 1) / 2]; /* of two, the lesser */
+    for (size_t i = 0; i < n && !middle; i++) {
+        middle = weight(list[i], tensors) == usual ? list[i] : NULL;
+    }
+    free(sorted);
+    free(list);
+    int64_t more = weight(most, tensors) - usual, beyond = 0;
+    if (more < more_bytes || (double)more < more_share * (double)usual) {
+        return;
+    }
+    enum gs_series_layer layer = tensors ? GS_SERIES_TENSOR : GS_SERIES_DEVICE;
+    const struct gs_by_site *at = excess(peak_of(r, most->process, most->device, layer),
+                                         peak_of(r, middle->process, middle->device, layer), &beyond);
+    struct gs_rank_finding *f = gs_ranks_find(r, GS_RANK_IMBALANCE, most, most->device, more, GS_NONE);
+    f->ranks = 1;
+    f->site = at ? at->site : f->site;
+    f->text = gs_arena_printf(
+        r->b->arena, "%s holds %s (%.0f %%) more %sthan %s%s%s%s", gs_rank_label(r->b, most), gs_bytes_text(r->b, (double)more),
+        100 * (double)more / (double)(usual > 0 ? usual : 1), tensors ? "in tensors " : "",
+        n > 2 ? "the rank in the middle" : gs_rank_label(r->b, middle), at ? ", foremost " : "",
+        at ? gs_bytes_text(r->b, (double)beyond) : "",
+        at ? gs_arena_printf(r->b->arena, " at %s", gs_site_path(r->b, &at->site)) : "");
+}
+
+void gs_ranks_finish(struct gs_ranks *r)
+{
+    struct gs_report *report = r->b->report;
+    list_ranks(r);
+    if (report->ranks_n) {
+        gs_rank_skew(r, r->b);
+        struct stray *strays = gs_realloc(NULL, RANKS, sizeof *strays);
+        say_strays(r, strays, list_strays(r, strays));
+        free(strays);
+        say_shared(r);
+        say_imbalance(r);
+    }
+    report->rank_findings = gs_arena_alloc(r->b->arena, r->found_n * sizeof *r->found);
+    report->rank_findings_n = r->found_n;
+    for (size_t i = 0; i < r->found_n; i++) {
+        report->rank_findings[i] = r->found[i];
+    }
+    gs_map_free(&r->peaks);
+    free(r->firsts);
+    free(r->calls);
+    free(r->collective);
+    free(r->found);
+    free(r);
+}

@@ -1,0 +1,109 @@
+/* What was said beside CUDA's calls: the program's own marks, and NVML's samples of the devices. */
+#include "analyzer/question/question.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int longest_first(const void *a, const void *b)
+{
+    const struct gs_mark_total *x = a, *y = b;
+    if (x->total_ns != y->total_ns) {
+        return x->total_ns > y->total_ns ? -1 : 1;
+    }
+    if (x->count != y->count) {
+        return x->count > y->count ? -1 : 1;
+    }
+    int order = strcmp(x->name ? x->name : "", y->name ? y->name : "");
+    order = order ? order : strcmp(x->domain ? x->domain : "", y->domain ? y->domain : "");
+    return order ? order : (int)x->kind - (int)y->kind;
+}
+
+void gs_marks_build(struct gs_builder *b)
+{
+    struct gs_report *r = b->report;
+    size_t n;
+    const struct gs_mark_total *all = gs_run_marks(b->run, &n);
+    struct gs_mark_total *work = gs_realloc(NULL, n, sizeof *work);
+    if (n) {
+        memcpy(work, all, n * sizeof *work);
+    }
+    r->marks = gs_list(b, work, n, sizeof *work, longest_first, &r->marks_n, &r->marks_total);
+    free(work);
+}
+
+/* --- samples -------------------------------------------------------------------------------------
+ */
+
+/* Of each stretch the fullest moment; the first and the last as they are. */
+static void thin(struct gs_builder *b, struct gs_sample_line *line,
+                 const struct gs_device_sample *all)
+{
+    line->points = gs_arena_alloc(b->arena, GS_SAMPLE_POINTS * sizeof(const struct gs_device_sample *));
+    size_t room = GS_SAMPLE_POINTS, stretch = line->total <= room ? 1 : (line->total + room - 3) / (room - 2);
+    const struct gs_device_sample *fullest = NULL;
+    size_t seen = 0;
+    for (const struct gs_device_sample *s = all; seen < line->total; s++) {
+        if (s->process != line->process || s->device != line->device) {
+            continue;
+        }
+        seen++;
+        if (!fullest || s->free_bytes < fullest->free_bytes) {
+            fullest = s;
+        }
+        if (seen == 1 || seen == line->total || (seen - 1) % stretch == 0) {
+            line->points[line->n++] = seen == line->total ? s : fullest;
+            fullest = NULL;
+        }
+    }
+}
+
+static struct gs_sample_line *line_of(struct gs_report *r, const struct gs_device_sample *s)
+{
+    for (size_t i = 0; i < r->samples_n; i++) {
+        if (r->samples[i].process == s->process && r->samples[i].device == s->device) {
+            return &r->samples[i];
+        }
+    }
+    return NULL;
+}
+
+void gs_samples_build(struct gs_builder *b)
+{
+    enum { LINES = 1024 }; /* of a hostile file */
+    struct gs_report *r = b->report;
+    size_t n;
+    const struct gs_device_sample *all = gs_run_device_samples(b->run, &n);
+    r->samples = gs_arena_alloc(b->arena, (n < LINES ? n : LINES) * sizeof *r->samples);
+    for (size_t i = 0; i < n; i++) {
+        struct gs_sample_line *line = line_of(r, &all[i]);
+        if (!line && r->samples_n < LINES &&
+            (!b->options->by_device || all[i].device == b->options->device)) {
+            line = &r->samples[r->samples_n++];
+            *line = (struct gs_sample_line){.process = all[i].process, .device = all[i].device};
+        }
+        if (line) {
+            line->total++;
+        }
+    }
+    for (size_t i = 0; i < r->samples_n; i++) {
+        thin(b, &r->samples[i], all);
+    }
+}
+
+const struct gs_device_sample *gs_sample_near(const struct gs_builder *b, uint32_t process,
+                                              int device, int64_t time_ns)
+{
+    static const int64_t near_ns = 3000000000; /* three turns of the sampler */
+    const struct gs_device_sample *best = NULL;
+    int64_t distance = near_ns;
+    size_t n;
+    const struct gs_device_sample *all = gs_run_device_samples(b->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        int64_t away = llabs(all[i].time_ns - time_ns);
+        if (all[i].process == process && all[i].device == device && away <= distance) {
+            best = &all[i];
+            distance = away;
+        }
+    }
+    return best;
+}

@@ -1,0 +1,240 @@
+#include "analyzer/question/signature.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/question/question.h"
+
+/* clang-format off */
+enum fact { STR, BAR, CLIP, SCALE, SCALER, LBFGS, SCHEDULER, OPTIMIZER, SAVE, LOAD, MOVE, LOADER, CHECKS,
+    QUIET, SYNCHRONIZE, STREAM_SYNC, EMPTY_CACHE, ALLOCATOR, UNCACHED, TORCH, ENGINE, NODE, BOOL, FLOAT, INT,
+    BOUND, ITEM, LIST, CPU, NUMPY, TO, CUDA, COPY, MAKE, UNIQUE, REPEAT, ONE_HOT, ELEMENT, INDEXED, ASSIGNED,
+    MASKED, NONZERO,
+    /* of no row: the stack has a Python frame; PyTorch's name of an operator */
+    PYTHON, OPERATOR, FACTS };
+/* clang-format on */
+_Static_assert(FACTS <= 64, "a bit each");
+#define F(fact) (UINT64_C(1) << (fact))
+
+#define S(shape) (1u << GS_SHAPE_##shape)
+#define W(kind) S(kind)
+#define BACK (S(SCALAR) | S(READ))
+#define UP (S(UP_PAGEABLE) | S(UP_PINNED))
+#define ANY_SHAPE (~0u)
+#define OPERATOR_NAME operator_name
+static const char operator_name[] = "an operator";
+
+#define SEEN(f, file, function)
+#define CALLED(f, symbol)
+#define ADVICE(name, text)
+#define SIGN(shapes, facts, name, advice, by_count)
+
+static const struct frame_row {
+    uint8_t fact;
+    const char *file, *function, *symbol;
+} frame_rows[] = {
+#undef SEEN
+#undef CALLED
+#define SEEN(f, in, name) {.fact = f, .file = in, .function = name},
+#define CALLED(f, text) {.fact = f, .symbol = text},
+#include "analyzer/question/signature.def"
+#undef SEEN
+#undef CALLED
+#define SEEN(f, file, function)
+#define CALLED(f, symbol)
+};
+
+enum advice {
+#undef ADVICE
+#define ADVICE(name, text) TO_DO_##name,
+#include "analyzer/question/signature.def"
+    TO_DO_N
+};
+static const char *const advice_texts[] = {
+#undef ADVICE
+#define ADVICE(name, text) [TO_DO_##name] = text,
+#include "analyzer/question/signature.def"
+#undef ADVICE
+#define ADVICE(name, text)
+};
+
+static const struct rule {
+    uint32_t shapes;
+    uint64_t facts;
+    const char *name;
+    uint8_t advice;
+    bool by_count;
+} rules[] = {
+#undef SIGN
+#define SIGN(s, f, n, a, c) {s, f, n, TO_DO_##a, c},
+#include "analyzer/question/signature.def"
+};
+enum { FRAME_ROWS = sizeof frame_rows / sizeof *frame_rows, RULES = sizeof rules / sizeof *rules };
+
+struct facts { /* of a stack */
+    uint64_t bits;
+    uint32_t line; /* its innermost Python frame */
+    bool known;
+    uint32_t op;   /* number among the names, 0 none */
+};
+
+struct gs_signer {
+    struct gs_run *run;
+    struct gs_arena *arena;
+    struct gs_map frames;
+    struct facts *facts; /* by stack + 1, so that GS_NONE has its own */
+    size_t facts_cap;
+    uint64_t *bits; /* by frames: of frames */
+    size_t bits_n, bits_cap;
+    const char **operators; /* numbers from 1 on */
+    size_t operators_n, operators_cap;
+};
+
+struct gs_signer *gs_signer_new(struct gs_run *run, struct gs_arena *arena)
+{
+    struct gs_signer *s = gs_realloc(NULL, 1, sizeof *s);
+    *s = (struct gs_signer){.run = run, .arena = arena};
+    return s;
+}
+
+void gs_signer_free(struct gs_signer *s)
+{
+    gs_map_free(&s->frames);
+    free(s->facts);
+    free(s->bits);
+    free(s->operators);
+    free(s);
+}
+
+static bool fits(const struct frame_row *row, const struct gs_frame *f)
+{
+    if (row->symbol) {
+        return f->kind == GS_FRAME_NATIVE && gs_frame_calling(f, NULL, row->symbol);
+    }
+    if (f->kind != GS_FRAME_PYTHON || !f->file || !strstr(f->file, row->file)) {
+        return false;
+    }
+    const char *dot = f->function ? strrchr(f->function, '.') : NULL;
+    const char *name = dot ? dot + 1 : f->function;
+    return !row->function || (name && strcmp(name, row->function) == 0);
+}
+
+static uint64_t frame_bits(struct gs_signer *s, const struct gs_frame *f)
+{
+    uint32_t *at = gs_map_at(&s->frames, (uintptr_t)f);
+    if (*at == GS_MAP_NEW) {
+        uint64_t bits = 0;
+        for (size_t i = 0; i < FRAME_ROWS; i++) {
+            bits |= fits(&frame_rows[i], f) ? F(frame_rows[i].fact) : 0;
+        }
+        *at = (uint32_t)s->bits_n;
+        *GS_PUSH(s->bits, s->bits_n, s->bits_cap) = bits;
+    }
+    return s->bits[*at];
+}
+
+/* "torch::autograd::THPVariable_bincount(…)": what Python called. The number of "bincount", 0 for
+ * any other frame. */
+static uint32_t operator_of(struct gs_signer *s, const struct gs_frame *f)
+{
+    enum { MOST = 1000, LONGEST = 100 };
+    static const char prefix[] = "THPVariable_";
+    const struct gs_frame *by = gs_frame_calling(f, NULL, prefix);
+    const char *name = by ? strstr(by->function, prefix) : NULL;
+    if (f->kind != GS_FRAME_NATIVE || !name) {
+        return 0;
+    }
+    name += sizeof prefix - 1;
+    name += *name == '_';
+    size_t length = strcspn(name, "(<. ");
+    length = length > LONGEST ? 0 : length;
+    for (size_t i = 0; i < s->operators_n; i++) {
+        if (strncmp(s->operators[i], name, length) == 0 && !s->operators[i][length]) {
+            return (uint32_t)i + 1;
+        }
+    }
+    if (!length || s->operators_n == MOST) {
+        return 0;
+    }
+    *GS_PUSH(s->operators, s->operators_n, s->operators_cap) =
+        gs_arena_printf(s->arena, "%.*s", (int)length, name);
+    return (uint32_t)s->operators_n;
+}
+
+static struct facts look(struct gs_signer *s, uint32_t stack)
+{
+    struct facts facts = {.line = GS_NONE};
+    const struct gs_frame *f;
+    for (; (f = gs_stack_frame(s->run, stack)) != NULL; stack = gs_stack_parent(s->run, stack)) {
+        if (f->kind == GS_FRAME_PYTHON) {
+            facts.line = facts.line == GS_NONE ? stack : facts.line;
+            facts.bits |= F(PYTHON);
+            if (!gs_site_library_file(f->file)) {
+                break;
+            }
+        } else {
+            f = gs_frame_named(s->run, stack);
+            uint32_t op = facts.line == GS_NONE ? operator_of(s, f) : 0;
+            facts.op = op ? op : facts.op;
+        }
+        facts.bits |= frame_bits(s, f);
+    }
+    facts.bits |= facts.op ? F(OPERATOR) : 0;
+    return facts;
+}
+
+static const struct facts *facts_of(struct gs_signer *s, uint32_t stack)
+{
+    struct facts *facts = GS_REACH(s->facts, (uint32_t)(stack + 1), s->facts_cap);
+    if (!facts->known) {
+        *facts = look(s, stack);
+        facts->known = true;
+    }
+    return facts;
+}
+
+uint32_t gs_sign(struct gs_signer *s, uint32_t stack, enum gs_shape shape)
+{
+    const struct facts *facts = facts_of(s, stack);
+    uint32_t i = 0;
+    while (i + 1 < RULES &&
+           (!(rules[i].shapes & 1u << shape) || (facts->bits & rules[i].facts) != rules[i].facts)) {
+        i++;
+    }
+    return i + (rules[i].name == operator_name ? RULES * facts->op : 0);
+}
+
+struct gs_signature gs_signed(const struct gs_signer *s, uint32_t signature)
+{
+    const struct rule *r = &rules[signature % RULES];
+    uint32_t op = signature / RULES;
+    bool named = op && op <= s->operators_n;
+    return (struct gs_signature){.name = named ? s->operators[op - 1] : r->name,
+                                 .advice = advice_texts[r->advice],
+                                 .by_count = r->by_count,
+                                 .up = (r->shapes & ~(UP | S(LATE_IN))) == 0};
+}
+
+uint32_t gs_sign_line(struct gs_signer *s, uint32_t stack)
+{
+    return facts_of(s, stack)->line;
+}
+
+const char *gs_advice_small_copies(void)
+{
+    return advice_texts[TO_DO_SMALL];
+}
+
+const char *gs_advice_many_items(void)
+{
+    return advice_texts[TO_DO_MANY_ITEMS];
+}
+
+const char *gs_advice_one_item(void)
+{
+    return advice_texts[TO_DO_ITEM];
+}
+
+bool gs_sign_allocator(struct gs_signer *s, uint32_t stack)
+{
+    return facts_of(s, stack)->bits & F(ALLOCATOR);
+}

@@ -1,0 +1,429 @@
+#include "analyzer/question/site.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+
+/* Parts of a path that only a library's file has. torch also where it stands in a source tree, but
+ * only by the folders that nobody else has: a project may well live in …/torch/. */
+static const char *const library_parts[] = {
+    "/site-packages/",    "/dist-packages/",   "/torch/nn/",          "/torch/optim/",
+    "/torch/autograd/",   "/torch/utils/",     "/torch/cuda/",        "/torch/_tensor.py",
+    "/torch/_dynamo/",    "/torch/_inductor/", "/torch/distributed/", "/torch/serialization.py",
+    "/torch/_functorch/",
+};
+
+/* Libraries below other libraries: which of their lines it was tells nobody anything. */
+static const char *const plumbing[] = {
+    "/torch/", "/torchgen/", "/functorch/", "/triton/", "/numpy/", "/einops/", "/tqdm/", "/typing_extensions.py",
+};
+
+/* A model's, a trainer's or a metric's package: a line in it tells more than the user's line that
+ * started it all. */
+bool gs_site_third_party(const char *file)
+{
+    const char *package = file ? strstr(file, "-packages/") : NULL;
+    if (!package) {
+        return false;
+    }
+    package += strlen("-packages");
+    for (size_t i = 0; i < sizeof plumbing / sizeof *plumbing; i++) {
+        if (strncmp(package, plumbing[i], strlen(plumbing[i])) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* …/lib/python3.12/… is the standard library (or site-packages). */
+static bool standard_library(const char *file)
+{
+    for (const char *p = file; (p = strstr(p, "/lib")) != NULL; p++) {
+        const char *q = p + 4;
+        q += strncmp(q, "64", 2) == 0 ? 2 : 0;
+        if (strncmp(q, "/python", 7) == 0 && isdigit((unsigned char)q[7])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool gs_site_library_file(const char *file)
+{
+    if (!file || strncmp(file, "<frozen", 7) == 0) {
+        return true;
+    }
+    for (size_t i = 0; i < sizeof library_parts / sizeof *library_parts; i++) {
+        if (strstr(file, library_parts[i])) {
+            return true;
+        }
+    }
+    return standard_library(file);
+}
+
+static const struct {
+    const char *prefix;
+    int rank;
+} modules[] = {
+    {"libgpuspy", 2},   {"libcuda", 2},   {"libnvidia", 2}, {"libnvrtc", 2},   {"ld-linux", 2},
+    {"[vdso]", 2},      {"libc.so", 2},   {"libc-", 2},     {"libpthread", 2}, {"libdl", 2},
+    {"libcublas", 1},   {"libcudnn", 1},  {"libnccl", 1},   {"libcufft", 1},   {"libcusparse", 1},
+    {"libcusolver", 1}, {"libcurand", 1}, {"libtorch", 1},  {"libc10", 1},     {"libstdc++", 1},
+    {"libgcc", 1},      {"libgomp", 1},   {"libffi", 1},    {"_ctypes", 1},    {"libpython", 1},
+    {"python3", 1},     {"libm.so", 1},
+};
+
+int gs_site_module_rank(const char *module)
+{
+    if (!module) {
+        return 1;
+    }
+    const char *slash = strrchr(module, '/'), *base = slash ? slash + 1 : module;
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
+        if (strncmp(base, modules[i].prefix, strlen(modules[i].prefix)) == 0) {
+            return modules[i].rank;
+        }
+    }
+    bool packaged = strstr(module, "/site-packages/") || strstr(module, "/dist-packages/");
+    return packaged ? 1 : 0;
+}
+
+/* Python itself: the executable where it is linked in, else its library. */
+static bool is_interpreter(const char *module)
+{
+    const char *slash = module ? strrchr(module, '/') : NULL;
+    const char *base = slash ? slash + 1 : module;
+    return base && (strncmp(base, "python", 6) == 0 || strncmp(base, "libpython", 9) == 0);
+}
+
+static const char exit_function[] = "Py_FinalizeEx";
+enum { HELPER_CALLERS = 3 };
+
+static uint64_t function_key(const char *function, const char *file)
+{
+    return gs_hash64((uintptr_t)function ^ gs_hash64((uintptr_t)file));
+}
+
+struct found {
+    uint32_t user, user_caller, helper, inner, python, python_caller;
+    uint32_t native[3]; /* by rank */
+};
+
+/* A data class' methods have no file, though they are not typed in by the user, either. */
+static bool is_generated(const struct gs_frame *frame)
+{
+    return frame->function && strncmp(frame->function, "__create_fn__", 13) == 0;
+}
+
+/* `python -c`, which is also how multiprocessing starts its workers: as a caller it tells nothing. */
+static bool is_command_line(const struct gs_frame *frame)
+{
+    return frame->file && strcmp(frame->file, "<string>") == 0;
+}
+
+void gs_site_add_helper(struct gs_map *helpers, const char *function, const char *file)
+{
+    *gs_map_at(helpers, function_key(function, file)) = 1;
+}
+
+bool gs_site_is_helper(const struct gs_map *helpers, const char *function, const char *file)
+{
+    return gs_map_get(helpers, function_key(function, file)) != GS_MAP_NEW;
+}
+
+static bool is_helper(const struct gs_frame *frame, const struct gs_map *helpers)
+{
+    return helpers && frame->function && gs_site_is_helper(helpers, frame->function, frame->file);
+}
+
+static void look(struct gs_run *run, uint32_t stack, const struct gs_map *helpers, struct found *f)
+{
+    const struct gs_frame *frame;
+    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, stack)) != NULL;
+         hops++) {
+        if (frame->kind == GS_FRAME_NATIVE) {
+            int rank = gs_site_module_rank(frame->module);
+            f->native[rank] = f->native[rank] == GS_NONE ? stack : f->native[rank];
+        } else if (f->user != GS_NONE) {
+            if (!gs_site_library_file(frame->file) && !is_generated(frame) && !is_command_line(frame)) {
+                f->user_caller = stack;
+                return;
+            }
+        } else {
+            if (f->python == GS_NONE) {
+                f->python = stack;
+            } else if (f->python_caller == GS_NONE) {
+                f->python_caller = stack;
+            }
+            if (gs_site_library_file(frame->file) || is_generated(frame)) { /* on to who uses it */
+                f->inner = f->inner == GS_NONE && gs_site_third_party(frame->file) ? stack : f->inner;
+            } else if (is_helper(frame, helpers)) {
+                f->helper = f->helper == GS_NONE ? stack : f->helper;
+            } else {
+                f->user = stack;
+            }
+        }
+        stack = gs_stack_parent(run, stack);
+    }
+    if (f->user == GS_NONE) { /* helpers all the way */
+        f->user = f->helper;
+        f->helper = GS_NONE;
+    }
+}
+
+/* What Python's tear-down frees has no Python line any more: the stack is the interpreter's own.
+ * Its frame that tears down, GS_NONE where there is none. */
+static uint32_t at_exit(struct gs_run *run, uint32_t stack)
+{
+    const struct gs_frame *frame;
+    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, stack)) != NULL;
+         hops++) {
+        if (frame->kind == GS_FRAME_NATIVE && is_interpreter(frame->module)) {
+            frame = gs_frame_named(run, stack);
+            const struct gs_frame *by = gs_frame_calling(frame, exit_function, "");
+            if (by && !by->function[strlen(exit_function)]) {
+                return stack;
+            }
+        }
+        stack = gs_stack_parent(run, stack);
+    }
+    return GS_NONE;
+}
+
+/* Of PyTorch's own functions, the innermost whose name begins with `prefix` and has `part` in it. */
+static uint32_t in_torch(struct gs_run *run, uint32_t stack, const char *prefix, const char *part)
+{
+    const struct gs_frame *frame;
+    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, stack)) != NULL;
+         hops++) {
+        const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
+        if (slash && strncmp(slash, "/libtorch", 9) == 0) {
+            frame = gs_frame_named(run, stack);
+            if (gs_frame_calling(frame, prefix, part)) {
+                return stack;
+            }
+        }
+        stack = gs_stack_parent(run, stack);
+    }
+    return GS_NONE;
+}
+
+static const char autograd[] = "torch::autograd::", apply[] = "::apply(";
+
+/* Autograd computes gradients in threads that run no Python: the operation whose gradient it is says
+ * more than the allocator's inside. GS_NONE: no such thread. */
+static uint32_t in_autograd(struct gs_run *run, uint32_t stack)
+{
+    return in_torch(run, stack, autograd, apply);
+}
+
+/* What autograd does between the operations: sums of gradients, their reduction to a broadcast
+ * tensor's shape. */
+static const char in_between[] = "Engine";
+
+/* "AddmmBackward0" of "torch::autograd::generated::AddmmBackward0::apply(…". */
+static const char *operation_of(struct gs_run *run, uint32_t stack)
+{
+    const struct gs_frame *frame = gs_stack_frame(run, in_autograd(run, stack));
+    if (!frame) {
+        uint32_t engine = in_torch(run, stack, "torch::autograd::Engine::", "");
+        return engine == GS_NONE ? NULL : in_between;
+    }
+    const struct gs_frame *by = gs_frame_calling(frame, autograd, apply);
+    const char *function = by ? by->function : "", *end = strstr(function, apply), *from = end;
+    if (!end) {
+        return NULL;
+    }
+    for (int depth = 0; from > function; from--) { /* back over a template's arguments */
+        depth += (from[-1] == '>') - (from[-1] == '<');
+        if (depth == 0 && from[-1] == ':') {
+            break;
+        }
+    }
+    return gs_run_text(run, from, (size_t)(end - from));
+}
+
+/* Did `python`, the innermost Python frame, call backward()? */
+static bool calls_backward(const struct gs_run *run, uint32_t python)
+{
+    const struct gs_frame *frame = gs_stack_frame(run, python);
+    return frame && frame->file && strstr(frame->file, "/torch/autograd/");
+}
+
+/* A finaliser that no Python code called: while a program runs, there is always a line at which the
+ * last reference went. The interpreter itself calls it when it tears down. */
+static bool finalised(struct gs_run *run, const struct found *f)
+{
+    static const char finaliser[] = "__del__";
+    if (f->python == GS_NONE) {
+        return false;
+    }
+    const struct gs_frame *frame = gs_stack_frame(run, f->python);
+    const size_t length = frame->function ? strlen(frame->function) : 0, tail = sizeof finaliser - 1;
+    if (length < tail || strcmp(frame->function + length - tail, finaliser) != 0) {
+        return false;
+    }
+    uint32_t caller = gs_stack_parent(run, f->python);
+    for (unsigned hops = 0; hops <= GS_DEPTH_MAX && (frame = gs_stack_frame(run, caller)) != NULL;
+         hops++) {
+        if (frame->kind == GS_FRAME_PYTHON) {
+            return false;
+        }
+        caller = gs_stack_parent(run, caller);
+    }
+    return true;
+}
+
+struct gs_site gs_site_of(struct gs_run *run, uint32_t stack, const struct gs_map *helpers)
+{
+    struct found f = {GS_NONE, GS_NONE, GS_NONE, GS_NONE, GS_NONE, GS_NONE, {GS_NONE, GS_NONE, GS_NONE}};
+    struct gs_site site = {0};
+    look(run, stack, helpers, &f);
+    uint32_t at = f.user != GS_NONE ? f.user : f.python;
+    uint32_t caller = f.user != GS_NONE ? f.user_caller : f.python_caller;
+    if (at == GS_NONE && f.native[0] == GS_NONE) {
+        at = at_exit(run, stack);
+        site.library = site.exit = at != GS_NONE;
+        if (at == GS_NONE) {
+            at = in_autograd(run, stack);
+            site.library = at != GS_NONE;
+        }
+    }
+    for (size_t rank = 0; at == GS_NONE && rank < 3; rank++) {
+        at = f.native[rank];
+        site.library = rank > 0;
+    }
+    const struct gs_frame *frame = gs_frame_named(run, at);
+    if (!frame) {
+        return site;
+    }
+    site.known = true;
+    site.kind = frame->kind;
+    site.library = frame->kind == GS_FRAME_PYTHON ? f.user == GS_NONE : site.library;
+    if (finalised(run, &f)) {
+        site.library = site.exit = true;
+    }
+    site.function = frame->function;
+    site.file = frame->file ? frame->file : frame->module;
+    site.line = frame->line;
+    site.offset = frame->offset;
+    site.helper = at == f.user && f.helper != GS_NONE;
+    site.via = site.helper                          ? gs_stack_frame(run, f.helper)
+               : at == f.user && f.python != f.user ? gs_stack_frame(run, f.python)
+                                                    : NULL;
+    site.operation =
+        at == f.user && calls_backward(run, f.python) ? operation_of(run, stack) : NULL;
+    site.inner = at == f.user && !site.operation ? gs_stack_frame(run, f.inner) : NULL;
+    site.caller =
+        frame->kind == GS_FRAME_PYTHON && !site.helper ? gs_stack_frame(run, caller) : NULL;
+    return site;
+}
+
+void gs_site_helpers(const struct gs_run *run, struct gs_map *helpers)
+{
+    struct gs_map callers = {0}; /* function, calling line → seen */
+    struct gs_map counts = {0};  /* function → calling lines */
+    for (uint32_t s = 0; s < gs_run_stacks(run); s++) {
+        const struct gs_frame *f = gs_stack_frame(run, s);
+        const struct gs_frame *by = gs_stack_frame(run, gs_stack_parent(run, s));
+        if (!by || f->kind != GS_FRAME_PYTHON || by->kind != GS_FRAME_PYTHON || !f->function ||
+            (f->function == by->function && f->file == by->file)) {
+            continue;
+        }
+        uint64_t function = function_key(f->function, f->file);
+        uint64_t call = gs_hash64(function ^ (uint64_t)by->line) ^ (uintptr_t)by->file;
+        uint32_t *seen = gs_map_at(&callers, call);
+        if (*seen != GS_MAP_NEW) {
+            continue;
+        }
+        *seen = 1;
+        if (gs_site_library_file(f->file) || gs_site_library_file(by->file)) {
+            continue;
+        }
+        uint32_t *n = gs_map_at(&counts, function);
+        *n = *n == GS_MAP_NEW ? 1 : *n + 1;
+        if (*n >= HELPER_CALLERS) {
+            *gs_map_at(helpers, function) = 1;
+        }
+    }
+    gs_map_free(&callers);
+    gs_map_free(&counts);
+}
+
+uint64_t gs_site_key(const struct gs_site *site)
+{
+    const struct gs_frame *c = site->helper ? site->via : site->caller;
+    uint64_t parts[] = {(uintptr_t)site->function,      (uintptr_t)site->file,
+                        (uint64_t)site->line,           site->function ? 0 : site->offset,
+                        (uintptr_t)site->operation,
+                        site->inner ? (uintptr_t)site->inner->file : 0,
+                        site->inner ? (uint64_t)site->inner->line : 0,
+                        c ? (uintptr_t)c->function : 0, c ? (uintptr_t)c->file : 0,
+                        c ? (uint64_t)c->line : 0};
+    uint64_t key = site->known;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        key = gs_hash64(key ^ parts[i]) + i;
+    }
+    return key;
+}
+
+static int text_order(const char *a, const char *b)
+{
+    return a && b ? strcmp(a, b) : (a != NULL) - (b != NULL);
+}
+
+static int frame_order(const struct gs_frame *a, const struct gs_frame *b)
+{
+    if (!a || !b) {
+        return (a != NULL) - (b != NULL);
+    }
+    int order = text_order(a->file, b->file);
+    order = order ? order : (a->line > b->line) - (a->line < b->line);
+    return order ? order : text_order(a->function, b->function);
+}
+
+int gs_site_order(const struct gs_site *a, const struct gs_site *b)
+{
+    int orders[] = {text_order(a->file, b->file),
+                    (a->line > b->line) - (a->line < b->line),
+                    text_order(a->function, b->function),
+                    (a->offset > b->offset) - (a->offset < b->offset),
+                    text_order(a->operation, b->operation),
+                    frame_order(a->inner, b->inner),
+                    frame_order(a->caller, b->caller),
+                    frame_order(a->via, b->via)};
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+        if (orders[i]) {
+            return orders[i];
+        }
+    }
+    return 0;
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+const char *gs_site_text(const struct gs_site *site, char *buffer, size_t size)
+{
+    if (!site->known) {
+        snprintf(buffer, size, "an unknown place");
+    } else if (site->exit) {
+        snprintf(buffer, size, "at interpreter exit");
+    } else if (site->line && site->operation) {
+        snprintf(buffer, size, "%s:%d backward (%s)", site->file ? base_name(site->file) : "?",
+                 site->line, site->operation);
+    } else if (site->line) {
+        snprintf(buffer, size, "%s:%d%s%s", site->file ? base_name(site->file) : "?", site->line,
+                 site->function ? " in " : "", site->function ? site->function : "");
+    } else if (site->function) {
+        snprintf(buffer, size, "%s (%s)", site->function, site->file ? base_name(site->file) : "?");
+    } else {
+        snprintf(buffer, size, "%s+0x%llx", site->file ? base_name(site->file) : "?",
+                 (unsigned long long)site->offset);
+    }
+    return buffer;
+}

@@ -1,0 +1,175 @@
+/* Where the host waited for the GPU, by line, and what the wait looks like.
+ *
+ * What a wait is comes from wait.h, what it is called from signature.def, how often it comes from
+ * cadence.h: only what is in the program's steps is accused.
+ */
+#include "analyzer/step/cadence.h"
+#include "analyzer/question/wait.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double matters_share = 0.02, matters_s = 0.001;
+enum {
+    MANY = 5,                /* small reads or copies, one after another at one line in a step */
+    MASS = 30,               /* small copies anyhow: more than the batches of a step */
+    LOOP = 10                /* calls that are a loop where no steps are known */
+};
+
+struct wait {
+    uint32_t site, signature;
+    uint8_t kind;
+    uint64_t count;
+    int64_t blocked_ns, bytes;
+    uint64_t api_votes; /* for the commonest entry point, in one pass */
+    const char *api;
+    struct gs_cadence cadence;
+};
+
+struct gs_syncs {
+    struct gs_builder *b;
+    struct gs_signer *signer;
+    struct gs_clock clock;
+    struct wait *waits;
+    size_t waits_n, waits_cap;
+    struct gs_map index;
+    struct gs_waits *calls;
+};
+
+static struct wait *wait_at(struct gs_syncs *s, uint32_t stack, unsigned kind, enum gs_shape shape)
+{
+    uint32_t site = gs_site_number(s->b, stack), signature = gs_sign(s->signer, stack, shape);
+    uint32_t *at = gs_map_at(&s->index, (uint64_t)site << 32 | signature << 3 | kind);
+    if (*at == GS_MAP_NEW) {
+        *at = (uint32_t)s->waits_n;
+        *GS_PUSH(s->waits, s->waits_n, s->waits_cap) =
+            (struct wait){.site = site, .signature = signature, .kind = (uint8_t)kind};
+    }
+    return &s->waits[*at];
+}
+
+static void on_wait(void *self, const struct gs_wait *c)
+{
+    struct gs_syncs *s = self;
+    struct wait *w = wait_at(s, c->stack, c->kind, c->shape);
+    const char *api = gs_run_api(s->b->run, c->process, c->api);
+    w->count++;
+    w->blocked_ns = gs_add(w->blocked_ns, c->blocked_ns);
+    w->bytes = gs_add(w->bytes, c->bytes);
+    if (w->api_votes == 0) {
+        w->api = api;
+    }
+    w->api_votes += w->api == api ? 1 : -1;
+    gs_cadence_add(s->b, &s->clock, &w->cadence, c->process, c->start_ns, c->blocked_ns);
+}
+
+void gs_syncs_call(struct gs_syncs *s, const struct gs_copy *copy, const struct gs_sync *sync)
+{
+    gs_waits_call(s->calls, copy, sync);
+}
+
+struct gs_syncs *gs_syncs_start(struct gs_builder *b)
+{
+    struct gs_syncs *s = gs_realloc(NULL, 1, sizeof *s);
+    *s = (struct gs_syncs){.b = b, .signer = gs_signer_new(b->run, b->arena)};
+    s->calls = gs_waits_new(s->signer, on_wait, s);
+    return s;
+}
+
+/* What matters first: of all others, how long they took says little. */
+static int longer(const void *a, const void *b)
+{
+    const struct gs_sync_site *x = a, *y = b;
+    if (x->matters != y->matters) {
+        return x->matters ? -1 : 1;
+    }
+    if (x->blocked_s != y->blocked_s) {
+        return x->blocked_s > y->blocked_s ? -1 : 1;
+    }
+    if (x->count != y->count) {
+        return x->count > y->count ? -1 : 1;
+    }
+    return x->site.line - y->site.line;
+}
+
+/* Where no steps are known. PyTorch sets up and loads with waits of its own, so that there one that
+ * came by a few times, or only at the beginning, says nothing; on a simulated GPU time says
+ * nothing. */
+static bool long_enough(const struct gs_builder *b, const struct wait *w, double share)
+{
+    double blocked = (double)w->blocked_ns / 1e9, run = (double)gs_run_duration(b->run);
+    bool loop =
+        w->count >= LOOP && (double)(w->cadence.last_ns - w->cadence.first_ns) >= 0.25 * run;
+    return share >= matters_share && blocked >= matters_s &&
+           (!gs_has_tensors(b) || (loop && !b->report->simulated));
+}
+
+/* The same thing to do for each call may be one thing to do for all of a step. */
+static const char *advise(const struct wait *w, const struct gs_pace *pace,
+                          struct gs_signature signature)
+{
+    bool many = pace->calls_per_step >= MANY && pace->bunched;
+    bool mass = many || pace->calls_per_step >= MASS;
+    bool up = signature.up && w->bytes <= (int64_t)w->count * GS_WAIT_STAGED_BYTES;
+    return many && signature.advice == gs_advice_one_item() ? gs_advice_many_items()
+           : mass && up                                     ? gs_advice_small_copies()
+                                                            : signature.advice;
+}
+
+static struct gs_sync_site describe(struct gs_syncs *s, const struct wait *w, double wall)
+{
+    const struct gs_builder *b = s->b;
+    struct gs_signature signature = gs_signed(s->signer, w->signature);
+    struct gs_sync_site site = {.kind = w->kind,
+                                .count = w->count,
+                                .blocked_s = (double)w->blocked_ns / 1e9,
+                                .pattern = signature.name,
+                                .api = w->api ? w->api : "",
+                                .site = b->sites[w->site]};
+    site.pace = gs_pace_of(&w->cadence, &site.site);
+    site.share = site.blocked_s / wall;
+    site.matters = gs_pace_costs(&site.pace, b->report->simulated, signature.by_count,
+                                 long_enough(b, w, site.share));
+    if (site.matters && !site.site.exit) { /* of a program that ends nothing is to be mended */
+        site.advice = advise(w, &site.pace, signature);
+    }
+    return site;
+}
+
+/* A loop that copies to the GPU and reads nothing back, and of which no more is known, loads. */
+static void spare_loading(struct gs_syncs *s, struct gs_sync_site *sites)
+{
+    bool reads = !gs_has_tensors(s->b); /* others than PyTorch do load in a loop of the whole run */
+    for (size_t i = 0; i < s->waits_n; i++) {
+        reads = reads || (sites[i].pace.phase == GS_PHASE_STEP &&
+                          !gs_signed(s->signer, s->waits[i].signature).up);
+    }
+    for (size_t i = 0; i < s->waits_n && !reads; i++) {
+        if (sites[i].pace.loop) {
+            sites[i].matters = false;
+            sites[i].advice = NULL;
+        }
+    }
+}
+
+void gs_syncs_finish(struct gs_syncs *s)
+{
+    struct gs_report *report = s->b->report;
+    gs_waits_free(s->calls); /* which tells the last ones */
+    struct gs_sync_site *work = gs_realloc(NULL, s->waits_n, sizeof *work);
+    double wall = gs_wall(s->b);
+    for (size_t i = 0; i < s->waits_n; i++) {
+        work[i] = describe(s, &s->waits[i], wall);
+        report->sync_blocked_s += work[i].blocked_s;
+    }
+    report->sync_share = report->sync_blocked_s / wall;
+    spare_loading(s, work);
+    report->syncs = gs_list(s->b, work, s->waits_n, sizeof *work, longer, &report->syncs_n,
+                            &report->syncs_total);
+    free(work);
+    free(s->waits);
+    gs_map_free(&s->index);
+    gs_signer_free(s->signer);
+    free(s);
+}

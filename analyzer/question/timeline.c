@@ -1,0 +1,157 @@
+/* The running totals over time, in a bounded number of points.
+ *
+ * Time is cut into buckets of equal width. When an event lies beyond the last bucket the width
+ * doubles and neighbours merge, so nothing needs to be known of the run's length. A bucket keeps
+ * its highest total with its time and its last one: the peak is among the points, exact.
+ */
+#include "analyzer/question/question.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKETS = 960 }; /* two points each */
+
+struct bucket {
+    bool used;
+    int64_t high, high_ns, last, last_ns;
+};
+
+struct line {
+    unsigned shift; /* a bucket is 2^shift ns wide */
+    size_t used;    /* buckets up to the last event */
+    struct bucket *buckets;
+};
+
+struct gs_timelines {
+    struct gs_builder *b;
+    struct line *lines; /* by series */
+    size_t lines_cap;
+};
+
+static void merge(struct bucket *into, const struct bucket *later)
+{
+    if (!later->used) {
+        return;
+    }
+    if (!into->used || later->high >= into->high) {
+        into->high = later->high;
+        into->high_ns = later->high_ns;
+    }
+    into->last = later->last;
+    into->last_ns = later->last_ns;
+    into->used = true;
+}
+
+static void halve(struct line *line)
+{
+    for (size_t i = 0; i < BUCKETS / 2; i++) {
+        struct bucket pair = line->buckets[2 * i];
+        merge(&pair, &line->buckets[2 * i + 1]);
+        line->buckets[i] = pair;
+    }
+    memset(line->buckets + BUCKETS / 2, 0, BUCKETS / 2 * sizeof *line->buckets);
+    line->used = (line->used + 1) / 2;
+    line->shift++;
+}
+
+static inline void at(struct gs_timelines *t, uint32_t series, int64_t live, int64_t ns)
+{
+    struct line *line = GS_REACH(t->lines, series, t->lines_cap);
+    if (!line->buckets) {
+        line->buckets = gs_realloc(NULL, BUCKETS, sizeof *line->buckets);
+        memset(line->buckets, 0, BUCKETS * sizeof *line->buckets);
+        line->shift = 10;
+    }
+    while (ns >> line->shift >= BUCKETS) {
+        halve(line);
+    }
+    size_t index = (size_t)(ns >> line->shift);
+    struct bucket now = {.used = true, .high = live, .high_ns = ns, .last = live, .last_ns = ns};
+    merge(&line->buckets[index], &now);
+    line->used = index + 1 > line->used ? index + 1 : line->used;
+}
+
+static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+{
+    at(self, life->series, series->live_bytes, life->alloc_ns);
+}
+
+static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+{
+    at(self, life->series, series->live_bytes, life->free_ns);
+}
+
+struct gs_timelines *gs_timelines_start(struct gs_builder *b, struct gs_observer *observer)
+{
+    struct gs_timelines *t = gs_realloc(NULL, 1, sizeof *t);
+    *t = (struct gs_timelines){.b = b};
+    *observer = (struct gs_observer){.self = t, .alloc = on_alloc, .free = on_free};
+    return t;
+}
+
+static void draw(struct gs_timelines *t, const struct line *line, struct gs_timeline *out)
+{
+    out->points = gs_arena_alloc(t->b->arena, 2 * line->used * sizeof *out->points);
+    for (size_t i = 0; i < line->used; i++) {
+        const struct bucket *bucket = &line->buckets[i];
+        if (!bucket->used) {
+            continue;
+        }
+        if (bucket->high_ns < bucket->last_ns || bucket->high != bucket->last) {
+            out->points[out->n++] = (struct gs_point){gs_seconds(bucket->high_ns), bucket->high};
+        }
+        out->points[out->n++] = (struct gs_point){gs_seconds(bucket->last_ns), bucket->last};
+    }
+}
+
+/* What the devices held for graphs: no lifetimes, so no series. Returns how many lines were drawn. */
+static size_t draw_graphs(struct gs_timelines *t, struct gs_timeline *out, size_t room)
+{
+    size_t n, lines = 0, first = gs_run_serieses(t->b->run);
+    const struct gs_graph_memory *g = gs_run_graph_memory(t->b->run, &n);
+    for (size_t i = 0; i < n; i++) {
+        size_t at_line = 0;
+        while (at_line < lines && (out[at_line].process != g[i].process || out[at_line].device != g[i].device)) {
+            at_line++;
+        }
+        if (at_line == room || (t->b->options->by_device && g[i].device != t->b->options->device)) {
+            continue;
+        }
+        if (at_line == lines) {
+            out[lines++] = (struct gs_timeline){
+                .process = g[i].process, .device = g[i].device, .layer = GS_SERIES_GRAPH};
+        }
+        at(t, (uint32_t)(first + at_line), g[i].bytes, g[i].time_ns);
+    }
+    for (size_t i = 0; i < lines; i++) {
+        draw(t, &t->lines[first + i], &out[i]);
+    }
+    return lines;
+}
+
+void gs_timelines_finish(struct gs_timelines *t)
+{
+    enum { GRAPHS = 64 };
+    struct gs_report *report = t->b->report;
+    report->timelines =
+        gs_arena_alloc(t->b->arena, (report->peaks_n + GRAPHS) * sizeof *report->timelines);
+    report->timelines_n =
+        report->peaks_n + draw_graphs(t, report->timelines + report->peaks_n, GRAPHS);
+    for (size_t i = 0; i < report->peaks_n; i++) {
+        const struct gs_peak *peak = &report->peaks[i];
+        report->timelines[i] = (struct gs_timeline){
+            .process = peak->process, .device = peak->device, .layer = peak->layer};
+        for (size_t s = 0; s < gs_run_serieses(t->b->run); s++) {
+            const struct gs_series *series = gs_run_series(t->b->run, (uint32_t)s);
+            if (series->process == peak->process && series->device == peak->device &&
+                series->layer == peak->layer) {
+                draw(t, &t->lines[s], &report->timelines[i]);
+            }
+        }
+    }
+    for (size_t i = 0; i < t->lines_cap; i++) {
+        free(t->lines[i].buckets);
+    }
+    free(t->lines);
+    free(t);
+}

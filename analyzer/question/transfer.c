@@ -1,0 +1,185 @@
+/* What was copied where, by line: direction, kind of host memory, bytes, and a bandwidth where the
+ * host's own time tells one. Advice only past thresholds, and never for what is copied once at the
+ * beginning or, where the program's steps are known, outside of them. */
+#include "analyzer/step/cadence.h"
+#include "analyzer/question/signature.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum {
+    ITEM_BYTES = 8,
+    TINY_BYTES = 64 << 10,
+    BULK_BYTES = 1 << 20,
+    TINY_PER_S = 100,
+    TINY_PER_STEP = 5,
+    MASS_PER_STEP = 30
+};
+static const double loading_share = 0.8, slow_share = 0.5;
+static const double modest_link = 12e9; /* bytes/s of PCIe 3 ×16 in practice: what any server has */
+
+struct flow {
+    uint32_t site;
+    uint8_t direction, host_memory;
+    bool async;
+    uint64_t count, tiny;
+    int64_t bytes, early_bytes, blocked_ns;
+    struct gs_cadence cadence;
+};
+
+struct gs_transfers {
+    struct gs_builder *b;
+    struct gs_clock clock;
+    bool reads; /* a place in the program's steps copies from the GPU */
+    struct flow *flows;
+    size_t n, cap;
+    struct gs_map index;
+};
+
+static struct flow *flow_at(struct gs_transfers *t, const struct gs_copy *c)
+{
+    uint32_t site = gs_site_number(t->b, c->stack);
+    uint64_t key = (uint64_t)site << 16 | c->direction << 8 | c->host_memory << 1 | c->async;
+    uint32_t *at = gs_map_at(&t->index, key);
+    if (*at == GS_MAP_NEW) {
+        *at = (uint32_t)t->n;
+        *GS_PUSH(t->flows, t->n, t->cap) = (struct flow){.site = site,
+                                                         .direction = c->direction,
+                                                         .host_memory = c->host_memory,
+                                                         .async = c->async};
+    }
+    return &t->flows[*at];
+}
+
+void gs_transfers_call(struct gs_transfers *t, const struct gs_copy *copy)
+{
+    size_t n;
+    const struct gs_process *p = &gs_run_processes(t->b->run, &n)[copy->process];
+    struct flow *f = flow_at(t, copy);
+    f->count++;
+    f->tiny += copy->bytes < TINY_BYTES;
+    f->bytes = gs_add(f->bytes, copy->bytes);
+    f->early_bytes = gs_add(f->early_bytes, copy->start_ns < p->end_ns / 10 ? copy->bytes : 0);
+    f->blocked_ns = gs_add(f->blocked_ns, copy->blocked_ns);
+    gs_cadence_add(t->b, &t->clock, &f->cadence, copy->process, copy->start_ns, copy->blocked_ns);
+}
+
+struct gs_transfers *gs_transfers_start(struct gs_builder *b)
+{
+    struct gs_transfers *t = gs_realloc(NULL, 1, sizeof *t);
+    *t = (struct gs_transfers){.b = b};
+    return t;
+}
+
+/* Known where the host stays in the call until the data has moved. */
+static double bandwidth(const struct flow *f)
+{
+    bool host = f->direction == GS_DIR_H2D || f->direction == GS_DIR_D2H;
+    bool held = !f->async || f->host_memory == GS_HOSTMEM_PAGEABLE;
+    return host && held && f->blocked_ns > 0 && f->bytes > 0
+               ? (double)f->bytes * 1e9 / (double)f->blocked_ns
+               : NAN;
+}
+
+static bool many_tiny(const struct flow *f, const struct gs_pace *pace, bool simulated)
+{
+    double span = (double)(f->cadence.last_ns - f->cadence.first_ns) / 1e9;
+    bool often = f->count >= TINY_PER_S && (double)f->count >= TINY_PER_S * span;
+    bool late = f->async && f->host_memory == GS_HOSTMEM_PINNED; /* costs the call alone */
+    int least = late ? 2 * MASS_PER_STEP : pace->bunched ? TINY_PER_STEP : MASS_PER_STEP;
+    bool in_steps = pace->calls_per_step >= least;
+    if (f->tiny * 2 <= f->count) {
+        return false;
+    }
+    return pace->phase == GS_PHASE_UNKNOWN ? often : in_steps && (often || simulated);
+}
+
+static const char *advise(const struct gs_transfers *t, const struct flow *f,
+                          const struct gs_pace *pace, double speed, double link)
+{
+    const struct gs_builder *b = t->b;
+    bool host = f->direction == GS_DIR_H2D || f->direction == GS_DIR_D2H, known = pace->phase;
+    bool simulated = b->report->simulated;
+    if (!host || (known ? pace->phase != GS_PHASE_STEP || pace->calls_per_step < 0.5
+                        : (double)f->early_bytes >= loading_share * (double)f->bytes)) {
+        return NULL;
+    }
+    if (pace->loop && !t->reads &&
+        gs_has_tensors(b)) { /* of a loop that reads nothing back: it loads */
+        return NULL;
+    }
+    bool item = f->direction == GS_DIR_D2H && f->bytes <= ITEM_BYTES * (int64_t)f->count;
+    if (item || (simulated && !known && gs_has_tensors(b))) {
+        return NULL; /* .item(): advised on as a wait; or times that say nothing */
+    }
+    if (many_tiny(f, pace, simulated)) {
+        return gs_advice_small_copies();
+    }
+    bool bulk = f->bytes / (int64_t)f->count >= BULK_BYTES && !(simulated && known);
+    if (f->host_memory == GS_HOSTMEM_PAGEABLE && bulk && speed < slow_share * link) {
+        /* Not .pin_memory() in the loop: pinning each batch costs more than it saves. */
+        return f->direction == GS_DIR_H2D ? "slow from pageable memory: let the loader pin "
+                                            "(DataLoader(pin_memory=True)) and "
+                                            "copy with non_blocking=True"
+                                          : "slow to pageable memory: keep one pinned buffer, and "
+                                            "synchronise before reading "
+                                            "it";
+    }
+    return NULL;
+}
+
+static int more(const void *a, const void *b)
+{
+    const struct gs_transfer *x = a, *y = b;
+    if (x->bytes != y->bytes) {
+        return x->bytes > y->bytes ? -1 : 1;
+    }
+    if (x->count != y->count) {
+        return x->count > y->count ? -1 : 1;
+    }
+    return x->site.line - y->site.line;
+}
+
+static struct gs_transfer describe(const struct gs_transfers *t, const struct flow *f, double link)
+{
+    const struct gs_builder *b = t->b;
+    double speed = bandwidth(f);
+    struct gs_pace pace = gs_pace_of(&f->cadence, &b->sites[f->site]);
+    return (struct gs_transfer){.direction = f->direction,
+                                .host_memory = f->host_memory,
+                                .pinned = f->host_memory == GS_HOSTMEM_PINNED     ? 1
+                                          : f->host_memory == GS_HOSTMEM_PAGEABLE ? 0
+                                                                                  : -1,
+                                .async = f->async,
+                                .count = f->count,
+                                .bytes = f->bytes,
+                                .blocked_s = (double)f->blocked_ns / 1e9,
+                                .bytes_per_s = speed,
+                                .first_s = gs_seconds(f->cadence.first_ns),
+                                .last_s = gs_seconds(f->cadence.last_ns),
+                                .pace = pace,
+                                .site = b->sites[f->site],
+                                .advice = advise(t, f, &pace, speed, link)};
+}
+
+void gs_transfers_finish(struct gs_transfers *t)
+{
+    struct gs_report *report = t->b->report;
+    double link = modest_link;
+    for (size_t i = 0; i < t->n; i++) {
+        double speed = t->flows[i].bytes >= BULK_BYTES ? bandwidth(&t->flows[i]) : NAN;
+        link = speed > link ? speed : link;
+        t->reads = t->reads || (t->flows[i].direction == GS_DIR_D2H &&
+                                gs_pace_of(&t->flows[i].cadence, NULL).phase == GS_PHASE_STEP);
+    }
+    struct gs_transfer *work = gs_realloc(NULL, t->n, sizeof *work);
+    for (size_t i = 0; i < t->n; i++) {
+        work[i] = describe(t, &t->flows[i], link);
+    }
+    report->transfers = gs_list(t->b, work, t->n, sizeof *work, more, &report->transfers_n,
+                                &report->transfers_total);
+    free(work);
+    free(t->flows);
+    gs_map_free(&t->index);
+    free(t);
+}

@@ -1,0 +1,30 @@
+/* Waits of the host for the GPU, from the calls: rows of the sync table, and copies that held the host
+ * (blocking ones, and asynchronous ones whose host side is pageable). A copy from the GPU that the same
+ * thread's next call waits for, on the same stream, is one wait with it: what .item(), .cpu() and
+ * .tolist() look like from below. So is a copy to the GPU where one line of Python did both:
+ * .to(device) without non_blocking. */
+#ifndef GPUSPY_WAIT_H
+#define GPUSPY_WAIT_H
+
+#include "analyzer/question/signature.h"
+
+enum { GS_WAIT_STAGED_BYTES = 64 << 10 }; /* the driver takes a copy of so much and returns */
+
+struct gs_wait {
+    uint32_t process, thread, stack, api;
+    int device;
+    unsigned kind; /* enum gs_sync_kind */
+    enum gs_shape shape;
+    int64_t start_ns, blocked_ns, bytes; /* bytes: of the copy, 0 none */
+};
+
+typedef void (*gs_wait_fn)(void *self, const struct gs_wait *wait);
+struct gs_waits;
+/* The signer outlives it. */
+struct gs_waits *gs_waits_new(struct gs_signer *signer, gs_wait_fn each, void *self);
+/* To be called as a gs_call_fn is, in order of time. A wait is told once it is known to be whole. */
+void gs_waits_call(struct gs_waits *w, const struct gs_copy *copy, const struct gs_sync *sync);
+/* Tells what is left. */
+void gs_waits_free(struct gs_waits *w);
+
+#endif

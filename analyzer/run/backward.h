@@ -1,0 +1,71 @@
+/* Which line called backward() for what happens on autograd's own threads.
+ *
+ * PyTorch computes the gradients of CUDA tensors on threads of its own, which run no Python: what is
+ * allocated there has no line. But torch.autograd.backward and grad first make the gradient of their
+ * output, on the calling thread and with its whole Python stack (_make_grads), and hold it until they
+ * return. So from that allocation until its free somebody is inside backward(), and where it is:
+ * a window. What happens meanwhile on a thread of autograd's gets the callers of backward() as its
+ * stack's outer part ("grafted"), if only one window is open in the process. Where a gradient is
+ * handed to backward() there is no such allocation, and nothing is said.
+ *
+ * A window that an exception left open (its traceback holds the gradient) ends at its thread's next
+ * allocation outside of backward.
+ *
+ * Windows are found in the first replay, and kept: 32 bytes for each call of backward(). The files of
+ * the model alone use this.
+ */
+#ifndef GPUSPY_BACKWARD_H
+#define GPUSPY_BACKWARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "analyzer/base/arena.h"
+
+struct gs_run;
+
+struct gs_window {
+    int64_t open_ns, close_ns;
+    int64_t mixed_ns; /* until then a window of another thread is open, too */
+    uint32_t base;    /* the stack that called _make_grads */
+    uint32_t thread;
+};
+
+struct gs_backward { /* of a process */
+    uint8_t *threads;    /* by number: 1 is autograd's */
+    size_t threads_n;
+    struct gs_window *list; /* in order of open_ns */
+    size_t n, cap;
+    uint32_t *open; /* of them, those that may be */
+    size_t open_n, open_cap;
+    size_t hint;   /* where the last one was found */
+    bool complete; /* a replay has been through */
+};
+
+struct gs_backwards { /* of a run */
+    struct gs_backward *process;
+    size_t n;
+    uint8_t *marks; /* by stack, of those the databases hold */
+    size_t marks_n;
+    bool any; /* some stack is one that opens windows */
+    struct gs_map grafts;    /* stack, base → stack */
+    struct gs_map autograd; /* a stack without Python → 1: autograd's, 0 not */
+};
+
+/* Once the databases are loaded. */
+void gs_backward_prepare(struct gs_run *run);
+void gs_backward_forget(struct gs_run *run, size_t processes); /* from that number on */
+void gs_backward_free(struct gs_run *run);
+/* Thread `thread` of that process has this name. */
+void gs_backward_thread(struct gs_run *run, uint32_t process, int64_t thread, const char *name);
+
+/* A row, in order of time; not needed where `any` is false. */
+void gs_backward_row(struct gs_run *run, uint32_t process, uint32_t thread, uint32_t stack,
+                     int64_t alloc_ns, int64_t free_ns);
+void gs_backward_done(struct gs_run *run, uint32_t process); /* all its rows were there */
+/* The stack of something that happened then: `stack`, or the grafted one. A later call with the same
+ * arguments gives the same. */
+uint32_t gs_backward_stack(struct gs_run *run, uint32_t process, uint32_t thread, uint32_t stack,
+                           int64_t time_ns);
+
+#endif

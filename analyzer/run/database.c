@@ -1,0 +1,355 @@
+/* One database file: what it may be instead of a recording, and opening it in whatever folder it
+ * lies. */
+#include "analyzer/run/run_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "schema/store.h"
+
+bool gs_fail(char *error, size_t error_size, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (error_size) {
+        vsnprintf(error, error_size, format, args);
+    }
+    va_end(args);
+    return false;
+}
+
+static int64_t file_size(const char *path, const char *suffix)
+{
+    char name[4096 + 16];
+    struct stat st;
+    snprintf(name, sizeof name, "%s%s", path, suffix);
+    return stat(name, &st) == 0 ? (int64_t)st.st_size : -1;
+}
+
+/* Reads the first bytes ourselves: SQLite says "file is not a database" of everything. */
+static bool check_header(const char *path, char *error, size_t error_size)
+{
+    unsigned char head[100] = {0};
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a FIFO nobody writes to */
+    if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
+        close(fd);
+        return gs_fail(error, error_size,
+                       "cannot read '%s': it is no file; name the run.db that gpuspy wrote", path);
+    }
+    if (fd < 0) {
+        return gs_fail(error, error_size, "cannot read '%s': %s; %s", path, strerror(errno),
+                       errno == EACCES ? "ask its owner, or run as the user who recorded it"
+                                       : "record a run with: gpuspy run -- COMMAND");
+    }
+    ssize_t got = read(fd, head, sizeof head);
+    close(fd);
+    if (got == 0) {
+        return gs_fail(
+            error, error_size,
+            "cannot read '%s': it is empty; the recording never began, or its disk was full", path);
+    }
+    if (got < (ssize_t)sizeof head || memcmp(head, "SQLite format 3", 16) != 0) {
+        bool cut = got > 0 && memcmp(head, "SQLite format 3", got < 16 ? (size_t)got : 16) == 0;
+        return gs_fail(error, error_size, "cannot read '%s': it is %s; %s", path,
+                       cut ? "truncated" : "not a SQLite database",
+                       cut ? "copy it again from where it was recorded"
+                           : "name the run.db that gpuspy wrote");
+    }
+    int64_t page = head[16] << 8 | head[17];
+    int64_t pages = (int64_t)head[28] << 24 | head[29] << 16 | head[30] << 8 | head[31];
+    page = page == 1 ? 65536 : page;
+    /* The page count is only right where the change counters agree (SQLite file format, 1.3.7). */
+    if (memcmp(head + 24, head + 92, 4) == 0 && file_size(path, "") < pages * page) {
+        return gs_fail(error, error_size,
+                       "cannot read '%s': it is truncated (%lld of %lld bytes); copy it again from "
+                       "where it was recorded",
+                       path, (long long)file_size(path, ""), (long long)(pages * page));
+    }
+    return true;
+}
+
+static bool copy_file(const char *from, const char *to)
+{
+    char buffer[1 << 16];
+    FILE *in = fopen(from, "rbe"), *out = in ? fopen(to, "wbe") : NULL;
+    bool ok = in && out;
+    for (size_t n; ok && (n = fread(buffer, 1, sizeof buffer, in)) > 0;) {
+        ok = fwrite(buffer, 1, n, out) == n;
+    }
+    ok = ok && !ferror(in);
+    if (out) {
+        ok = fclose(out) == 0 && ok;
+    }
+    if (in) {
+        fclose(in);
+    }
+    return ok;
+}
+
+static const char *const beside[] = {"", "-wal", "-journal", ".spool"};
+enum { BESIDE = sizeof beside / sizeof *beside };
+
+/* In a folder that we may not write, SQLite can neither read a write-ahead log nor roll back, and a
+ * spool cannot become rows. On a copy all of it works. */
+static bool private_copy(struct gs_database *db, const char *path)
+{
+    const char *tmp = getenv("TMPDIR");
+    char folder[4096], from[4096 + 16], to[4096 + 64];
+    snprintf(folder, sizeof folder, "%s/gpuspy-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(folder)) {
+        return false;
+    }
+    db->copy_folder = strdup(folder);
+    for (size_t i = 0; i < BESIDE; i++) {
+        snprintf(from, sizeof from, "%s%s", path, beside[i]);
+        snprintf(to, sizeof to, "%s/run.db%s", folder, beside[i]);
+        if (file_size(from, "") >= 0 && !copy_file(from, to)) {
+            return false;
+        }
+    }
+    snprintf(to, sizeof to, "%s/run.db", folder);
+    free(db->opened);
+    db->opened = strdup(to);
+    return true;
+}
+
+static void remove_copy(struct gs_database *db)
+{
+    char name[4096 + 64];
+    static const char *const more[] = {"", "-wal", "-journal", ".spool", "-shm"};
+    for (size_t i = 0; db->copy_folder && i < sizeof more / sizeof *more; i++) {
+        snprintf(name, sizeof name, "%s/run.db%s", db->copy_folder, more[i]);
+        unlink(name);
+    }
+    if (db->copy_folder) {
+        rmdir(db->copy_folder);
+    }
+    free(db->copy_folder);
+    db->copy_folder = NULL;
+}
+
+static int64_t pragma(sqlite3 *db, const char *sql, int *rc)
+{
+    sqlite3_stmt *st = NULL;
+    int64_t value = -1;
+    *rc = sqlite3_prepare_v2(db, sql, -1, &st, NULL);
+    if (*rc == SQLITE_OK) {
+        *rc = sqlite3_step(st);
+        value = *rc == SQLITE_ROW ? sqlite3_column_int64(st, 0) : -1;
+        *rc = *rc == SQLITE_ROW || *rc == SQLITE_DONE ? SQLITE_OK : *rc;
+    }
+    sqlite3_finalize(st);
+    return value;
+}
+
+/* `?`, `#` and `%` mean something in a URI. */
+char *gs_database_uri(const char *path, const char *query)
+{
+    char *uri = gs_realloc(NULL, strlen(path) * 3 + strlen(query) + 16, 1), *at = uri;
+    at += sprintf(at, "file:%s", path[0] == '/' ? "" : "./");
+    for (const char *p = path; *p; p++) {
+        at += strchr("?#%", *p) ? sprintf(at, "%%%02X", (unsigned char)*p) : sprintf(at, "%c", *p);
+    }
+    sprintf(at, "?%s", query);
+    return uri;
+}
+
+static int try_open(struct gs_database *db, int flags, const char *query)
+{
+    char *uri = gs_database_uri(db->opened, query);
+    int rc = sqlite3_open_v2(uri, &db->db, flags | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX, NULL);
+    free(uri);
+    if (rc == SQLITE_OK) {
+        sqlite3_extended_result_codes(db->db, 1);
+        sqlite3_busy_timeout(db->db, 2000);
+        sqlite3_limit(db->db, SQLITE_LIMIT_LENGTH, 64 << 20);
+        sqlite3_exec(db->db, "PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON", NULL, NULL,
+                     NULL);
+        pragma(db->db, "SELECT count(*) FROM sqlite_master", &rc);
+    }
+    if (rc != SQLITE_OK) {
+        sqlite3_close(db->db);
+        db->db = NULL;
+    }
+    return rc;
+}
+
+/* Without a journal to play nobody writes it and nothing needs to be locked: immutable works in any
+ * folder and leaves no files behind. */
+static int open_somehow(struct gs_database *db)
+{
+    bool journal = file_size(db->opened, "-wal") > 0 || file_size(db->opened, "-journal") > 0;
+    if (!journal && !db->recording) {
+        return try_open(db, SQLITE_OPEN_READONLY, "immutable=1");
+    }
+    int rc = db->recording ? SQLITE_CANTOPEN : try_open(db, SQLITE_OPEN_READWRITE, "mode=rw");
+    if (rc != SQLITE_OK) {
+        rc = try_open(db, SQLITE_OPEN_READONLY, "mode=ro");
+    }
+    int code = rc & 0xff;
+    if ((code == SQLITE_CANTOPEN || code == SQLITE_READONLY || code == SQLITE_PERM) &&
+        !db->copy_folder && private_copy(db, db->path)) {
+        rc = try_open(db, SQLITE_OPEN_READWRITE, "mode=rw");
+    }
+    return rc;
+}
+
+/* A view or a trigger under a table's name could compute for ever. */
+static bool check_tables(struct gs_database *db, char *error, size_t error_size)
+{
+    char needed[256];
+    int rc;
+    snprintf(needed, sizeof needed,
+             "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'create "
+             "virtual%%' AND name IN ('process','frame','module','stack','%s','%s','sync','oom')",
+             db->allocations, db->copies);
+    int64_t n = pragma(db->db, needed, &rc);
+    if (rc == SQLITE_OK && n == 8) {
+        return true;
+    }
+    return gs_fail(
+        error, error_size,
+        "cannot read '%s': tables of a recording are missing; it is damaged or was changed",
+        db->path);
+}
+
+/* The file comes before its tables, and both before the first event. */
+static bool just_begun(const char *path, char *error, size_t error_size)
+{
+    return gs_fail(error, error_size,
+                   "cannot read '%s': its recording begins just now; ask again in a moment", path);
+}
+
+static bool check_version(struct gs_database *db, char *error, size_t error_size)
+{
+    int rc, rc2;
+    int64_t application = pragma(db->db, "PRAGMA application_id", &rc);
+    int64_t version = pragma(db->db, "PRAGMA user_version", &rc2);
+    if (db->recording && rc == SQLITE_OK && application == 0) {
+        return just_begun(db->path, error, error_size);
+    }
+    if (rc != SQLITE_OK || rc2 != SQLITE_OK) {
+        return gs_database_bad(db, error, error_size);
+    }
+    if (application != GS_APPLICATION_ID) {
+        return gs_fail(
+            error, error_size,
+            "cannot read '%s': it is a SQLite database, but no gpuspy recording; name the "
+            "run.db that gpuspy wrote",
+            db->path);
+    }
+    if (version > GS_SCHEMA_VERSION) {
+        return gs_fail(error, error_size,
+                       "cannot read '%s': made by a newer gpuspy (schema %lld, this one reads %d); "
+                       "update gpuspy",
+                       db->path, (long long)version, GS_SCHEMA_VERSION);
+    }
+    db->allocations = version < 2 ? "allocation" : "allocation_row";
+    db->copies = version < 2 ? "copy" : "copy_row";
+    return check_tables(db, error, error_size);
+}
+
+bool gs_database_open(struct gs_run *run, struct gs_database *db, const char *path, char *error,
+                      size_t error_size)
+{
+    (void)run;
+    db->path = strdup(path);
+    if (!db->opened) {
+        db->opened = strdup(path);
+    }
+    if (!check_header(db->opened, error, error_size)) {
+        return db->recording && file_size(db->opened, "") <= 0
+                   ? just_begun(path, error, error_size)
+                   : false;
+    }
+    int rc = open_somehow(db);
+    if (rc != SQLITE_OK) {
+        return gs_fail(error, error_size, "cannot read '%s': %s; %s", path, sqlite3_errstr(rc),
+                       (rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB
+                           ? "it is damaged; copy it again from where it was recorded"
+                           : "copy it into a folder of your own");
+    }
+    if (db->recording) { /* one moment of it for all questions */
+        sqlite3_exec(db->db, "BEGIN", NULL, NULL, NULL);
+    }
+    return check_version(db, error, error_size);
+}
+
+bool gs_database_look(struct gs_database *db, char *error, size_t error_size)
+{
+    if (!db->opened) {
+        db->opened = strdup(db->path);
+    }
+    if (!check_header(db->opened, error, error_size)) {
+        return false;
+    }
+    int rc = try_open(db, SQLITE_OPEN_READONLY, "mode=ro");
+    if (rc != SQLITE_OK) {
+        return gs_fail(error, error_size, "cannot read '%s': %s", db->path, sqlite3_errstr(rc));
+    }
+    sqlite3_db_config(db->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, (int *)NULL);
+    sqlite3_exec(db->db, "BEGIN", NULL, NULL, NULL);
+    return check_version(db, error, error_size);
+}
+
+void gs_database_look_away(struct gs_database *db)
+{
+    sqlite3_close(db->db);
+    db->db = NULL;
+}
+
+/* Tries the spool on a copy, where the database's own folder refused. */
+int gs_database_recover(struct gs_database *db, const char *path, char *error, size_t error_size)
+{
+    uint32_t pid = 0;
+    int rc = gs_recover(path, &pid, error, error_size);
+    if (rc == 2) {
+        db->recording = true;
+    }
+    if (rc >= 0 || file_size(path, ".spool") <= 0) {
+        return rc;
+    }
+    char ignored[256];
+    db->opened = strdup(path);
+    if (private_copy(db, path) && gs_recover(db->opened, &pid, ignored, sizeof ignored) >= 0) {
+        return 1;
+    }
+    remove_copy(db);
+    free(db->opened);
+    db->opened = NULL;
+    return rc;
+}
+
+bool gs_database_bad(const struct gs_database *db, char *error, size_t error_size)
+{
+    return gs_fail(
+        error, error_size,
+        "cannot read '%s': it is damaged (%s); what is left comes out with: sqlite3 '%s' "
+        "'.recover' | sqlite3 saved.db",
+        db->path, db->db ? sqlite3_errmsg(db->db) : "not open", db->path);
+}
+
+void gs_database_close(struct gs_database *db)
+{
+    sqlite3_close(db->db);
+    remove_copy(db);
+    free(db->path);
+    free(db->opened);
+    gs_ids_free(&db->processes);
+    gs_ids_free(&db->stacks);
+    gs_ids_free(&db->apis);
+    *db = (struct gs_database){0};
+}
+
+/* NULL where the table or a column is missing: the caller decides whether it can do without. */
+sqlite3_stmt *gs_prepare(struct gs_database *db, const char *sql)
+{
+    sqlite3_stmt *st = NULL;
+    return sqlite3_prepare_v2(db->db, sql, -1, &st, NULL) == SQLITE_OK ? st : NULL;
+}

@@ -1,0 +1,62 @@
+/* What `gpuspy symbolize` left in a database besides the frames' own columns: functions that were
+ * inlined, as frames of their own. */
+#include "analyzer/run/run_internal.h"
+
+enum { INLINED_MAX = 256 };
+
+struct chain {
+    uint32_t frame; /* of the run */
+    struct gs_symbol_place places[INLINED_MAX];
+    size_t n;
+};
+
+static bool is_table(struct gs_database *db)
+{
+    sqlite3_stmt *st = gs_prepare(db, "SELECT 1 FROM sqlite_master WHERE name = 'inlined_frame' AND "
+                                      "type = 'table' AND sql NOT LIKE 'create virtual%'");
+    bool found = st && sqlite3_step(st) == SQLITE_ROW;
+    sqlite3_finalize(st);
+    return found;
+}
+
+static void keep(struct gs_run *run, struct chain *c)
+{
+    struct gs_frame *f = c->frame != GS_NONE ? &run->frames[c->frame] : NULL;
+    if (f && f->kind == GS_FRAME_NATIVE && !f->inlined) {
+        gs_frame_inlined(run, f, c->places, c->n);
+    }
+    c->n = 0;
+}
+
+void gs_load_inlined(struct gs_run *run, struct gs_database *db, const struct gs_ids *frames)
+{
+    sqlite3_stmt *st = is_table(db) ? gs_prepare(db, "SELECT frame_id, function, file, line FROM "
+                                                     "inlined_frame ORDER BY frame_id, level")
+                                    : NULL;
+    struct chain c = {.frame = GS_NONE};
+    int64_t before = GS_UNKNOWN;
+    while (st && sqlite3_step(st) == SQLITE_ROW) {
+        int64_t id = sqlite3_column_int64(st, 0), line = sqlite3_column_int64(st, 3);
+        if (id != before) {
+            keep(run, &c);
+            c.frame = gs_ids_get(frames, id);
+            before = id;
+        }
+        if (c.n < INLINED_MAX) {
+            c.places[c.n++] = (struct gs_symbol_place){
+                .function = gs_column_text(run, st, 1),
+                .file = gs_column_text(run, st, 2),
+                .line = line > 0 && line < INT32_MAX ? (int)line : 0};
+        }
+    }
+    keep(run, &c);
+    sqlite3_finalize(st);
+}
+
+bool gs_symbolized(struct gs_database *db)
+{
+    sqlite3_stmt *st = gs_prepare(db, "SELECT 1 FROM meta WHERE key = 'symbolized'");
+    bool done = st && sqlite3_step(st) == SQLITE_ROW;
+    sqlite3_finalize(st);
+    return done;
+}

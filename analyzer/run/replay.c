@@ -1,0 +1,647 @@
+/* The events of a run in order of time, in one pass over the rows.
+ *
+ * A row is a lifetime: in order of id the rows are in order of allocation, and a heap of the frees
+ * to come gives the other half. So memory is bounded by what is live at once, whatever the length.
+ * The small tables (failures, samples, PyTorch's reserved total) are merged in.
+ */
+#include "analyzer/run/run_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct pending {
+    int64_t free_ns;
+    uint32_t slot;
+};
+
+/* The frees to come, in a radix heap: time only goes forward, so what is pending can be kept in 64
+ * buckets by the highest bit in which its time differs from that of the last free. A push is an
+ * append; a free moves down through ever smaller buckets, sequentially, without a branch that
+ * cannot be predicted. */
+struct bucket {
+    struct pending *list;
+    size_t n, cap;
+    int64_t least;
+};
+
+enum { BUCKETS = 64 };
+
+struct call { /* one observer's interest in one kind of event */
+    void *self;
+    void (*tell)(void *self, const struct gs_lifetime *life, const struct gs_series *series);
+};
+
+struct gs_replay {
+    struct gs_run *run;
+    const struct gs_observer *observers;
+    size_t observers_n;
+    struct call *on_alloc, *on_free;
+    size_t on_alloc_n, on_free_n;
+    uint32_t process;
+    int64_t now;
+    /* live lifetimes; a slot not in use has location GS_NONE */
+    struct gs_lifetime *live;
+    size_t live_n, live_cap;
+    uint32_t *free_stacks; /* by slot; only where `detailed` */
+    bool detailed; /* addresses, streams and the calls that freed are read */
+    uint32_t *spare;
+    size_t spare_n, spare_cap;
+    struct bucket buckets[BUCKETS];
+    uint64_t filled; /* bit b: buckets[b] is not empty */
+    int64_t last_ns; /* what the buckets are relative to */
+    int64_t free_ns; /* the earliest free, GS_NEVER */
+    /* where the small tables are; side_ns is the earliest of the three */
+    size_t oom, sample, reserved;
+    int64_t side_ns;
+    bool again; /* not the first replay of the run */
+    uint64_t rows, rows_total; /* read, and to be read, about; of all processes */
+    uint64_t damaged;
+};
+
+#define TELL(r, call, ...)                                                 \
+    for (size_t o_ = 0; o_ < (r)->observers_n; o_++) {                     \
+        if ((r)->observers[o_].call) {                                     \
+            (r)->observers[o_].call((r)->observers[o_].self, __VA_ARGS__); \
+        }                                                                  \
+    }
+
+/* --- frees to come -----------------------------------------------------------------------------
+ */
+
+static inline void pending_push(struct gs_replay *r, struct pending p)
+{
+    uint64_t differs = (uint64_t)p.free_ns ^ (uint64_t)r->last_ns;
+    unsigned b =
+        differs ? 64 - (unsigned)__builtin_clzll(differs) : 0; /* at most 63: times are positive */
+    struct bucket *bucket = &r->buckets[b];
+    bucket->least = bucket->n && bucket->least < p.free_ns ? bucket->least : p.free_ns;
+    *GS_PUSH(bucket->list, bucket->n, bucket->cap) = p;
+    r->filled |= (uint64_t)1 << b;
+}
+
+static inline void pending_earliest(struct gs_replay *r)
+{
+    r->free_ns = r->filled ? r->buckets[__builtin_ctzll(r->filled)].least : GS_NEVER;
+}
+
+/* The slot of the earliest free. Called only once time has come so far: what is pushed later is
+ * later. */
+static uint32_t pending_pop(struct gs_replay *r)
+{
+    unsigned b = (unsigned)__builtin_ctzll(r->filled);
+    struct bucket *bucket = &r->buckets[b];
+    if (b > 0) {
+        size_t n = bucket->n;
+        r->last_ns = bucket->least;
+        r->filled &= ~((uint64_t)1 << b);
+        bucket->n = 0;
+        for (size_t i = 0; i < n; i++) { /* all go to lower buckets, at least one to the lowest */
+            pending_push(r, bucket->list[i]);
+        }
+        bucket = &r->buckets[0];
+    }
+    uint32_t slot = bucket->list[--bucket->n].slot;
+    if (bucket->n == 0) {
+        r->filled &= ~(uint64_t)1;
+    }
+    pending_earliest(r);
+    return slot;
+}
+
+/* --- the small tables --------------------------------------------------------------------------
+ */
+
+#define SIDE_TIME(list, index)                                                                    \
+    ((index) < run->list##_n && run->list[index].process == r->process ? run->list[index].time_ns \
+                                                                       : GS_NEVER)
+
+static void side_next(struct gs_replay *r)
+{
+    const struct gs_run *run = r->run;
+    int64_t oom = SIDE_TIME(ooms, r->oom), sample = SIDE_TIME(samples, r->sample);
+    int64_t reserved = SIDE_TIME(reserved, r->reserved);
+    r->side_ns = oom < sample ? oom : sample;
+    r->side_ns = reserved < r->side_ns ? reserved : r->side_ns;
+}
+
+/* All of the earliest time: first the totals, then what was concluded from them. */
+static void side_tell(struct gs_replay *r)
+{
+    struct gs_run *run = r->run;
+    int64_t at = r->side_ns;
+    for (; SIDE_TIME(reserved, r->reserved) == at && at != GS_NEVER; r->reserved++) {
+        TELL(r, reserved, &run->reserved[r->reserved]);
+    }
+    for (; SIDE_TIME(samples, r->sample) == at && at != GS_NEVER; r->sample++) {
+        TELL(r, sample, &run->samples[r->sample]);
+    }
+    for (; SIDE_TIME(ooms, r->oom) == at && at != GS_NEVER; r->oom++) {
+        struct gs_oom *o = &run->ooms[r->oom];
+        if (!r->again) {
+            o->stack = gs_backward_stack(run, o->process, o->thread, o->stack, o->time_ns);
+        }
+        TELL(r, oom, &run->ooms[r->oom], r->oom);
+    }
+    side_next(r);
+}
+
+static void side_start(struct gs_replay *r)
+{
+    const struct gs_run *run = r->run;
+#define SKIP(list, index)                                                                      \
+    for (index = 0; index < run->list##_n && run->list[index].process < r->process; index++) { \
+    }
+    SKIP(ooms, r->oom)
+    SKIP(samples, r->sample)
+    SKIP(reserved, r->reserved)
+#undef SKIP
+    side_next(r);
+}
+
+/* --- lifetimes ---------------------------------------------------------------------------------
+ */
+
+static void end_life(struct gs_replay *r)
+{
+    uint32_t slot = pending_pop(r);
+    struct gs_lifetime *life = &r->live[slot];
+    struct gs_location *l = &r->run->locations[life->location];
+    struct gs_series *s = &r->run->series[life->series];
+    r->now = life->free_ns > r->now ? life->free_ns : r->now;
+    l->live_bytes -= life->bytes;
+    l->live_count--;
+    s->live_bytes -= life->bytes;
+    s->live_count--;
+    s->frees++;
+    s->freed_bytes = gs_add(s->freed_bytes, life->bytes);
+    for (size_t i = 0; i < r->on_free_n; i++) {
+        r->on_free[i].tell(r->on_free[i].self, life, s);
+    }
+    life->location = GS_NONE;
+    *GS_PUSH(r->spare, r->spare_n, r->spare_cap) = slot;
+}
+
+/* Everything before an allocation at `until`: frees at that very time come first. */
+static void advance(struct gs_replay *r, int64_t until)
+{
+    for (;;) {
+        if (r->side_ns < r->free_ns && r->side_ns < until) {
+            side_tell(r);
+        } else if (r->free_ns <= until && r->free_ns != GS_NEVER) {
+            end_life(r);
+        } else {
+            return;
+        }
+    }
+}
+
+static const uint8_t series_layer[4][8] = {
+    [GS_LAYER_DEVICE] = {[GS_SPACE_PINNED] = GS_SERIES_PINNED,
+                         [GS_SPACE_HOST] = GS_SERIES_HOST,
+                         [GS_SPACE_SHARED] = GS_SERIES_SHARED},
+    [GS_LAYER_TENSOR] = {[0 ... 7] = GS_SERIES_TENSOR},
+    [GS_LAYER_HOST] = {[0 ... 7] = GS_SERIES_HOST},
+    [3] = {[0 ... 7] = GS_SERIES_HOST},
+};
+
+static uint32_t series_at(struct gs_run *run, uint32_t process, int device, unsigned layer)
+{
+    device = layer == GS_SERIES_PINNED || layer == GS_SERIES_HOST ? -1 : device;
+    uint32_t *table = run->series_of[process];
+    if (!table) {
+        size_t n = GS_DEVICE_SLOTS * GS_SERIES_LAYERS;
+        table = run->series_of[process] = gs_realloc(NULL, n, sizeof *table);
+        memset(table, 0xff, n * sizeof *table);
+    }
+    uint32_t *at = &table[(device + 1) * GS_SERIES_LAYERS + (int)layer];
+    if (*at == GS_NONE) {
+        *at = (uint32_t)run->series_n;
+        *GS_PUSH(run->series, run->series_n, run->series_cap) = (struct gs_series){
+            .process = process, .device = device, .layer = (enum gs_series_layer)layer};
+    }
+    return *at;
+}
+
+static uint32_t location_at(struct gs_run *run, uint32_t series, uint32_t stack)
+{
+    uint32_t *at = gs_map_at(&run->location_map, (uint64_t)series << 32 | stack);
+    if (*at == GS_MAP_NEW) {
+        *at = (uint32_t)run->locations_n;
+        *GS_PUSH(run->locations, run->locations_n, run->locations_cap) =
+            (struct gs_location){.series = series, .stack = stack};
+    }
+    return *at;
+}
+
+/* Aligned, so that a lifetime is in one cache line. */
+static void live_room(struct gs_replay *r)
+{
+    if (r->live_n < r->live_cap) {
+        return;
+    }
+    size_t cap = r->live_cap ? r->live_cap * 2 : 1024;
+    struct gs_lifetime *grown = aligned_alloc(sizeof *grown, cap * sizeof *grown);
+    if (!grown) {
+        grown = gs_realloc(NULL, cap, sizeof *grown);
+    }
+    if (r->live_n) {
+        memcpy(grown, r->live, r->live_n * sizeof *grown);
+    }
+    free(r->live);
+    r->live = grown;
+    if (r->detailed) {
+        r->free_stacks = gs_realloc(r->free_stacks, cap, sizeof *r->free_stacks);
+    }
+    r->live_cap = cap;
+}
+
+static unsigned layer_of(const struct gs_lifetime *life)
+{
+    unsigned layer = series_layer[life->layer][life->space];
+    return layer == GS_SERIES_DEVICE && life->space == GS_SPACE_VMM && life->device < 0
+               ? GS_SERIES_PINNED /* cuMemCreate on the host */
+               : layer;
+}
+
+static void begin_life(struct gs_replay *r, struct gs_lifetime *life, uint32_t free_stack)
+{
+    struct gs_run *run = r->run;
+    life->series = series_at(run, r->process, life->device, layer_of(life));
+    struct gs_series *s = &run->series[life->series];
+    if (s->live_bytes > GS_BYTES_MAX - life->bytes) {
+        r->damaged++;
+        return;
+    }
+    life->location = location_at(run, life->series, life->stack);
+    struct gs_location *l = &run->locations[life->location];
+    l->live_bytes += life->bytes;
+    l->live_count++;
+    s->live_bytes += life->bytes;
+    s->live_count++;
+    s->allocations++;
+    s->allocated_bytes = gs_add(s->allocated_bytes, life->bytes);
+    r->now = life->alloc_ns > r->now ? life->alloc_ns : r->now;
+    uint32_t slot = r->spare_n ? r->spare[--r->spare_n] : (uint32_t)r->live_n;
+    if (slot == r->live_n) {
+        live_room(r);
+        r->live_n++;
+    }
+    r->live[slot] = *life;
+    if (r->free_stacks) {
+        r->free_stacks[slot] = free_stack;
+    }
+    if (life->free_ns != GS_NEVER) {
+        pending_push(r, (struct pending){life->free_ns, slot});
+        r->free_ns = life->free_ns < r->free_ns ? life->free_ns : r->free_ns;
+    }
+    for (size_t i = 0; i < r->on_alloc_n; i++) {
+        r->on_alloc[i].tell(r->on_alloc[i].self, &r->live[slot], s);
+    }
+}
+
+/* --- rows --------------------------------------------------------------------------------------
+ */
+
+/* An aggregate function that is called for each row, in order of id as the table is scanned: no
+ * trip through sqlite3_step and its locks for each row and column, which is three times as fast.
+ * Addresses are needed only where a heap map may be asked for, and where there are segments. */
+enum { KIND, BYTES, ALLOC_NS, LIFE_NS, ALLOC_STACK, ADDRESS, STREAM, FREE_STACK };
+static const char rows[] =
+    "SELECT gs_row(kind, bytes, alloc_ns, life_ns, alloc_stack_id%s) FROM %s NOT INDEXED";
+
+/* `kind` is unpacked here (GS_ALLOCATION_KIND): reading the view's columns costs several times as
+ * much. */
+static bool read_row(struct gs_replay *r, const struct gs_database *db, int n, sqlite3_value **v,
+                     struct gs_lifetime *life)
+{
+    int64_t kind = sqlite3_value_int64(v[KIND]);
+    gs_progress(r->run, r->rows_total ? "allocations" : "allocations again", ++r->rows, r->rows_total);
+    *life = (struct gs_lifetime){
+        .series = GS_NONE,
+        .location = GS_NONE,
+        .stack = gs_ids_get(&db->stacks, sqlite3_value_int64(v[ALLOC_STACK])),
+        .thread = (uint32_t)((kind >> 23) + 2),
+        .api = kind >> 12 & 2047,
+        .device = (int16_t)((kind >> 5 & 127) - 1),
+        .layer = kind & 3,
+        .space = kind >> 2 & 7,
+        .bytes = sqlite3_value_int64(v[BYTES]),
+        .alloc_ns = sqlite3_value_int64(v[ALLOC_NS]),
+        .free_ns = GS_NEVER,
+        .address = n > ADDRESS ? (uint64_t)sqlite3_value_int64(v[ADDRESS]) : 0,
+        .stream = n > STREAM ? (uint64_t)sqlite3_value_int64(v[STREAM]) : 0,
+    };
+    if (life->bytes < 0 || life->bytes > GS_BYTES_MAX) {
+        r->damaged++;
+        return false;
+    }
+    if (sqlite3_value_type(v[LIFE_NS]) != SQLITE_NULL) {
+        int64_t age = sqlite3_value_int64(v[LIFE_NS]);
+        r->damaged += age < 0;
+        life->free_ns = gs_add(life->alloc_ns, age < 0 ? 0 : age);
+    }
+    if (life->alloc_ns < r->now) { /* out of order or negative: time does not run backwards */
+        r->damaged += life->alloc_ns < 0;
+        life->alloc_ns = r->now;
+        life->free_ns = life->free_ns < r->now ? r->now : life->free_ns;
+    }
+    return true;
+}
+
+static bool wanted(const struct gs_run *run, const struct gs_lifetime *life)
+{
+    return !run->options.by_device || life->device < 0 || life->device == run->options.device;
+}
+
+static void on_row(sqlite3_context *context, int n, sqlite3_value **v)
+{
+    struct gs_replay *r = sqlite3_user_data(context);
+    struct gs_run *run = r->run;
+    struct gs_lifetime life;
+    const struct gs_database *db = &run->databases[run->processes[r->process].database];
+    if (!read_row(r, db, n, v, &life)) {
+        return;
+    }
+    if (run->backward.any) {
+        gs_backward_row(run, r->process, life.thread, life.stack, life.alloc_ns, life.free_ns);
+        life.stack =
+            gs_backward_stack(run, r->process, life.thread, life.stack, life.alloc_ns);
+    }
+    if (!wanted(run, &life)) {
+        return;
+    }
+    if (r->side_ns < life.alloc_ns || r->free_ns <= life.alloc_ns) {
+        advance(r, life.alloc_ns);
+    }
+    begin_life(r, &life,
+               n > FREE_STACK
+                   ? gs_ids_get(&db->stacks, sqlite3_value_int64(v[FREE_STACK]))
+                   : GS_NONE);
+}
+
+/* --- what was live at some moments -------------------------------------------------------------
+ *
+ * The replay's rule: what was allocated at the moment is live, what was freed at it is not. */
+struct live_at {
+    struct gs_replay replay; /* only what read_row needs */
+    const struct gs_database *db;
+    const int64_t *moments;
+    size_t moments_n, next; /* next: the first moment that is not before the last allocation */
+    gs_live_at_fn each;
+    void *self;
+};
+
+static void on_live_row(sqlite3_context *context, int n, sqlite3_value **v)
+{
+    struct live_at *l = sqlite3_user_data(context);
+    struct gs_run *run = l->replay.run;
+    struct gs_lifetime life;
+    if (!read_row(&l->replay, l->db, n, v, &life) || !wanted(run, &life)) {
+        return;
+    }
+    l->replay.now = life.alloc_ns;
+    while (l->next < l->moments_n && l->moments[l->next] < life.alloc_ns) {
+        l->next++;
+    }
+    if (l->next == l->moments_n || life.free_ns <= l->moments[l->next]) {
+        return;
+    }
+    life.series = series_at(run, l->replay.process, life.device, layer_of(&life));
+    life.stack = gs_backward_stack(run, l->replay.process, life.thread, life.stack, life.alloc_ns);
+    life.location = location_at(run, life.series, life.stack);
+    uint32_t free_stack = gs_ids_get(&l->db->stacks, sqlite3_value_int64(v[FREE_STACK]));
+    for (size_t i = l->next; i < l->moments_n && l->moments[i] < life.free_ns; i++) {
+        l->each(l->self, i, &life, free_stack);
+    }
+}
+
+static void on_rows_end(sqlite3_context *context)
+{
+    sqlite3_result_null(context);
+}
+
+static bool replay_rows(struct gs_replay *r, struct gs_database *db, char *error, size_t error_size)
+{
+    sqlite3_stmt *st = NULL;
+    if (sqlite3_create_function(db->db, "gs_row", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, r, NULL,
+                                on_row, on_rows_end) == SQLITE_OK) {
+        char sql[256];
+        snprintf(sql, sizeof sql, rows,
+                 r->detailed ? ", address, stream, free_stack_id"
+                 : r->run->ooms_n ? ", address, stream"
+                                  : "",
+                 db->allocations);
+        st = gs_prepare(db, sql);
+    }
+    if (!st) {
+        return gs_database_bad(db, error, error_size);
+    }
+    int rc = sqlite3_step(st);
+    bool ok = rc == SQLITE_ROW || gs_database_bad(db, error, error_size);
+    sqlite3_finalize(st);
+    return ok;
+}
+
+bool gs_run_live_at(struct gs_run *run, uint32_t process, const int64_t *moments, size_t n,
+                    gs_live_at_fn each, void *self, char *error, size_t error_size)
+{
+    struct gs_database *db = &run->databases[run->processes[process].database];
+    struct live_at l = {.replay = {.run = run, .process = process},
+                        .db = db,
+                        .moments = moments,
+                        .moments_n = n,
+                        .each = each,
+                        .self = self};
+    char sql[256];
+    if (!n) {
+        return true;
+    }
+    snprintf(sql, sizeof sql,
+             "SELECT gs_live(kind, bytes, alloc_ns, life_ns, alloc_stack_id, address, stream, "
+             "free_stack_id) FROM %s "
+             "NOT INDEXED WHERE (life_ns IS NULL OR alloc_ns + life_ns > %lld) AND alloc_ns <= %lld",
+             db->allocations, (long long)moments[0], (long long)moments[n - 1]);
+    sqlite3_stmt *st = NULL;
+    if (sqlite3_create_function(db->db, "gs_live", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, &l, NULL,
+                                on_live_row, on_rows_end) == SQLITE_OK) {
+        st = gs_prepare(db, sql);
+    }
+    bool ok = (st && sqlite3_step(st) == SQLITE_ROW) || gs_database_bad(db, error, error_size);
+    sqlite3_finalize(st);
+    return ok;
+}
+
+/* --- what became of the last ones -------------------------------------------------------------
+ */
+
+struct ended {
+    struct gs_replay replay; /* only what read_row needs */
+    const struct gs_database *db;
+    gs_ended_fn each;
+    void *self;
+};
+
+static void on_ended_row(sqlite3_context *context, int n, sqlite3_value **v)
+{
+    struct ended *e = sqlite3_user_data(context);
+    struct gs_lifetime life;
+    if (read_row(&e->replay, e->db, n, v, &life) && wanted(e->replay.run, &life)) {
+        life.stack = gs_backward_stack(e->replay.run, e->replay.process, life.thread, life.stack,
+                                       life.alloc_ns);
+        e->each(e->self, &life, gs_ids_get(&e->db->stacks, sqlite3_value_int64(v[FREE_STACK])));
+    }
+}
+
+bool gs_run_ended(struct gs_run *run, uint32_t process, int64_t until_ns, int64_t rows_n,
+                  gs_ended_fn each, void *self, char *error, size_t error_size)
+{
+    struct gs_database *db = &run->databases[run->processes[process].database];
+    struct ended e = {
+        .replay = {.run = run, .process = process}, .db = db, .each = each, .self = self};
+    char sql[320];
+    snprintf(sql, sizeof sql,
+             "SELECT gs_ended(kind, bytes, alloc_ns, life_ns, alloc_stack_id, address, stream, "
+             "free_stack_id) FROM %s "
+             "NOT INDEXED WHERE id > (SELECT max(id) FROM %s) - %lld AND alloc_ns + life_ns <= %lld",
+             db->allocations, db->allocations, (long long)rows_n, (long long)until_ns);
+    sqlite3_stmt *st = NULL;
+    if (sqlite3_create_function(db->db, "gs_ended", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, &e, NULL,
+                                on_ended_row, on_rows_end) == SQLITE_OK) {
+        st = gs_prepare(db, sql);
+    }
+    bool ok = (st && sqlite3_step(st) == SQLITE_ROW) || gs_database_bad(db, error, error_size);
+    sqlite3_finalize(st);
+    return ok;
+}
+
+static void forget_live(struct gs_replay *r)
+{
+    r->live_n = r->spare_n = 0;
+    for (size_t i = 0; i < BUCKETS; i++) {
+        r->buckets[i].n = 0;
+    }
+    r->filled = 0;
+    r->last_ns = r->now = 0;
+    r->free_ns = GS_NEVER;
+}
+
+static bool replay_process(struct gs_replay *r, uint32_t process, char *error, size_t error_size)
+{
+    struct gs_run *run = r->run;
+    forget_live(r);
+    r->process = process;
+    side_start(r);
+    TELL(r, process_start, process);
+    if (!replay_rows(r, &run->databases[run->processes[process].database], error, error_size)) {
+        return false;
+    }
+    while (r->filled || r->side_ns != GS_NEVER) {
+        advance(r, r->filled ? r->free_ns : GS_NEVER);
+    }
+    gs_backward_done(run, process);
+    int64_t end = run->processes[process].end_ns;
+    TELL(r, process_end, process, end > r->now ? end : r->now);
+    run->processes[process].damaged += r->damaged;
+    r->damaged = 0;
+    return true;
+}
+
+static void list_calls(struct gs_replay *r)
+{
+    r->on_alloc = gs_realloc(NULL, r->observers_n, sizeof *r->on_alloc);
+    r->on_free = gs_realloc(NULL, r->observers_n, sizeof *r->on_free);
+    for (size_t i = 0; i < r->observers_n; i++) {
+        const struct gs_observer *o = &r->observers[i];
+        if (o->alloc) {
+            r->on_alloc[r->on_alloc_n++] = (struct call){o->self, o->alloc};
+        }
+        if (o->free) {
+            r->on_free[r->on_free_n++] = (struct call){o->self, o->free};
+        }
+    }
+}
+
+bool gs_run_replay(struct gs_run *run, const struct gs_observer *observers, size_t n, char *error,
+                   size_t error_size)
+{
+    struct gs_replay replay = {.run = run,
+                               .observers = observers,
+                               .observers_n = n,
+                               .detailed = run->options.memory_map || run->reserved_n};
+    list_calls(&replay);
+    gs_replay_free(run);
+    run->series_of = gs_realloc(NULL, run->processes_n, sizeof *run->series_of);
+    memset(run->series_of, 0, run->processes_n * sizeof *run->series_of);
+    run->replay = &replay;
+    bool ok = true;
+    replay.again = run->replayed;
+    run->replayed = true;
+    for (size_t i = 0; i < run->processes_n; i++) {
+        replay.rows_total = (uint64_t)gs_add((int64_t)replay.rows_total, (int64_t)(run->processes[i].allocations & INT64_MAX));
+    }
+    for (uint32_t i = 0; ok && i < run->processes_n; i++) {
+        ok = replay_process(&replay, i, error, error_size);
+    }
+    run->replay = NULL;
+    free(replay.live);
+    free(replay.free_stacks);
+    free(replay.spare);
+    free(replay.on_alloc);
+    free(replay.on_free);
+    for (size_t i = 0; i < BUCKETS; i++) {
+        free(replay.buckets[i].list);
+    }
+    return ok;
+}
+
+void gs_replay_free(struct gs_run *run)
+{
+    for (size_t i = 0; run->series_of && i < run->processes_n; i++) {
+        free(run->series_of[i]);
+    }
+    free(run->series_of);
+    free(run->series);
+    free(run->locations);
+    gs_map_free(&run->location_map);
+    run->series_of = NULL;
+    run->series = NULL;
+    run->locations = NULL;
+    run->series_n = run->series_cap = run->locations_n = run->locations_cap = 0;
+}
+
+size_t gs_run_locations(const struct gs_run *run)
+{
+    return run->locations_n;
+}
+
+const struct gs_location *gs_run_location(const struct gs_run *run, uint32_t location)
+{
+    return &run->locations[location];
+}
+
+size_t gs_run_serieses(const struct gs_run *run)
+{
+    return run->series_n;
+}
+
+const struct gs_series *gs_run_series(const struct gs_run *run, uint32_t series)
+{
+    return &run->series[series];
+}
+
+uint32_t gs_run_free_stack(const struct gs_run *run, const struct gs_lifetime *life)
+{
+    const struct gs_replay *r = run->replay;
+    return r && r->free_stacks ? r->free_stacks[life - r->live] : GS_NONE;
+}
+
+void gs_run_live(const struct gs_run *run, void (*each)(void *self, const struct gs_lifetime *),
+                 void *self)
+{
+    for (size_t i = 0; run->replay && i < run->replay->live_n; i++) {
+        if (run->replay->live[i].location != GS_NONE) {
+            each(self, &run->replay->live[i]);
+        }
+    }
+}

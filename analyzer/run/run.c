@@ -1,0 +1,409 @@
+/* Opening a run: which files belong to it, their undrained spools, and the accessors. */
+#include "analyzer/run/run_internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FILES_MAX = 65536 };
+
+void gs_run_note(struct gs_run *run, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    *GS_PUSH(run->notes, run->notes_n, run->notes_cap) = gs_intern(run, line, sizeof line);
+}
+
+static bool open_one(struct gs_run *run, const char *path, char *error, size_t error_size)
+{
+    char recovery[512] = "";
+    size_t at = run->databases_n;
+    struct gs_database *db = GS_PUSH(run->databases, run->databases_n, run->databases_cap);
+    *db = (struct gs_database){0};
+    int recovered = gs_database_recover(db, path, recovery, sizeof recovery);
+    if (!gs_database_open(run, db, path, error, error_size) ||
+        !gs_load(run, at, error, error_size)) {
+        return false;
+    }
+    db = &run->databases[at];
+    if (recovered < 0 && access(path, F_OK) == 0) {
+        gs_run_note(run, "%s: its last events could not be read from the spool: %s", path,
+                    recovery);
+    } else if (run->processes_n && run->processes[run->processes_n - 1].torn) {
+        gs_run_note(run,
+                    "%s: its last events are missing, with %s.spool, in which they were; what is "
+                    "here can end anywhere",
+                    path, path);
+    }
+    if (db->recording) {
+        gs_run_note(run, "%s: still recording; this is what was written so far", path);
+    }
+    return true;
+}
+
+static bool has_suffix(const char *name, const char *suffix)
+{
+    size_t n = strlen(name), m = strlen(suffix);
+    return n >= m && strcmp(name + n - m, suffix) == 0;
+}
+
+/* A list of paths that owns its strings. */
+struct paths {
+    char **list;
+    size_t n, cap;
+};
+
+static void paths_free(struct paths *p)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        free(p->list[i]);
+    }
+    free(p->list);
+}
+
+static int order_paths(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Files of `folder` that `wanted` accepts; a spool stands for a database that may not exist yet. */
+static bool list_folder(const char *folder, bool (*wanted)(const char *name, const char *stem),
+                        const char *stem, struct paths *found)
+{
+    DIR *dir = opendir(*folder ? folder : ".");
+    if (!dir) {
+        return false;
+    }
+    for (struct dirent *e; (e = readdir(dir)) && found->n < FILES_MAX;) {
+        if (wanted(e->d_name, stem)) {
+            char *path = gs_realloc(NULL, strlen(folder) + strlen(e->d_name) + 2, 1);
+            sprintf(path, "%s%s%s", folder, *folder && !has_suffix(folder, "/") ? "/" : "",
+                    e->d_name);
+            *GS_PUSH(found->list, found->n, found->cap) = path;
+        }
+    }
+    closedir(dir);
+    if (found->n) {
+        qsort(found->list, found->n, sizeof *found->list, order_paths);
+    }
+    return true;
+}
+
+static bool any_database(const char *name, const char *stem)
+{
+    (void)stem;
+    return name[0] != '.' && has_suffix(name, ".db");
+}
+
+/* stem "run" → run.<pid>.db */
+static bool sibling(const char *name, const char *stem)
+{
+    size_t n = strlen(stem);
+    if (strncmp(name, stem, n) != 0 || name[n] != '.' || !has_suffix(name, ".db")) {
+        return false;
+    }
+    const char *p = name + n + 1;
+    size_t digits = strspn(p, "0123456789");
+    return digits > 0 && strcmp(p + digits, ".db") == 0;
+}
+
+/* The other processes of the run that the file belongs to. One that cannot be read is a note: the
+ * person asked for this one. */
+static void open_siblings(struct gs_run *run, const char *path)
+{
+    char folder[4096], stem[512], error[1024];
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    if (!has_suffix(base, ".db") || strlen(base) > sizeof stem || strlen(path) >= sizeof folder) {
+        return;
+    }
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 0, path);
+    snprintf(stem, sizeof stem, "%.*s", (int)(strlen(base) - 3), base);
+    struct paths found = {0};
+    list_folder(folder, sibling, stem, &found);
+    const char *run_id = run->processes[0].run_id;
+    for (size_t i = 0; i < found.n; i++) {
+        size_t databases = run->databases_n, processes = run->processes_n;
+        bool ok = open_one(run, found.list[i], error, sizeof error);
+        bool same = ok && strcmp(run->processes[processes].run_id, run_id) == 0;
+        if (!ok) {
+            gs_run_note(run, "another process of this run is missing here: %s", error);
+        }
+        if (!same) {
+            gs_run_forget(run, databases, processes);
+        }
+    }
+    paths_free(&found);
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool any_name(const char *name, const char *stem)
+{
+    (void)stem;
+    return name[0] != '.';
+}
+
+/* The databases of a folder, or where it has none, of the folders in it: runs/<host>/run.db. */
+static bool list_runs(const char *folder, struct paths *found)
+{
+    struct paths inner = {0};
+    if (!list_folder(folder, any_database, NULL, found)) {
+        return false;
+    }
+    if (found->n == 0) {
+        list_folder(folder, any_name, NULL, &inner);
+    }
+    for (size_t i = 0; i < inner.n; i++) {
+        if (is_folder(inner.list[i])) {
+            list_folder(inner.list[i], any_database, NULL, found);
+        }
+    }
+    paths_free(&inner);
+    return true;
+}
+
+static bool open_folder(struct gs_run *run, const char *folder, char *error, size_t error_size)
+{
+    struct paths found = {0};
+    size_t from = run->processes_n;
+    if (!list_runs(folder, &found)) {
+        return gs_fail(error, error_size, "cannot read '%s': %s; name a database in it", folder,
+                       strerror(errno));
+    }
+    bool ok =
+        found.n > 0 || gs_fail(error, error_size,
+                               "cannot read '%s': no database (*.db) in this folder or the folders in it; "
+                               "name the one that gpuspy wrote",
+                               folder);
+    for (size_t i = 0; ok && i < found.n; i++) {
+        ok = open_one(run, found.list[i], error, error_size);
+    }
+    paths_free(&found);
+    return ok && gs_run_one_job(run, from, folder, error, error_size);
+}
+
+static bool open_path(struct gs_run *run, const char *path, bool alone, char *error,
+                      size_t error_size)
+{
+    if (is_folder(path)) {
+        return open_folder(run, path, error, error_size);
+    }
+    if (!open_one(run, path, error, error_size)) {
+        return false;
+    }
+    if (alone == false) {
+        open_siblings(run, path);
+    }
+    return true;
+}
+
+/* A program without build id that was made anew after all this is not what ran. */
+static void say_when(const struct gs_run *run)
+{
+    const struct gs_symbol_more *more = run->options.symbol_more;
+    int64_t last = 0;
+    for (size_t i = 0; i < run->processes_n; i++) {
+        const struct gs_process *p = &run->processes[i];
+        if (p->start_real_ns != GS_UNKNOWN && gs_add(p->start_real_ns, p->end_ns) > last) {
+            last = gs_add(p->start_real_ns, p->end_ns);
+        }
+    }
+    if (run->options.symbol && more && more->recorded) {
+        more->recorded(run->options.symbol_data, last);
+    }
+}
+
+struct gs_run *gs_run_open(const char *const *paths, size_t n, const struct gs_options *options,
+                           char *error, size_t error_size)
+{
+    struct gs_run *run = gs_realloc(NULL, 1, sizeof *run);
+    *run = (struct gs_run){0};
+    run->options = options ? *options : (struct gs_options){0};
+    bool ok = n > 0 || gs_fail(error, error_size, "no database named");
+    for (size_t i = 0; ok && i < n; i++) {
+        ok = open_path(run, paths[i], n > 1 || run->options.alone, error, error_size);
+    }
+    if (!ok) {
+        gs_run_close(run);
+        return NULL;
+    }
+    for (size_t i = 1; i < run->processes_n; i++) {
+        if (n > 1 && strcmp(run->processes[i].run_id, run->processes[0].run_id) != 0) {
+            gs_run_note(run, "these are processes of different runs");
+            break;
+        }
+    }
+    gs_load_done(run);
+    say_when(run);
+    gs_backward_prepare(run);
+    return run;
+}
+
+/* What a sibling that turned out not to belong here has added. Its frames and stacks may stay. */
+void gs_run_forget(struct gs_run *run, size_t databases, size_t processes)
+{
+#define FORGET(list)                                                             \
+    while (run->list##_n && run->list[run->list##_n - 1].process >= processes) { \
+        run->list##_n--;                                                         \
+    }
+    FORGET(devices)
+    FORGET(ooms)
+    FORGET(samples)
+    FORGET(device_samples)
+    FORGET(marks)
+    FORGET(threads)
+    FORGET(reserved)
+    FORGET(mappings)
+    FORGET(graphs)
+    FORGET(pools)
+    FORGET(counted)
+    FORGET(checks)
+    FORGET(mappers)
+    FORGET(contexts)
+    FORGET(settings)
+#undef FORGET
+    gs_backward_forget(run, processes);
+    run->processes_n = processes;
+    while (run->databases_n > databases) {
+        gs_database_close(&run->databases[--run->databases_n]);
+    }
+}
+
+void gs_run_close(struct gs_run *run)
+{
+    if (!run) {
+        return;
+    }
+    for (size_t i = 0; i < run->databases_n; i++) {
+        gs_database_close(&run->databases[i]);
+    }
+    gs_replay_free(run);
+    gs_backward_free(run);
+    gs_stacks_free(run);
+    free(run->databases);
+    free(run->processes);
+    free(run->devices);
+    free(run->ooms);
+    free(run->samples);
+    free(run->device_samples);
+    free(run->marks);
+    free(run->threads);
+    free(run->reserved);
+    free(run->mappings);
+    free(run->graphs);
+    free(run->pools);
+    free(run->counted);
+    free(run->checks);
+    free(run->mappers);
+    free(run->contexts);
+    free(run->settings);
+    free(run->notes);
+    free(run->api_names);
+    gs_arena_free(&run->arena);
+    free(run);
+}
+
+#define LIST(name, type, member)                                 \
+    const struct type *name(const struct gs_run *run, size_t *n) \
+    {                                                            \
+        *n = run->member##_n;                                    \
+        return run->member;                                      \
+    }
+LIST(gs_run_processes, gs_process, processes)
+LIST(gs_run_devices, gs_device, devices)
+LIST(gs_run_ooms, gs_oom, ooms)
+LIST(gs_run_samples, gs_sample, samples)
+LIST(gs_run_device_samples, gs_device_sample, device_samples)
+LIST(gs_run_marks, gs_mark_total, marks)
+LIST(gs_run_reserved, gs_reserved, reserved)
+LIST(gs_run_mappings, gs_mapping, mappings)
+LIST(gs_run_graph_memory, gs_graph_memory, graphs)
+LIST(gs_run_pool_memory, gs_pool_memory, pools)
+LIST(gs_run_counted, gs_counted, counted)
+LIST(gs_run_tensor_checks, gs_tensor_check, checks)
+LIST(gs_run_threads, gs_thread, threads)
+LIST(gs_run_mappers, gs_mapper, mappers)
+LIST(gs_run_contexts, gs_context, contexts)
+LIST(gs_run_settings, gs_setting, settings)
+
+static const struct gs_setting *find_setting(const struct gs_run *run, uint32_t process,
+                                             const char *name)
+{
+    for (size_t i = 0; i < run->settings_n; i++) {
+        const struct gs_setting *s = &run->settings[i];
+        if (s->process == process && strcmp(s->name, name) == 0) {
+            return s;
+        }
+    }
+    return NULL;
+}
+
+const char *gs_run_setting(const struct gs_run *run, uint32_t process, const char *name)
+{
+    const struct gs_setting *s = find_setting(run, process, name);
+    return s ? s->value : NULL;
+}
+
+bool gs_run_settings_known(const struct gs_run *run, uint32_t process)
+{
+    return find_setting(run, process, "") != NULL;
+}
+
+int64_t gs_graph_memory_at(const struct gs_run *run, uint32_t process, int device, int64_t time_ns)
+{
+    size_t low = 0, high = run->graphs_n;
+    while (low < high) { /* the first that is later */
+        size_t middle = low + (high - low) / 2;
+        const struct gs_graph_memory *g = &run->graphs[middle];
+        bool later = g->process > process || (g->process == process && g->time_ns > time_ns);
+        low = later ? low : middle + 1;
+        high = later ? middle : high;
+    }
+    while (low-- > 0 && run->graphs[low].process == process) {
+        if (run->graphs[low].device == device) {
+            return run->graphs[low].bytes;
+        }
+    }
+    return 0;
+}
+
+const char *const *gs_run_notes(const struct gs_run *run, size_t *n)
+{
+    *n = run->notes_n;
+    return run->notes;
+}
+
+const char *gs_run_api(const struct gs_run *run, uint32_t process, uint32_t api)
+{
+    if (process >= run->processes_n) {
+        return "";
+    }
+    uint32_t at = gs_ids_get(&run->databases[run->processes[process].database].apis, api);
+    return at != GS_NONE && run->api_names[at] ? run->api_names[at] : "";
+}
+
+const char *gs_run_database(const struct gs_run *run, size_t process)
+{
+    return run->databases[run->processes[process].database].opened;
+}
+
+int64_t gs_run_duration(const struct gs_run *run)
+{
+    int64_t longest = 0;
+    for (size_t i = 0; i < run->processes_n; i++) {
+        longest = run->processes[i].end_ns > longest ? run->processes[i].end_ns : longest;
+    }
+    return longest;
+}

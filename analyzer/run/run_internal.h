@@ -1,0 +1,189 @@
+/* What the files of the model share: run.c (opening, accessors), database.c (one file), load.c (the
+ * small tables), stacks.c (frames and stacks), replay.c (events), and of top/: a run that is not opened
+ * as a whole. Nobody else includes this. */
+#ifndef GPUSPY_RUN_INTERNAL_H
+#define GPUSPY_RUN_INTERNAL_H
+
+#include <sqlite3.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/run/backward.h"
+#include "analyzer/run/run.h"
+
+/* Numbers of one database → numbers of the model. Dense while the numbers are, as a recorder's are;
+ * anything else goes into the map, so that a hostile number costs a slot and not its size. */
+struct gs_ids {
+    uint32_t *dense;
+    size_t n, cap;
+    struct gs_map sparse;
+};
+void gs_ids_set(struct gs_ids *ids, int64_t id, uint32_t value);
+uint32_t gs_ids_get_sparse(const struct gs_ids *ids, int64_t id);
+void gs_ids_free(struct gs_ids *ids);
+static inline uint32_t gs_ids_get(const struct gs_ids *ids, int64_t id) /* GS_NONE: not there */
+{
+    return (uint64_t)id < ids->n && ids->dense[id] != GS_NONE ? ids->dense[id]
+                                                              : gs_ids_get_sparse(ids, id);
+}
+
+struct gs_database {
+    char *path;        /* as the person named it */
+    char *opened;      /* what is really open: path, or a private copy */
+    char *copy_folder; /* of the private copy, removed at the end; NULL none */
+    sqlite3 *db;
+    bool recording;
+    /* where the packed rows are: tables of their own from schema version 2 on */
+    const char *allocations, *copies;
+    struct gs_ids processes, stacks, apis; /* apis: → index into run->api_names */
+};
+
+struct gs_run {
+    struct gs_options options;
+    struct gs_arena arena;
+    struct gs_database *databases;
+    size_t databases_n, databases_cap;
+    /* strings, each once */
+    const char **strings;
+    size_t strings_n, strings_mask;
+    struct gs_process *processes;
+    size_t processes_n, processes_cap;
+    struct gs_device *devices;
+    size_t devices_n, devices_cap;
+    struct gs_oom *ooms;
+    size_t ooms_n, ooms_cap;
+    struct gs_sample *samples;
+    size_t samples_n, samples_cap;
+    struct gs_device_sample *device_samples;
+    size_t device_samples_n, device_samples_cap;
+    struct gs_mark_total *marks;
+    size_t marks_n, marks_cap;
+    struct gs_reserved *reserved;
+    size_t reserved_n, reserved_cap;
+    struct gs_mapping *mappings;
+    size_t mappings_n, mappings_cap;
+    struct gs_graph_memory *graphs;
+    size_t graphs_n, graphs_cap;
+    struct gs_pool_memory *pools;
+    size_t pools_n, pools_cap;
+    struct gs_counted *counted;
+    size_t counted_n, counted_cap;
+    struct gs_tensor_check *checks;
+    size_t checks_n, checks_cap;
+    struct gs_thread *threads;
+    size_t threads_n, threads_cap;
+    struct gs_mapper *mappers;
+    size_t mappers_n, mappers_cap;
+    struct gs_context *contexts;
+    size_t contexts_n, contexts_cap;
+    struct gs_setting *settings;
+    size_t settings_n, settings_cap;
+    const char **notes;
+    size_t notes_n, notes_cap;
+    const char **api_names;
+    size_t api_names_n, api_names_cap;
+    /* frames and stacks */
+    struct gs_frame *frames;
+    size_t frames_n, frames_cap;
+    struct gs_map frame_map; /* hash → first frame with it */
+    uint32_t *frame_next;    /* chain of equal hashes */
+    struct gs_stack_node {
+        uint32_t parent, frame, depth;
+    } * stacks;
+    size_t stacks_n, stacks_cap;
+    struct gs_map stack_map; /* parent, frame → stack */
+    const struct gs_frame **operations; /* gs_run_operation's, each once */
+    size_t operations_n, operations_cap;
+    struct gs_backwards backward;
+    /* replay */
+    struct gs_series *series;
+    size_t series_n, series_cap;
+    uint32_t **series_of; /* by process: [(device + 1) * GS_SERIES_LAYERS + layer] */
+    struct gs_location *locations;
+    size_t locations_n, locations_cap;
+    struct gs_map location_map;
+    struct gs_replay *replay; /* while one runs */
+    bool replayed;            /* one was begun */
+};
+
+enum { GS_DEVICE_SLOTS = 128 }; /* 7 bits in `kind`: -1 … 126 */
+/* No sum of bytes the model lets in can pass this, so totals never overflow. */
+#define GS_BYTES_MAX ((int64_t)1 << 60)
+
+/* A line in `error`; always false/NULL for the caller's return. */
+bool gs_fail(char *error, size_t error_size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The text of a column as a string of the run: NULL for NULL, cut at GS_TEXT_MAX, valid UTF-8. */
+enum { GS_TEXT_MAX = 1 << 16 };
+const char *gs_intern(struct gs_run *run, const char *text, size_t length);
+const char *gs_column_text(struct gs_run *run, sqlite3_stmt *st, int column);
+
+static inline int64_t gs_column_int(sqlite3_stmt *st, int column) /* NULL → GS_UNKNOWN */
+{
+    return sqlite3_column_type(st, column) == SQLITE_NULL ? GS_UNKNOWN
+                                                          : sqlite3_column_int64(st, column);
+}
+
+/* database.c */
+/* Checks and opens; on success `db` is filled. Recovery has been tried before. */
+bool gs_database_open(struct gs_run *run, struct gs_database *db, const char *path, char *error,
+                      size_t error_size);
+/* gs_recover, on a private copy where the folder refuses. 1 completed, 0 nothing to do, 2
+ * recording, -1. */
+int gs_database_recover(struct gs_database *db, const char *path, char *error, size_t error_size);
+/* Opens one that is being recorded for a short look: read-only, and at one moment of it. To be closed
+ * soon, with gs_database_look_away: as long as it is open its log cannot start anew. */
+bool gs_database_look(struct gs_database *db, char *error, size_t error_size);
+void gs_database_look_away(struct gs_database *db);
+void gs_database_close(struct gs_database *db);
+/* "file:…?query", to be freed. */
+char *gs_database_uri(const char *path, const char *query);
+bool gs_database_bad(const struct gs_database *db, char *error, size_t error_size);
+sqlite3_stmt *gs_prepare(struct gs_database *db, const char *sql);
+
+/* How far a pass over the rows is; told every few thousand of them. */
+enum { GS_PROGRESS_EACH = 1 << 14 };
+static inline void gs_progress(const struct gs_run *run, const char *what, uint64_t done, uint64_t total)
+{
+    if (run->options.progress && done % GS_PROGRESS_EACH == 0) {
+        run->options.progress(run->options.progress_data, what, done, total);
+    }
+}
+
+/* load.c */
+bool gs_load(struct gs_run *run, size_t database, char *error, size_t error_size);
+void gs_load_done(struct gs_run *run); /* once all are loaded: order */
+
+/* stacks.c */
+bool gs_load_stacks(struct gs_run *run, struct gs_database *db, char *error, size_t error_size);
+/* The same in parts, of a database that grows (gpuspy top): what has come since the last call. */
+struct gs_names_seen {
+    int64_t module, frame, stack; /* the highest ids that were read; to begin with INT64_MIN */
+    struct gs_ids modules, frames;
+    struct gs_module_name {
+        const char *path, *build_id;
+    } * list;
+    size_t list_n, list_cap;
+};
+bool gs_load_names(struct gs_run *run, struct gs_database *db, struct gs_names_seen *seen,
+                   char *error, size_t error_size);
+void gs_names_seen_free(struct gs_names_seen *seen);
+/* The stack of that frame, called from `parent`; each once, after its parent. */
+uint32_t gs_stack_add(struct gs_run *run, uint32_t parent, uint32_t frame);
+/* Gives a frame what was inlined there; n below 2: nothing. */
+void gs_frame_inlined(struct gs_run *run, struct gs_frame *f, const struct gs_symbol_place *places, size_t n);
+/* inlined.c: what `gpuspy symbolize` wrote. A line of it that makes no sense is left out. */
+void gs_load_inlined(struct gs_run *run, struct gs_database *db, const struct gs_ids *frames);
+bool gs_symbolized(struct gs_database *db); /* it was there */
+void gs_stacks_free(struct gs_run *run);
+
+/* run_job.c: whether the processes from `from` on, all of one folder, are one job: of one run, or the ranks of
+ * one world that ran at one time. Else false, and a line that names the runs. */
+bool gs_run_one_job(struct gs_run *run, size_t from, const char *folder, char *error, size_t error_size);
+
+/* run.c */
+void gs_run_forget(struct gs_run *run, size_t databases, size_t processes);
+
+/* replay.c */
+void gs_replay_free(struct gs_run *run);
+
+#endif

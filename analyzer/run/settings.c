@@ -1,0 +1,200 @@
+/* PyTorch's settings from its environment variable, and from what was seen. */
+#include "analyzer/run/settings.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include "analyzer/run/run_internal.h"
+
+static const char *const backend_words[] = {
+#define WORD(symbol, word) [GS_BACKEND_##symbol] = word,
+    GS_BACKENDS(WORD)
+#undef WORD
+};
+
+const char *gs_backend_word(enum gs_backend backend)
+{
+    return (size_t)backend < sizeof backend_words / sizeof *backend_words ? backend_words[backend]
+                                                                          : "unknown";
+}
+
+/* --- "key:value,key:[256:1,512:2,>:8]" --------------------------------------------------------- */
+
+/* The end of an entry: a comma that is in no brackets. */
+static const char *entry_end(const char *p)
+{
+    int depth = 0;
+    for (; *p && (depth || *p != ','); p++) {
+        depth += (*p == '[') - (*p == ']' && depth);
+    }
+    return p;
+}
+
+static void trim(const char **from, const char **to)
+{
+    while (*from < *to && strchr(" \t'\"", **from)) {
+        (*from)++;
+    }
+    while (*to > *from && strchr(" \t'\"", (*to)[-1])) {
+        (*to)--;
+    }
+}
+
+/* The last one of a key counts, as in PyTorch, which sets one after the other. */
+bool gs_conf_value(const char *conf, const char *key, const char **value, size_t *length)
+{
+    bool found = false;
+    const char *end;
+    for (const char *p = conf; *p; p = *end ? end + 1 : end) {
+        end = entry_end(p);
+        const char *colon = memchr(p, ':', (size_t)(end - p));
+        if (!colon) {
+            continue;
+        }
+        const char *from = p, *to = colon;
+        trim(&from, &to);
+        if ((size_t)(to - from) != strlen(key) || strncmp(from, key, (size_t)(to - from)) != 0) {
+            continue;
+        }
+        from = colon + 1, to = end;
+        trim(&from, &to);
+        *value = from;
+        *length = (size_t)(to - from);
+        found = true;
+    }
+    return found;
+}
+
+/* Two variables are read: which one wins has changed from version to version, so what they do not
+ * agree on is not known. */
+enum asked { NOT_ASKED, ASKED, CONTRADICTED };
+struct conf {
+    const char *text[2];
+    int n;
+};
+
+static enum asked ask(const struct conf *c, struct gs_run *run, const char *key, const char **value)
+{
+    const char *at[2];
+    size_t length[2];
+    int found = 0;
+    for (int i = 0; i < c->n; i++) {
+        found += gs_conf_value(c->text[i], key, &at[found], &length[found]);
+    }
+    if (!found) {
+        return NOT_ASKED;
+    }
+    if (found < c->n || (found == 2 && (length[0] != length[1] || memcmp(at[0], at[1], length[0])))) {
+        return CONTRADICTED;
+    }
+    *value = gs_intern(run, at[0], length[0]);
+    return ASKED;
+}
+
+/* --- what was seen ------------------------------------------------------------------------------ */
+
+enum gs_known gs_called_by(const struct gs_run *run, uint32_t stack, const char *module)
+{
+    const struct gs_frame *f = stack == GS_NONE ? NULL : gs_stack_frame(run, stack);
+    if (!f || f->kind != GS_FRAME_NATIVE || !f->module) {
+        return GS_UNSURE;
+    }
+    const char *slash = strrchr(f->module, '/');
+    return strncmp(slash ? slash + 1 : f->module, module, strlen(module)) == 0 ? GS_YES : GS_NO;
+}
+
+/* What PyTorch's allocator maps is an expandable segment. Without native frames it may be another's. */
+static enum gs_known mapped(const struct gs_run *run, uint32_t process)
+{
+    size_t n;
+    const struct gs_mapper *m = gs_run_mappers(run, &n);
+    enum gs_known seen = GS_NO;
+    for (size_t i = 0; i < n; i++) {
+        if (m[i].process == process) {
+            enum gs_known by = gs_called_by(run, m[i].stack, "libc10_cuda");
+            if (by == GS_YES) {
+                return GS_YES;
+            }
+            seen = by == GS_UNSURE ? GS_UNSURE : seen;
+        }
+    }
+    return seen;
+}
+
+/* --- the answer ----------------------------------------------------------------------------------- */
+
+static bool truth(const char *value)
+{
+    return strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0;
+}
+
+static void expandable(struct gs_torch_settings *s, const struct conf *c, struct gs_run *run,
+                       uint32_t process)
+{
+    const char *value = NULL;
+    enum asked asked = ask(c, run, "expandable_segments", &value);
+    enum gs_known seen = mapped(run, process);
+    s->expandable_seen = seen == GS_YES;
+    if (seen == GS_YES || (seen == GS_UNSURE && asked == ASKED && truth(value))) {
+        s->expandable = GS_YES;
+    } else if (seen == GS_NO && s->known && asked != CONTRADICTED) {
+        s->expandable = asked == ASKED && truth(value) ? GS_YES : GS_NO;
+    }
+}
+
+static void backend(struct gs_torch_settings *s, const struct conf *c, struct gs_run *run,
+                    uint32_t process)
+{
+    const char *value = NULL;
+    enum asked asked = ask(c, run, "backend", &value);
+    const char *none = gs_run_setting(run, process, "PYTORCH_NO_CUDA_MEMORY_CACHING");
+    if (none) { /* set at all is enough */
+        s->backend = GS_BACKEND_NONE;
+    } else if (asked == ASKED) {
+        s->backend = strcasecmp(value, "cudaMallocAsync") == 0 ? GS_BACKEND_ASYNC : GS_BACKEND_NATIVE;
+    } else if (asked == NOT_ASKED && s->known) {
+        s->backend = GS_BACKEND_NATIVE;
+    }
+}
+
+static void numbers(struct gs_torch_settings *s, const struct conf *c, struct gs_run *run)
+{
+    const char *value = NULL;
+    enum asked asked = ask(c, run, "max_split_size_mb", &value);
+    s->max_split_bytes = asked == CONTRADICTED || !s->known ? GS_UNKNOWN : 0;
+    if (asked == ASKED) {
+        double mib = strtod(value, NULL);
+        s->max_split_bytes = mib > 0 && mib < 1e12 ? (int64_t)(mib * (1 << 20)) : GS_UNKNOWN;
+    }
+    asked = ask(c, run, "garbage_collection_threshold", &value);
+    s->gc_threshold = asked == CONTRADICTED || !s->known ? NAN : 0;
+    if (asked == ASKED) {
+        double share = strtod(value, NULL);
+        s->gc_threshold = share > 0 && share < 1 ? share : NAN;
+    }
+    asked = ask(c, run, "roundup_power2_divisions", &value);
+    s->roundup = asked == ASKED                       ? GS_YES
+                 : asked == NOT_ASKED && s->known     ? GS_NO
+                                                      : GS_UNSURE;
+    s->roundup_divisions = asked == ASKED ? value : NULL;
+}
+
+struct gs_torch_settings gs_torch_settings(struct gs_run *run, uint32_t process)
+{
+    static const char *const names[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
+    struct gs_torch_settings s = {.known = gs_run_settings_known(run, process)};
+    struct conf c = {.n = 0};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *text = gs_run_setting(run, process, names[i]);
+        if (text) {
+            s.variable = s.variable ? s.variable : names[i];
+            s.text = s.text ? s.text : text;
+            c.text[c.n++] = text;
+        }
+    }
+    expandable(&s, &c, run, process);
+    backend(&s, &c, run, process);
+    numbers(&s, &c, run);
+    return s;
+}

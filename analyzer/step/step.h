@@ -1,0 +1,74 @@
+/* The program's own steps: what a training loop, an inference loop or any loop that allocates does
+ * again and again. Found from the calls alone; nothing needs to be said by the program.
+ *
+ * Sources, strongest first:
+ *   optimizer  calls of an optimizer's step (or of the scaler, or of the clipping before it): several
+ *              backward passes before one are one step, and of several optimizers that take turns the
+ *              rarest counts
+ *   mark       NVTX ranges or moments that the program repeats
+ *   backward   backward passes: an optimizer that allocates nothing is not seen
+ *   period     the outermost loop whose lines come by again and again, for at least half of the time
+ * A step is not made up: where none of these fits, there are none.
+ *
+ * A step begins with the first call of its loop and ends where the next one begins, so that what
+ * follows the optimizer in the loop (logging, .item()) belongs to it. Where far more time than usual
+ * lies between (more than twice the median: an evaluation, a checkpoint), it ends twice its usual tail
+ * after its optimizer call, and what comes up to the next one's beginning is in no step.
+ *
+ * Found during the replay: the steps of a process are known once all of its allocations were told
+ * (at its process_end to the observers that stand behind this one, in every _finish, and in each
+ * later pass: gs_run_calls, gs_run_live_at), and belong to the report's arena.
+ */
+#ifndef GPUSPY_STEP_H
+#define GPUSPY_STEP_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "analyzer/question/report.h"
+
+#define GS_STEP_SOURCES(X)                                                                         \
+    X(OPTIMIZER, "optimizer") X(MARK, "mark") X(BACKWARD, "backward") X(PERIOD, "period")
+#define GS_ENUM_STEP_SOURCE(s, w) GS_STEP_##s,
+enum gs_step_source { GS_STEP_SOURCES(GS_ENUM_STEP_SOURCE) GS_STEP_SOURCES_N };
+
+struct gs_steps {
+    uint32_t process;
+    enum gs_step_source source; /* word: gs_step_source_word() */
+    const char *by;             /* "Adam.step at train.py:41" */
+    const char *evidence;       /* "Adam.step at train.py:41, 500 times" */
+    struct gs_site site;        /* the line that makes the call; not known: of marks */
+    uint32_t stack;             /* that line's, GS_NONE: of marks */
+    size_t n;                   /* steps, at least 2 */
+    size_t steady; /* the first one past the warm-up, below n: what is said of a usual step leaves
+                      those before it out */
+    int64_t median_ns; /* from a step's beginning to the next one's, of the steady ones */
+    /* Times of every `stride`-th step (1 but for very long runs, which are thinned): starts_n
+     * beginnings and the end of the last step. Ask gs_step_start and gs_step_at instead. */
+    size_t stride, starts_n;
+    const int64_t *start_ns; /* starts_n + 1 of them, ascending */
+    const int64_t *end_ns;   /* starts_n of them, none after the next beginning; NULL: no gaps */
+};
+
+struct gs_builder;
+/* Of that process, NULL where none were found. */
+const struct gs_steps *gs_steps_of(const struct gs_builder *b, uint32_t process);
+/* The step in which a time lies, 0 … n - 1. SIZE_MAX: before the first, after the last, or between
+ * two (see above). Between the times of thinned steps it is interpolated. */
+size_t gs_step_at(const struct gs_steps *steps, int64_t ns);
+/* When step i begins, 0 … n; n: the end of the last one. */
+int64_t gs_step_start(const struct gs_steps *steps, size_t i);
+/* How many steps are over by then: n - 1 is returned in the last one, n after it, 0 before the
+ * first. Never decreases with ns. */
+size_t gs_steps_done(const struct gs_steps *steps, int64_t ns);
+/* How often the process came by the torch.nn.Module call that a stack lies in, seen from outside of the
+ * model; UINT64_MAX: in none. Known at the process_end of the observers behind this one. */
+uint64_t gs_steps_rounds(const struct gs_builder *b, uint32_t stack);
+const char *gs_step_source_word(enum gs_step_source source);
+
+/* For report.c: the observer stands before those of the questions that ask for steps. */
+struct gs_step_finder;
+struct gs_step_finder *gs_steps_start(struct gs_builder *b, struct gs_observer *observer);
+void gs_steps_build(struct gs_builder *b); /* the report's steps[] */
+void gs_steps_free(struct gs_step_finder *finder); /* the steps stay */
+
+#endif

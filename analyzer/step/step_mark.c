@@ -1,0 +1,184 @@
+/* Steps by NVTX: ranges or moments that a program repeats. One whose name says that it is a step counts
+ * wherever it lies; others where they lie in no other one and fill most of the time between the first and
+ * the last of them. Of several the one with the most time in it, as a step holds its parts. */
+#include "analyzer/step/step_moments.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+struct series { /* marks of one name */
+    struct gs_moments moments;
+    const char *name;
+    bool moment, named, library;
+    uint32_t thread;
+    uint64_t nested;
+    int64_t total_ns;
+};
+
+struct finder {
+    struct gs_map index; /* name, domain, kind → series */
+    struct series *list;
+    size_t n, cap;
+    struct gs_map threads; /* → ends */
+    int64_t *ends;         /* by thread: where the outermost open range ends */
+    size_t ends_n, ends_cap;
+};
+
+static int order_ns(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int64_t *sorted_gaps(const int64_t *times, size_t n)
+{
+    int64_t *gaps = gs_realloc(NULL, n, sizeof *gaps);
+    for (size_t i = 0; i + 1 < n; i++) {
+        gaps[i] = times[i + 1] - times[i];
+    }
+    qsort(gaps, n - 1, sizeof *gaps, order_ns);
+    return gaps;
+}
+
+int64_t gs_moments_gap(const int64_t *times, size_t n)
+{
+    if (n < 2) {
+        return 0;
+    }
+    int64_t *gaps = sorted_gaps(times, n), median = gaps[(n - 1) / 2];
+    free(gaps);
+    return median;
+}
+
+bool gs_moments_even(const int64_t *times, size_t n)
+{
+    if (n < 3) {
+        return false;
+    }
+    int64_t *gaps = sorted_gaps(times, n), median = gaps[(n - 1) / 2];
+    size_t even = 0;
+    for (size_t i = 0; i + 1 < n; i++) {
+        even += gaps[i] >= median / 4 && gaps[i] / 4 <= median;
+    }
+    free(gaps);
+    return even * 4 >= (n - 1) * 3;
+}
+
+void gs_moments_add(struct gs_moments *m, int64_t begin_ns, int64_t time_ns)
+{
+    m->stride = m->stride ? m->stride : 1;
+    if (m->count++ % m->stride != 0) {
+        return;
+    }
+    size_t n = m->n;
+    *GS_PUSH(m->begins, n, m->begins_cap) = begin_ns;
+    *GS_PUSH(m->times, m->n, m->cap) = time_ns;
+    if (m->n == GS_MOMENTS_MAX) {
+        m->n /= 2;
+        m->stride *= 2;
+        for (size_t i = 0; i < m->n; i++) {
+            m->times[i] = m->times[2 * i];
+            m->begins[i] = m->begins[2 * i];
+        }
+    }
+}
+
+void gs_moments_free(struct gs_moments *m)
+{
+    free(m->times);
+    free(m->begins);
+}
+
+static bool says_step(const char *name)
+{
+    static const char *const names[] = {"step", "iter", "batch"};
+    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++) {
+        if (strcasestr(name, names[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct series *series_of(struct finder *f, const struct gs_mark *mark)
+{
+    uint64_t key = gs_hash64((uintptr_t)mark->name) ^ gs_hash64((uintptr_t)mark->domain + mark->kind);
+    uint32_t *at = gs_map_at(&f->index, key);
+    if (*at == GS_MAP_NEW) {
+        *at = (uint32_t)f->n;
+        *GS_PUSH(f->list, f->n, f->cap) = (struct series){.name = mark->name,
+                                                          .moment = mark->kind == GS_MARK_MOMENT,
+                                                          .named = says_step(mark->name),
+                                                          .library = mark->domain != NULL,
+                                                          .thread = mark->thread,
+                                                          .moments.place = GS_NONE};
+    }
+    return &f->list[*at];
+}
+
+static void on_mark(void *self, const struct gs_mark *mark)
+{
+    struct finder *f = self;
+    if (!mark->name || mark->end_ns == GS_NEVER || mark->kind > GS_MARK_MOMENT) {
+        return;
+    }
+    uint32_t *thread = gs_map_at(&f->threads, mark->thread);
+    if (*thread == GS_MAP_NEW) {
+        *thread = (uint32_t)f->ends_n;
+        *GS_PUSH(f->ends, f->ends_n, f->ends_cap) = 0;
+    }
+    int64_t *end = &f->ends[*thread];
+    struct series *s = series_of(f, mark);
+    if (s->thread != mark->thread) {
+        return;
+    }
+    s->nested += mark->start_ns < *end;
+    *end = mark->end_ns > *end ? mark->end_ns : *end;
+    s->total_ns = gs_add(s->total_ns, mark->end_ns - mark->start_ns);
+    gs_moments_add(&s->moments, mark->start_ns, mark->end_ns);
+}
+
+static bool repeats(const struct series *s)
+{
+    const struct gs_moments *m = &s->moments;
+    if (s->named && !s->library) {
+        return m->count >= 2;
+    }
+    return m->count >= 8 && !s->moment && !s->nested && gs_moments_even(m->begins, m->n) &&
+           (double)s->total_ns >= 0.5 * (double)(m->times[m->n - 1] - m->begins[0]);
+}
+
+static bool better(const struct series *a, const struct series *b)
+{
+    bool own_a = a->named && !a->library, own_b = b->named && !b->library;
+    return own_a != own_b ? own_a : a->total_ns > b->total_ns;
+}
+
+struct gs_moments gs_moments_of_marks(struct gs_run *run, struct gs_arena *arena, uint32_t process)
+{
+    struct finder f = {0};
+    struct gs_moments found = {.stride = 1, .place = GS_NONE, .stack = GS_NONE};
+    char error[256]; /* of a damaged table: then its marks tell nothing here */
+    gs_run_each_mark(run, process, on_mark, &f, error, sizeof error);
+    struct series *best = NULL;
+    for (size_t i = 0; i < f.n; i++) {
+        if (repeats(&f.list[i]) && (!best || better(&f.list[i], best))) {
+            best = &f.list[i];
+        }
+    }
+    for (size_t i = 0; i < f.n; i++) {
+        if (&f.list[i] == best) {
+            found = best->moments;
+            found.place = found.stack = GS_NONE;
+            found.name = gs_arena_printf(arena, "%s \"%s\"", best->moment ? "mark" : "range", best->name);
+        } else {
+            gs_moments_free(&f.list[i].moments);
+        }
+    }
+    free(f.list);
+    free(f.ends);
+    gs_map_free(&f.index);
+    gs_map_free(&f.threads);
+    return found;
+}

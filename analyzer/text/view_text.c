@@ -1,0 +1,254 @@
+/* The report for a terminal: what is missing, the verdict, then what led to it. */
+#include "analyzer/text/view_text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "analyzer/command/options.h"
+#include "analyzer/command/simulate.h"
+#include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
+#include "analyzer/text/view_text_parts.h"
+
+static const struct section {
+    void (*print)(const struct view_text *v);
+    const char *json;
+} sections[] = {
+#define SECTION(name, word, function, json) [VIEW_##name] = {function, json},
+#include "analyzer/text/sections.def"
+#undef SECTION
+};
+
+const char view_section_words[] =
+#define SECTION(name, word, function, json) word "|"
+#include "analyzer/text/sections.def"
+#undef SECTION
+    ;
+
+bool view_shows(const struct view_text *v, enum view_section section)
+{
+    return !v->only || v->only >> section & 1;
+}
+
+bool view_section_key(uint64_t only, const char *key)
+{
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+        if (only >> i & 1 && options_is_word(key, sections[i].json))
+            return true;
+    return false;
+}
+
+static void print_sections(const struct view_text *v)
+{
+    view_text_warnings(v);
+    for (unsigned i = 0; i < sizeof sections / sizeof *sections; i++)
+        if (view_shows(v, (enum view_section)i))
+            sections[i].print(v);
+}
+
+/* A section begins with a blank line: the one that is printed first needs none. */
+void view_text(const struct view_text *v)
+{
+    struct view_text w = *v;
+    char *text = NULL;
+    size_t size = 0;
+
+    if (!v->only || !(w.out = open_memstream(&text, &size))) {
+        print_sections(v);
+        return;
+    }
+    print_sections(&w);
+    fclose(w.out);
+    size_t skip = size && text[0] == '\n';
+    fwrite(text + skip, 1, size - skip, v->out);
+    free(text);
+}
+
+/* ---------------------------------------------------------------- head */
+
+static void warn(const struct view_text *v, const char *text)
+{
+    fputs(term_style(&v->term, TERM_YELLOW), v->out);
+    view_wrap(v, 0, "! ", text);
+    fputs(term_style(&v->term, TERM_PLAIN), v->out);
+}
+
+static void lost(const struct view_text *v)
+{
+    char count[UNITS_TEXT], at[UNITS_TEXT], line[512];
+
+    format_count(count, v->report->lost_events);
+    if (isnan(v->report->lost_first_s))
+        snprintf(
+            line, sizeof line,
+            "%s events were lost: totals and peaks can be wrong, and memory can seem never freed",
+            count);
+    else
+        snprintf(
+            line, sizeof line,
+            "%s events were lost, from %s on: after that totals and peaks can be wrong, and memory "
+            "can seem never freed",
+            count, format_seconds(at, v->report->lost_first_s));
+    warn(v, line);
+}
+
+static void killed(const struct view_text *v)
+{
+    const struct gs_report *r = v->report;
+    size_t died = 0, torn = 0, first = 0;
+    char line[512], at[UNITS_TEXT], who[64];
+
+    for (size_t i = r->processes_n; i-- > 0;) {
+        if (!r->processes[i].complete && !r->processes[i].recording) {
+            died++;
+            torn += r->processes[i].torn;
+            first = i;
+        }
+    }
+    if (!died)
+        return;
+    format_seconds(at, (double)r->processes[first].end_ns / 1e9);
+    int n = r->processes[first].rank < 0
+                ? 0
+                : snprintf(who, sizeof who, "rank %lld, ", (long long)r->processes[first].rank);
+    snprintf(who + n, sizeof who - (size_t)n, "process %u", r->processes[first].pid);
+    if (died == 1 && r->processes_n == 1)
+        snprintf(
+            line, sizeof line,
+            torn ? "the program did not end in order, and its last events are not here: the recording "
+                   "stops at %s"
+                 : "the program was killed or crashed at %s, or left by _exit: the recording is "
+                   "complete up to its last call",
+            at);
+    else
+        snprintf(
+            line, sizeof line,
+            "%zu of %zu processes were killed, crashed or left by _exit (as forked workers do), "
+            "%s first (%s): their recordings "
+            "are complete up to their last calls%s",
+            died, r->processes_n, who, at,
+            torn ? ", except where said below" : "");
+    warn(v, line);
+}
+
+static void started(const struct view_text *v, char *out, size_t size)
+{
+    int64_t ns = v->report->processes_n ? v->report->processes[0].start_real_ns : GS_UNKNOWN;
+    time_t t = (time_t)(ns / 1000000000);
+    struct tm when;
+
+    out[0] = 0;
+    if (ns > 0 && localtime_r(&t, &when))
+        strftime(out, size, " on %Y-%m-%d %H:%M", &when);
+}
+
+static bool alike(const struct gs_device *a, const struct gs_device *b)
+{
+    return a->total_bytes == b->total_bytes && a->device + 1 == b->device &&
+           strcmp(a->name ? a->name : "", b->name ? b->name : "") == 0;
+}
+
+/* "GPU 0: name, 24.00 GiB"; equal neighbours in one line. */
+static void devices(const struct view_text *v)
+{
+    const struct gs_device *d = v->report->devices;
+    size_t n = v->report->devices_n;
+
+    for (size_t i = 0; i < n; i++) {
+        size_t first = i;
+        char name[128], size[UNITS_TEXT];
+        while (i + 1 < n && alike(&d[i], &d[i + 1]))
+            i++;
+        term_clean(name, sizeof name, d[i].name ? d[i].name : "", v->term.utf8);
+        char line[256], which[48];
+        snprintf(which, sizeof which, i > first ? "GPU %d to %d" : "GPU %d", d[first].device,
+                 d[i].device);
+        snprintf(line, sizeof line, "%s%s%s, %s%s", which, *name ? ": " : "", name,
+                 view_bytes(size, d[i].total_bytes), i > first ? " each" : "");
+        view_wrap(v, 0, "", line);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!simulate_is(d[i].name))
+            continue;
+        view_wrap(v, 0, "",
+                  "A simulated GPU: no kernel ran. Memory is what the program asked for; values in it "
+                  "and times on it mean nothing.");
+        break;
+    }
+}
+
+void view_text_warnings(const struct view_text *v)
+{
+    if (v->report->lost_events)
+        lost(v);
+    killed(v);
+    for (size_t i = 0; i < v->report->notes_n; i++)
+        warn(v, v->report->notes[i]);
+}
+
+void view_text_run(const struct view_text *v)
+{
+    const struct gs_report *r = v->report;
+    char command[4096], short_command[512], count[UNITS_TEXT], time[UNITS_TEXT], when[64],
+        line[512];
+
+    term_clean(command, sizeof command, r->command ? r->command : "?", v->term.utf8);
+    text_elide(short_command, sizeof short_command, command, v->term.width, v->term.utf8);
+    started(v, when, sizeof when);
+    fprintf(v->out, "%s%s%s\n", term_style(&v->term, TERM_BOLD), short_command,
+            term_style(&v->term, TERM_PLAIN));
+    int at = snprintf(line, sizeof line, "%s%s, %s events", format_seconds(time, r->duration_s), when,
+                      format_count(count, r->events));
+    if (r->processes_n > 1)
+        at += snprintf(line + at, sizeof line - (size_t)at, " of %zu processes", r->processes_n);
+    if (r->processes_n == 1 && r->processes[0].python_version) {
+        term_clean(command, 32, r->processes[0].python_version, v->term.utf8);
+        snprintf(line + at, sizeof line - (size_t)at, ", Python %s", command);
+    }
+    view_wrap(v, 0, "", line);
+    view_text_steps(v);
+    devices(v);
+}
+
+/* ---------------------------------------------------------------- the end */
+
+/* A command to type, and what for where there is room. */
+static void next(const struct view_text *v, const char *option, const char *path, const char *what)
+{
+    int at = fprintf(v->out, "  gpuspy report %s %s", option, path), pad = at < 36 ? 38 - at : 2;
+
+    if (at + pad + term_columns(what) <= v->term.width)
+        fprintf(v->out, "%*s%s%s%s", pad, "", term_style(&v->term, TERM_DIM), what,
+                term_style(&v->term, TERM_PLAIN));
+    fputc('\n', v->out);
+}
+
+#define ADVICE_MOST 5 /* what matters less is not worth the reading */
+
+void view_text_advice(const struct view_text *v)
+{
+    const struct gs_report *r = v->report;
+    size_t shown = 0;
+    char path[4096], params[64];
+
+    for (size_t i = 0; i < r->advice_n && shown < ADVICE_MOST; i++) {
+        if (r->ooms_n && view_shows(v, VIEW_OOM) && strcmp(r->advice[i].topic, "oom") == 0)
+            continue; /* it stands with the verdict */
+        if (!shown++)
+            view_heading(v, TERM_GREEN, r->ooms_n && view_shows(v, VIEW_OOM) ? "Also to do" : "To do",
+                         ", most worthwhile first");
+        view_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", r->advice[i].text);
+    }
+    if (v->only)
+        return;
+    text_path_here(path, sizeof path, v->database);
+    view_title(v, TERM_BOLD, "Next");
+    if (!v->native)
+        next(v, "--native", path, "with the calls that led to each place");
+    next(v, "--json", path, "for scripts");
+    view_next_budget(v, params, sizeof params);
+    if (*params)
+        next(v, params, path, "beside what such a model needs at least");
+}

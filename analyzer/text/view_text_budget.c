@@ -1,0 +1,114 @@
+/* What the model needs at least, beside what was measured, and why they differ. */
+#include <math.h>
+#include <stdio.h>
+#include "analyzer/base/units.h"
+#include "analyzer/text/view_text_parts.h"
+
+/* NULL: no category is known, and no columns for them. */
+struct measured {
+    int64_t bytes;
+    double difference;
+};
+
+static void row(struct table *t, const char *what, double estimate, const struct measured *m)
+{
+    char size[UNITS_TEXT], at_peak[UNITS_TEXT], difference[UNITS_TEXT];
+    const char *cells[TABLE_COLUMNS] = {estimate >= 0 ? format_bytes(size, units_whole(estimate))
+                                                      : ""};
+    size_t n = 1;
+
+    if (m) {
+        cells[n++] = m->bytes >= 0 ? view_bytes(at_peak, m->bytes) : "";
+        cells[n++] = fabs(m->difference) < 9e18
+                         ? format_bytes_signed(difference, (int64_t)m->difference)
+                         : "";
+    }
+    cells[n] = what;
+    table_add(t, cells, NULL);
+}
+
+static void categories(struct table *t, const struct gs_budget *b)
+{
+    char what[1024];
+
+    for (size_t i = 0; i < b->rows_n; i++) {
+        const struct gs_budget_row *r = &b->rows[i];
+        snprintf(what, sizeof what, "%s%s%s", view_category(r->category), r->why ? ": " : "",
+                 r->why ? r->why : "");
+        row(t, what, r->estimate_bytes, &(struct measured){r->peak_bytes, r->difference_bytes});
+    }
+}
+
+static void estimates(struct table *t, const struct gs_budget *b)
+{
+    row(t, "weights", b->estimate.weights, NULL);
+    row(t, "gradients", b->estimate.gradients, NULL);
+    row(t, "optimizer states", b->estimate.optimizer, NULL);
+}
+
+static void on_top(const struct view_text *v, const struct gs_budget *b)
+{
+    char size[UNITS_TEXT], share[UNITS_TEXT], line[256];
+
+    format_bytes_signed(size, (int64_t)b->difference_bytes);
+    format_share(share, fabs(b->difference_share));
+    if (b->difference_bytes >= 0)
+        snprintf(line, sizeof line,
+                 "%s (%s) on top: activations, temporary buffers, and what is kept "
+                 "too long",
+                 size, share);
+    else
+        snprintf(line, sizeof line,
+                 "%s (%s less): the model is smaller than said, its states were not "
+                 "there yet, or it is spread over several GPUs",
+                 size, share);
+    view_wrap(v, INDENT, "", line);
+}
+
+void view_text_budget(const struct view_text *v)
+{
+    const struct gs_budget *b = &v->report->budget;
+    struct table t = {.head = {"", ""}},
+                 four = {.head = {"estimate", "at the peak", "difference", ""}};
+    char line[128];
+
+    if (!b->present)
+        return;
+    view_heading(v, TERM_BOLD, "Budget", ": what the model needs at least, what was measured, and why they differ");
+    t = b->rows_n ? four : t;
+    if (b->rows_n)
+        categories(&t, b);
+    else
+        estimates(&t, b);
+    snprintf(line, sizeof line, "measured at the peak (%s)", view_layer(b->measured_layer));
+    if (b->rows_n) {
+        row(&t, "the least that it needs, and the peak", b->estimate.total,
+            &(struct measured){b->measured_bytes, b->difference_bytes});
+    } else {
+        row(&t, "the least that it needs", b->estimate.total, NULL);
+        if (b->measured_bytes != GS_UNKNOWN)
+            row(&t, line, (double)b->measured_bytes, NULL);
+    }
+    table_print(&t, &v->term, INDENT, v->out);
+    if (b->measured_bytes == GS_UNKNOWN)
+        view_wrap(v, INDENT, "", "Nothing was measured: no allocation was recorded.");
+    else if (!b->rows_n)
+        on_top(v, b);
+}
+
+/* "--params 124.4M": as many as the measured parameters are, in float32. */
+void view_next_budget(const struct view_text *v, char *out, size_t size)
+{
+    const struct gs_budget *b = &v->report->budget;
+    double n = (double)b->parameter_bytes / 4;
+    const char *unit = n >= 1e9 ? "B" : n >= 1e6 ? "M" : "k";
+
+    *out = 0;
+    if (b->present)
+        return;
+    n /= n >= 1e9 ? 1e9 : n >= 1e6 ? 1e6 : 1e3;
+    if (b->parameter_bytes >= 4000)
+        snprintf(out, size, "--params %.4g%s", n, unit);
+    else
+        snprintf(out, size, "--params N");
+}

@@ -1,0 +1,159 @@
+/* What grows, what was never freed, what comes and goes, what was short for a moment. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "analyzer/base/units.h"
+#include "analyzer/text/view_text_parts.h"
+
+/* What grows with the line of a row, a line each; allocated, NULL nothing. */
+static char *with_it(const struct view_text *v, const struct gs_growth *g)
+{
+    enum { LINES = 5, IN = 2 * INDENT + 2 };
+    char *text = NULL;
+    size_t size;
+    FILE *f = g->graph || g->jumps ? open_memstream(&text, &size) : NULL;
+
+    if (!f)
+        return NULL;
+    for (size_t i = 1; i < g->lines_n && i <= LINES; i++) {
+        char bytes[UNITS_TEXT], place[1024];
+        fprintf(f, "%*s%10s  %s\n", IN, "", view_bytes(bytes, g->lines[i].bytes),
+                view_site(v, place, sizeof place, &g->lines[i].site, v->term.width - IN - 12));
+    }
+    if (g->lines_total > LINES + 1)
+        fprintf(f, "%*sand %zu more lines\n", IN, "", g->lines_total - LINES - 1);
+    if (g->graph) {
+        char place[1024];
+        fprintf(f, "%*s%s", IN, "", "what one forward pass makes is kept, as with an autograd graph");
+        if (g->under.known && g->under.line)
+            fprintf(f, ", under %s", view_site(v, place, sizeof place, &g->under, v->term.width / 2));
+        fputc('\n', f);
+    }
+    if (g->jumps)
+        fprintf(f, "%*sin %u jumps, not with each step\n", IN, "", g->jumps);
+    if (fclose(f) != 0 || !*text) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+void view_text_growth(const struct view_text *v)
+{
+    const struct gs_report *r = v->report;
+    struct table t = {SITES(v), .head = {"grew by", "a step", "steps", "of", "line"},
+                      .left = {false, false, false, true, true}};
+    size_t shown = r->growth_n < v->top ? r->growth_n : v->top;
+    bool by_steps = true;
+
+    if (!shown || (r->growth_total == 1 && !v->native && view_shows(v, VIEW_OOM) && r->ooms_n &&
+                   r->ooms[0].growing.known))
+        return; /* the verdict has said it */
+    for (size_t i = 0; i < shown; i++)
+        by_steps = by_steps && r->growth[i].by_steps;
+    if (by_steps)
+        view_title(v, TERM_YELLOW, "Keeps growing");
+    else
+        view_heading(v, TERM_YELLOW, "Keeps growing", ": a step is one allocation there that stayed");
+    for (size_t i = 0; i < shown; i++) {
+        const struct gs_growth *g = &r->growth[i];
+        char bytes[UNITS_TEXT], step[UNITS_TEXT], steps[UNITS_TEXT];
+        const char *cells[] = {
+            view_bytes(bytes, g->bytes),
+            format_bytes(step, units_whole(g->bytes_per_step)),
+            format_count(steps, g->steps), view_layer(g->layer)};
+        struct table_row *row = table_add(&t, cells, &g->stack.site);
+        if (row)
+            row->below = v->native ? view_trace(v, &g->stack, 20) : with_it(v, g);
+    }
+    table_print(&t, &v->term, INDENT, v->out);
+    view_more(v, r->growth_total, shown);
+}
+
+void view_text_leaks(const struct view_text *v)
+{
+    const struct gs_report *r = v->report;
+    struct table t = {SITES(v), .head = {"bytes", "count", "of", "", "line"},
+                      .left = {false, false, true, true, true}};
+    size_t shown = r->leaks_n < v->top ? r->leaks_n : v->top;
+
+    if (!shown || (view_shows(v, VIEW_OOM) && r->ooms_n && r->ooms[0].fatal && !v->native))
+        return; /* what was live when memory ran out is shown, and then the program died */
+    if (r->leaks_at_end)
+        view_heading(v, TERM_BOLD, "Never freed",
+                     ": of a model that lives to the end that is no fault; what grows is");
+    else
+        view_title(v, TERM_BOLD, "Live when the program ended");
+    for (size_t i = 0; i < shown; i++) {
+        const struct gs_leak *l = &r->leaks[i];
+        char bytes[UNITS_TEXT], count[UNITS_TEXT];
+        const char *cells[] = {view_bytes(bytes, l->bytes), format_count(count, l->count),
+                               view_layer(l->layer), l->growing ? "grows" : ""};
+        struct table_row *row = table_add(&t, cells, &l->stack.site);
+        if (row && v->native)
+            row->below = view_trace(v, &l->stack, 20);
+    }
+    table_print(&t, &v->term, INDENT, v->out);
+    view_more(v, r->leaks_total, shown);
+}
+
+void view_text_churn(const struct view_text *v)
+{
+    const struct gs_report *r = v->report;
+    struct table t = {SITES(v), .head = {"times", "bytes", "a second", "lived", "line"}};
+    size_t shown = r->churn_n < v->top ? r->churn_n : v->top;
+
+    if (!shown)
+        return;
+    view_heading(v, TERM_BOLD, "Allocated and freed again and again",
+                 ": each cudaMalloc and cudaFree stops the program for a moment");
+    for (size_t i = 0; i < shown; i++) {
+        const struct gs_churn *c = &r->churn[i];
+        char count[UNITS_TEXT], bytes[UNITS_TEXT], rate[UNITS_TEXT], life[UNITS_TEXT];
+        snprintf(rate, sizeof rate, "%.0f", c->per_s);
+        const char *cells[] = {format_count(count, c->count), view_bytes(bytes, c->bytes), rate,
+                               format_seconds(life, c->mean_life_s)};
+        table_add(&t, cells, &c->stack.site);
+    }
+    table_print(&t, &v->term, INDENT, v->out);
+    view_more(v, r->churn_total, shown);
+}
+
+void view_text_retries(const struct view_text *v)
+{
+    const struct gs_report *r = v->report;
+    struct table t = {SITES(v), .head = {"at", "asked for", "took", "line"}};
+    size_t shown = r->retries_n < v->top ? r->retries_n : v->top;
+
+    if (!shown)
+        return;
+    view_heading(v, TERM_YELLOW, "Short of memory, then helped itself",
+                 ": the allocator gave its cache back and tried again");
+    for (size_t i = 0; i < shown; i++) {
+        const struct gs_retry *x = &r->retries[i];
+        char at[UNITS_TEXT], bytes[UNITS_TEXT], took[UNITS_TEXT];
+        const char *cells[] = {format_seconds(at, x->time_s),
+                               view_bytes(bytes, x->requested_bytes),
+                               isnan(x->blocked_s) ? "?" : format_seconds(took, x->blocked_s)};
+        table_add(&t, cells, &x->stack.site);
+    }
+    table_print(&t, &v->term, INDENT, v->out);
+    view_more(v, r->retries_total, shown);
+}
+
+void view_text_fragmentation(const struct view_text *v)
+{
+    for (size_t i = 0; i < v->report->fragmentation_n; i++) {
+        const struct gs_fragmentation *f = &v->report->fragmentation[i];
+        char place[96], held[UNITS_TEXT], used[UNITS_TEXT], hole[UNITS_TEXT], share[UNITS_TEXT];
+        /* Below 90 % of what is held in use is where it begins to matter (STAlloc's threshold). */
+        if (isnan(f->utilisation) || f->utilisation >= 0.9 || f->reserved_bytes == GS_UNKNOWN ||
+            f->largest_free_bytes == GS_UNKNOWN)
+            continue; /* without the holes it is the cache, which the device's parts name */
+        view_heading(v, TERM_BOLD, "Fragmentation",
+                     " on %s: %s in use of %s that the allocator holds (%s); largest hole %s",
+                     view_place(v, place, sizeof place, f->process, f->device, GS_SERIES_DEVICE),
+                     view_bytes(used, f->active_bytes), view_bytes(held, f->reserved_bytes),
+                     format_share(share, f->utilisation), view_bytes(hole, f->largest_free_bytes));
+    }
+}

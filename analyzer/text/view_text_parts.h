@@ -1,0 +1,79 @@
+/* The sections of the report for a terminal, in the order in which they are printed. Each prints a
+ * blank line before itself, and nothing where it has nothing to say. */
+#ifndef GPUSPY_VIEW_TEXT_PARTS_H
+#define GPUSPY_VIEW_TEXT_PARTS_H
+
+#include "analyzer/base/text_table.h"
+#include "analyzer/text/view_text.h"
+
+#define INDENT 2
+
+void view_text_warnings(const struct view_text *v);  /* what is missing: always, and first */
+void view_text_run(const struct view_text *v);       /* command, time, steps, devices */
+void view_text_steps(const struct view_text *v);     /* the program's steps, a line */
+void view_text_verdict(const struct view_text *v);   /* out of memory, or not */
+/* The OOM that is printed, where `p` is the peak that led to it: nothing much came or went between
+ * the two, and what is said of one need not be said of the other. NULL: it is not. */
+const struct gs_oom_verdict *view_oom_at_peak(const struct view_text *v, const struct gs_peak *p);
+/* What held the device then; nothing where it is not known. */
+void view_text_waterfall(const struct view_text *v, const struct gs_oom_verdict *o);
+void view_text_ranks(const struct view_text *v);     /* several processes side by side (view_text_rank.c) */
+void view_text_memory(const struct view_text *v);    /* peaks by device */
+/* Lines of a device: pending frees, streams, private pools; where there are any. */
+void view_text_allocator(const struct view_text *v, uint32_t process, int device);
+void view_text_flushes(const struct view_text *v);   /* empty_cache in a loop */
+void view_text_waits(const struct view_text *v);     /* synchronisation */
+void view_text_transfers(const struct view_text *v);
+void view_text_marks(const struct view_text *v);     /* the program's own ranges */
+void view_text_growth(const struct view_text *v);    /* view_text_growth.c: grows */
+void view_text_leaks(const struct view_text *v);     /* stays */
+void view_text_fragmentation(const struct view_text *v);
+void view_text_churn(const struct view_text *v);     /* comes and goes */
+void view_text_retries(const struct view_text *v);
+void view_text_budget(const struct view_text *v);
+/* "--params 124.4M" for the next command; "" where the budget was shown. */
+void view_next_budget(const struct view_text *v, char *out, size_t size);
+void view_text_advice(const struct view_text *v);    /* and the next command */
+
+/* What was taken in advance or is kept in a pool, a line each (view_text_owner.c). */
+void view_text_preallocations(const struct view_text *v, uint32_t process, int device);
+
+/* ---- helpers (view_text_site.c) */
+
+/* A heading: "Waiting for the GPU", then plain text. */
+void view_heading(const struct view_text *v, enum term_style style, const char *title,
+                  const char *format, ...) __attribute__((format(printf, 4, 5)));
+void view_title(const struct view_text *v, enum term_style style, const char *title);
+/* "optimizer state" */
+const char *view_category(enum gs_category category);
+/* Words, wrapped to the width, the lines after the first under the first word. */
+void view_wrap(const struct view_text *v, int indent, const char *mark, const char *text);
+/* The same where `at` columns of the line are written; the lines after it are indented by `hang`. */
+void view_wrap_on(const struct view_text *v, int hang, int at, const char *text);
+/* The same in a style, indented by INDENT. */
+void view_styled(const struct view_text *v, enum term_style style, const char *text);
+/* "Cause   a leak: …": a word in a column of its own, and words, wrapped. */
+#define VIEW_LABEL 8
+void view_label(const struct view_text *v, enum term_style style, const char *label,
+                const char *text);
+/* "train.py:34  step", at most `columns` wide. */
+char *view_site(const struct view_text *v, char *out, size_t size, const struct gs_site *site,
+                int columns);
+/* The same of a frame. */
+char *view_frame(const struct view_text *v, char *out, size_t size, const struct gs_frame *frame,
+                 int columns);
+/* A table whose items are sites. */
+void view_site_cell(const void *view, const void *site, char *out, size_t size, int columns);
+#define SITES(v) .last = view_site_cell, .self = (v)
+/* The frames of a stack, one a line, indented; allocated, NULL where there is nothing to add. Python
+ * frames only, unless there are none or native ones were asked for. */
+char *view_trace(const struct view_text *v, const struct gs_trace *trace, int indent);
+/* "and 12 more: --top 20 shows them" */
+void view_more(const struct view_text *v, size_t total, size_t shown);
+const char *view_layer(enum gs_series_layer layer); /* for people: "tensors" */
+/* "GPU 0", with the process where the run has several. */
+char *view_place(const struct view_text *v, char *out, size_t size, uint32_t process, int device,
+                 enum gs_series_layer layer);
+char *view_bytes(char *out, int64_t bytes); /* UNITS_TEXT; "?" unknown */
+
+#endif

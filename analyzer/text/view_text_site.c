@@ -1,0 +1,369 @@
+/* What the sections share: places, stacks, headings. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
+#include "analyzer/text/view_text_parts.h"
+
+#define LINE_MAX_BYTES 1024
+#define PLACES_LEAST 28 /* columns for two places: "train.py:123" twice and some */
+#define WHOLE 400       /* columns: nothing is cut */
+
+/* Length of the first word; a number and its unit are one. */
+static size_t word_of(const char *text)
+{
+    size_t n = strcspn(text, " ");
+    bool number = n > 0 && strspn(text, "0123456789.,") == n;
+
+    return number && text[n] ? n + 1 + strcspn(text + n + 1, " ") : n;
+}
+
+/* Words from column `at` on; the lines after the first start at `hang`. */
+static void wrap(const struct view_text *v, int hang, int at, const char *text)
+{
+    char clean[4096];
+    const char *p = term_clean(clean, sizeof clean, text, v->term.utf8);
+    bool first = true; /* of its line */
+
+    for (p += strspn(p, " "); *p; p += strspn(p, " ")) {
+        size_t n = word_of(p);
+        char whole[4096], word[4096];
+        snprintf(whole, sizeof whole, "%.*s", (int)n, p);
+        text_elide(word, sizeof word, whole, v->term.width - hang, v->term.utf8);
+        int width = term_columns(word);
+        if (at > hang && at + !first + width > v->term.width) {
+            fprintf(v->out, "\n%*s", hang, "");
+            at = hang;
+            first = true;
+        }
+        fprintf(v->out, "%s%s", first ? "" : " ", word);
+        at += width + !first;
+        first = false;
+        p += n;
+    }
+    fputc('\n', v->out);
+}
+
+void view_wrap(const struct view_text *v, int indent, const char *mark, const char *text)
+{
+    int hang = indent + term_columns(mark);
+
+    fprintf(v->out, "%*s%s", indent, "", mark);
+    wrap(v, hang, hang, text);
+}
+
+void view_styled(const struct view_text *v, enum term_style style, const char *text)
+{
+    fputs(term_style(&v->term, style), v->out);
+    view_wrap(v, INDENT, "", text);
+    fputs(term_style(&v->term, TERM_PLAIN), v->out);
+}
+
+void view_wrap_on(const struct view_text *v, int hang, int at, const char *text)
+{
+    wrap(v, hang, at, text);
+}
+
+void view_label(const struct view_text *v, enum term_style style, const char *label,
+                const char *text)
+{
+    int hang = INDENT + VIEW_LABEL;
+
+    fprintf(v->out, "%*s%s%s%s%*s", INDENT, "", term_style(&v->term, style), label,
+            term_style(&v->term, TERM_PLAIN), VIEW_LABEL - (int)strlen(label), "");
+    wrap(v, hang, hang, text);
+}
+
+void view_title(const struct view_text *v, enum term_style style, const char *title)
+{
+    fprintf(v->out, "\n%s%s%s\n", term_style(&v->term, style), title,
+            term_style(&v->term, TERM_PLAIN));
+}
+
+void view_heading(const struct view_text *v, enum term_style style, const char *title,
+                  const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    int at = term_columns(title);
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fprintf(v->out, "\n%s%s%s%s", term_style(&v->term, style), title,
+            term_style(&v->term, TERM_PLAIN), *text == ' ' ? " " : "");
+    wrap(v, INDENT, at + (*text == ' '), text);
+}
+
+static const char *cwd_of(const struct view_text *v)
+{
+    return v->report->processes_n ? v->report->processes[0].cwd : NULL;
+}
+
+/* "dir/file.py:34", or "libfoo.so+0x12ab" for a native place without lines. */
+static void place(const struct view_text *v, char *out, size_t size, const struct gs_site *s,
+                  int columns)
+{
+    char path[LINE_MAX_BYTES], tail[32] = "";
+    const char *file = s->file ? s->file : "?", *slash = strrchr(file, '/');
+
+    if (s->exit) {
+        text_put(out, size, "at interpreter exit");
+        return;
+    }
+    if (s->line > 0)
+        snprintf(tail, sizeof tail, ":%d", s->line);
+    else if (s->kind == GS_FRAME_NATIVE && !s->function)
+        snprintf(tail, sizeof tail, "+0x%llx", (unsigned long long)s->offset);
+    if (s->kind == GS_FRAME_NATIVE && s->line <= 0 && slash)
+        file = slash + 1; /* a library is known by its name */
+    text_path(path, sizeof path, file, cwd_of(v), columns - (int)strlen(tail), v->term.utf8);
+    text_put(out, size, "%s%s", path, tail);
+}
+
+static struct gs_site site_of(const struct gs_frame *f)
+{
+    return (struct gs_site){.kind = f->kind,
+                            .known = true,
+                            .function = f->function,
+                            .file = f->file ? f->file : f->module,
+                            .line = f->line,
+                            .offset = f->offset};
+}
+
+/* "train.py:34  step" in at most `columns`. A place that fits is not cut for the function's sake.
+ */
+static void place_and_function(const struct view_text *v, char *out, size_t size,
+                               const struct gs_site *s, int columns)
+{
+    char where[LINE_MAX_BYTES], function[LINE_MAX_BYTES] = "";
+
+    place(v, where, sizeof where, s, WHOLE);
+    if (term_columns(where) > columns)
+        place(v, where, sizeof where, s, s->function ? columns * 2 / 3 : columns);
+    int room = columns - term_columns(where) - 2;
+    if (s->operation && room >= 6) {
+        char whole[LINE_MAX_BYTES];
+        text_put(whole, sizeof whole, "backward %s %s", v->term.utf8 ? "→" : "->", s->operation);
+        text_elide(function, sizeof function, term_columns(whole) > room ? s->operation : whole, room,
+                   v->term.utf8);
+    } else if (s->function && !s->exit && room >= 6)
+        text_function(function, sizeof function, s->function, room, v->term.utf8);
+    text_put(out, size, "%s%s%s", where, *function ? "  " : "", function);
+}
+
+/* The second of two places: of one file it is the line that tells. */
+static void second(const struct view_text *v, char *out, size_t size, const struct gs_site *s,
+                   const struct gs_site *first, int columns, bool function)
+{
+    char name[LINE_MAX_BYTES] = "";
+    bool same = s->file && first->file && s->line > 0 && strcmp(s->file, first->file) == 0;
+
+    if (!same) {
+        (function ? place_and_function : place)(v, out, size, s, columns);
+        return;
+    }
+    if (function && s->function && strcmp(s->function, "<module>") != 0)
+        text_function(name, sizeof name, s->function, columns, v->term.utf8);
+    text_put(out, size, ":%d%s%s", s->line, *name ? "  " : "", name);
+}
+
+/* "train.py:34" */
+static int least_columns(const struct gs_site *s)
+{
+    const char *slash = s->file ? strrchr(s->file, '/') : NULL;
+
+    return term_columns(slash     ? slash + 1
+                        : s->file ? s->file
+                                  : "?") +
+           snprintf(NULL, 0, ":%d", s->line);
+}
+
+/* Half of the room, or what both files' names need where that lets both stand uncut. */
+static int second_room(const struct gs_site *first, const struct gs_site *s, int room)
+{
+    int need = least_columns(s);
+
+    return need > room / 2 && need + least_columns(first) <= room ? need : room / 2;
+}
+
+/* The other place that tells a site from its likes. */
+static const struct gs_frame *other_of(const struct gs_site *s)
+{
+    return s->helper ? s->via : s->inner ? s->inner : s->caller;
+}
+
+/* With who called it, or the helper or library that it called. Where not all fits, the functions go first, the
+ * caller's before its own: the lines say more; then the folders. False: there is no room for two
+ * places at all. */
+static bool site_and_caller(const struct view_text *v, char *out, size_t size,
+                            const struct gs_site *s, int columns)
+{
+    static const bool with[][2] = {{true, true}, {true, false}, {false, false}};
+    const char *arrow =
+        s->helper || s->inner ? (v->term.utf8 ? "  → " : "  -> ") : (v->term.utf8 ? "  ← " : "  <- ");
+    struct gs_site other = site_of(other_of(s));
+    char own[LINE_MAX_BYTES], caller[LINE_MAX_BYTES];
+
+    for (size_t i = 0; i < sizeof with / sizeof *with; i++) {
+        (with[i][0] ? place_and_function : place)(v, own, sizeof own, s, WHOLE);
+        second(v, caller, sizeof caller, &other, s, WHOLE, with[i][1]);
+        if (term_columns(own) + term_columns(arrow) + term_columns(caller) <= columns) {
+            text_put(out, size, "%s%s%s", own, arrow, caller);
+            return true;
+        }
+    }
+    int room = columns - term_columns(arrow);
+    if (room < PLACES_LEAST)
+        return false;
+    second(v, caller, sizeof caller, &other, s, second_room(s, &other, room), false);
+    place(v, own, sizeof own, s, room - term_columns(caller));
+    text_put(out, size, "%s%s%s", own, arrow, caller);
+    return true;
+}
+
+char *view_site(const struct view_text *v, char *out, size_t size, const struct gs_site *s,
+                int columns)
+{
+    if (!s->known)
+        text_put(out, size, "(no stack recorded)");
+    else if (!other_of(s) || !site_and_caller(v, out, size, s, columns))
+        place_and_function(v, out, size, s, columns);
+    return out;
+}
+
+char *view_frame(const struct view_text *v, char *out, size_t size, const struct gs_frame *frame,
+                 int columns)
+{
+    struct gs_site s = site_of(frame);
+
+    return view_site(v, out, size, &s, columns);
+}
+
+void view_site_cell(const void *view, const void *site, char *out, size_t size, int columns)
+{
+    view_site(view, out, size, site, columns);
+}
+
+static bool has_python(const struct gs_trace *trace)
+{
+    for (size_t i = 0; i < trace->n; i++)
+        if (trace->frames[i]->kind == GS_FRAME_PYTHON)
+            return true;
+    return false;
+}
+
+static void left_out(const struct view_text *v, FILE *f, int indent, size_t n, const char *what)
+{
+    if (n)
+        fprintf(f, "%*s%sand %zu %s%s\n", indent, "", term_style(&v->term, TERM_DIM), n, what,
+                term_style(&v->term, TERM_PLAIN));
+}
+
+/* A library's inner life is long, and the Python lines stand below it: each kind has its own limit,
+ * so that neither hides the other. */
+static void trace_lines(const struct view_text *v, const struct gs_trace *trace, int indent,
+                        FILE *f)
+{
+    static const size_t most[] = {[GS_FRAME_PYTHON] = 16, [GS_FRAME_NATIVE] = 10};
+    size_t shown[2] = {0}, left[2] = {0};
+    bool native = v->native || !has_python(trace);
+
+    for (size_t i = 0; i < trace->n; i++) {
+        struct gs_site s = site_of(trace->frames[i]);
+        size_t kind = s.kind == GS_FRAME_NATIVE;
+        char line[LINE_MAX_BYTES];
+        if (kind && !native)
+            continue;
+        if (shown[kind]++ >= most[s.kind]) {
+            left[kind]++;
+            continue;
+        }
+        if (!kind) {
+            left_out(v, f, indent, left[1], "native calls");
+            left[1] = 0;
+        }
+        fprintf(f, "%*s%s%s%s\n", indent, "", term_style(&v->term, TERM_DIM),
+                view_site(v, line, sizeof line, &s, v->term.width - indent),
+                term_style(&v->term, TERM_PLAIN));
+    }
+    left_out(v, f, indent, left[1], "native calls");
+    left_out(v, f, indent, left[0], "callers");
+}
+
+char *view_trace(const struct view_text *v, const struct gs_trace *trace, int indent)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+
+    if (!f)
+        return NULL;
+    trace_lines(v, trace, indent, f);
+    fclose(f);
+    if (!size) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+void view_more(const struct view_text *v, size_t total, size_t shown)
+{
+    char more[UNITS_TEXT];
+
+    if (total > shown)
+        fprintf(v->out, "%*s%sand %s more: --top %zu shows them%s\n", INDENT, "",
+                term_style(&v->term, TERM_DIM), format_count(more, total - shown), total,
+                term_style(&v->term, TERM_PLAIN));
+}
+
+const char *view_layer(enum gs_series_layer layer)
+{
+    static const char *const words[GS_SERIES_LAYERS] = {
+        [GS_SERIES_DEVICE] = "GPU memory",
+        [GS_SERIES_TENSOR] = "tensors",
+        [GS_SERIES_PINNED] = "pinned host memory",
+        [GS_SERIES_HOST] = "CPU tensors",
+        [GS_SERIES_SHARED] = "memory of others",
+        [GS_SERIES_GRAPH] = "memory for graphs",
+    };
+
+    return words[layer];
+}
+
+char *view_place(const struct view_text *v, char *out, size_t size, uint32_t process, int device,
+                 enum gs_series_layer layer)
+{
+    char who[64] = "";
+    const struct gs_process *p =
+        process < v->report->processes_n ? &v->report->processes[process] : NULL;
+
+    if (p && v->report->processes_n > 1 && p->rank >= 0)
+        snprintf(who, sizeof who, "rank %lld, ", (long long)p->rank);
+    else if (p && v->report->processes_n > 1)
+        snprintf(who, sizeof who, "process %u, ", p->pid);
+    if (device >= 0)
+        snprintf(out, size, "%sGPU %d", who, device);
+    else
+        snprintf(out, size, "%s%s", who, view_layer(layer));
+    return out;
+}
+
+char *view_bytes(char *out, int64_t bytes)
+{
+    if (bytes == GS_UNKNOWN)
+        snprintf(out, UNITS_TEXT, "?");
+    else if (bytes < 0)
+        format_bytes_signed(out, bytes);
+    else
+        format_bytes(out, (uint64_t)bytes);
+    return out;
+}
+
+const char *view_category(enum gs_category category)
+{
+    return category == GS_CATEGORY_OPTIMIZER_STATE ? "optimizer state" : gs_category_word(category);
+}

@@ -1,0 +1,250 @@
+/* Out of memory: what was asked, what was free, why, what to do. Or none, and how near it was. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/question/site.h"
+#include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
+#include "analyzer/text/view_text_parts.h"
+
+const struct gs_oom_verdict *view_oom_at_peak(const struct view_text *v, const struct gs_peak *p)
+{
+    const struct gs_report *r = v->report;
+    const struct gs_oom_verdict *o = r->ooms_n ? &r->ooms[0] : NULL;
+
+    if (!view_shows(v, VIEW_OOM) || !view_shows(v, VIEW_PEAK) || !o || p->process != o->process || p->device != o->device || p->layer != o->live_layer)
+        return NULL;
+    return fabs(p->time_s - o->time_s) <= 0.02 * r->duration_s ? o : NULL;
+}
+
+static bool peak_says_it(const struct view_text *v, const struct gs_oom_verdict *o)
+{
+    for (size_t i = 0; i < v->report->peaks_n; i++)
+        if (view_oom_at_peak(v, &v->report->peaks[i]) == o)
+            return true;
+    return false;
+}
+
+static void live(const struct view_text *v, const struct gs_oom_verdict *o)
+{
+    struct table t = {SITES(v), .head = {"bytes", "count", "line"}};
+    size_t shown = o->live_n < v->top ? o->live_n : v->top;
+
+    if (!shown || peak_says_it(v, o))
+        return;
+    fprintf(v->out, "  %sLive at that moment%s (%s)\n", term_style(&v->term, TERM_BOLD),
+            term_style(&v->term, TERM_PLAIN), view_layer(o->live_layer));
+    for (size_t i = 0; i < shown; i++) {
+        char bytes[UNITS_TEXT], count[UNITS_TEXT];
+        const char *cells[] = {view_bytes(bytes, o->live[i].bytes),
+                               format_count(count, o->live[i].count)};
+        table_add(&t, cells, &o->live[i].site);
+    }
+    table_print(&t, &v->term, 2 * INDENT, v->out);
+}
+
+static void asked(const struct view_text *v, const struct gs_oom_verdict *o)
+{
+    char want[UNITS_TEXT], free_[UNITS_TEXT], total[UNITS_TEXT], site[512], line[1024];
+    const struct gs_site *s = &o->stack.site;
+    const char *what = o->space == GS_SPACE_PINNED ? " of pinned host memory" : "";
+
+    view_bytes(want, o->requested_bytes);
+    gs_site_text(s, site, sizeof site);
+    if (o->free_bytes == GS_UNKNOWN)
+        snprintf(line, sizeof line, "%s%s%s%s", want, what, s->known ? ", at " : "",
+                 s->known ? site : "");
+    else
+        snprintf(line, sizeof line, "%s%s, with %s of %s free%s%s", want, what,
+                 view_bytes(free_, o->free_bytes), view_bytes(total, o->total_bytes),
+                 s->known ? ", at " : "", s->known ? site : "");
+    view_label(v, TERM_BOLD, "Asked", line);
+}
+
+static void share_of(char *line, size_t size, int64_t bytes, const char *what)
+{
+    char text[UNITS_TEXT];
+    size_t at = strlen(line);
+
+    if (bytes != GS_UNKNOWN && bytes > 0)
+        snprintf(line + at, size - at, "%s%s %s", at ? " + " : "", view_bytes(text, bytes), what);
+}
+
+static int64_t less(int64_t a, int64_t b)
+{
+    return a == GS_UNKNOWN || b == GS_UNKNOWN || a < b ? GS_UNKNOWN : a - b;
+}
+
+/* "in tensors (parameters 1.2 GiB, activations 800.0 MiB, …)": the three largest. */
+static const char *in_tensors(const struct gs_oom_verdict *o, char *out, size_t size)
+{
+    bool told[GS_CATEGORIES_N] = {[GS_CATEGORY_UNKNOWN] = true};
+    const int64_t *bytes = o->by_category.bytes;
+    size_t at = (size_t)snprintf(out, size, "in tensors");
+
+    for (int n = 0; n < 3 && o->live_layer == GS_SERIES_TENSOR; n++) {
+        int largest = -1;
+        char text[UNITS_TEXT];
+        for (int i = 0; i < GS_CATEGORIES_N; i++)
+            if (!told[i] && bytes[i] > 0 && (largest < 0 || bytes[i] > bytes[largest]))
+                largest = i;
+        if (largest < 0)
+            break;
+        told[largest] = true;
+        at += (size_t)snprintf(out + at, size - at, "%s%s %s", n ? ", " : " (",
+                               view_category((enum gs_category)largest),
+                               view_bytes(text, bytes[largest]));
+    }
+    if (at > sizeof "in tensors")
+        snprintf(out + at, size - at, ")");
+    return out;
+}
+
+/* Where the device's memory was: the parts sum to all of it. */
+static void held(const struct view_text *v, const struct gs_oom_verdict *o)
+{
+    char line[1024] = "", total[UNITS_TEXT], tensors[256];
+    int64_t others = less(o->device_live, o->tensor_reserved);
+    bool torch =
+        others != GS_UNKNOWN && less(o->tensor_reserved, o->tensor_allocated) != GS_UNKNOWN;
+
+    if (o->outside == GS_UNKNOWN || o->free_bytes == GS_UNKNOWN || o->space == GS_SPACE_PINNED)
+        return;
+    if (torch) {
+        share_of(line, sizeof line, o->tensor_allocated,
+                 in_tensors(o, tensors, sizeof tensors));
+        share_of(line, sizeof line, o->tensor_reserved - o->tensor_allocated, "cached by PyTorch");
+        share_of(line, sizeof line, others, "in other CUDA allocations");
+    } else {
+        share_of(line, sizeof line, o->device_live, "in CUDA allocations");
+    }
+    share_of(line, sizeof line, o->graphs, "held for CUDA graphs");
+    share_of(line, sizeof line, o->outside, "outside (CUDA context, libraries, other processes)");
+    share_of(line, sizeof line, o->free_bytes, "free");
+    size_t at = strlen(line);
+    snprintf(line + at, sizeof line - at, " = %s", view_bytes(total, o->total_bytes));
+    view_label(v, TERM_BOLD, "Memory", line);
+}
+
+static void stack(const struct view_text *v, const struct gs_oom_verdict *o)
+{
+    char *trace = view_trace(v, &o->stack, INDENT + VIEW_LABEL);
+
+    if (trace)
+        fprintf(v->out, "  %sStack%s   %s", term_style(&v->term, TERM_BOLD),
+                term_style(&v->term, TERM_PLAIN), trace + INDENT + VIEW_LABEL);
+    free(trace);
+}
+
+static void one(const struct view_text *v, const struct gs_oom_verdict *o)
+{
+    char at[UNITS_TEXT], place[96];
+
+    view_heading(v, o->fatal ? TERM_RED : TERM_YELLOW,
+                 o->fatal     ? "OUT OF MEMORY"
+                 : o->handled ? "Out of memory, handled by the program"
+                              : "Ran short of memory, and went on",
+                 " on %s at %s",
+                 view_place(v, place, sizeof place, o->process, o->device, GS_SERIES_PINNED),
+                 format_seconds(at, o->time_s));
+    asked(v, o);
+    if (o->verdict)
+        view_label(v, TERM_BOLD, "Cause", o->verdict);
+    for (size_t i = 0; i < o->advice_n; i++)
+        view_label(v, TERM_GREEN, i == 0 ? "To do" : "", o->advice[i]);
+    if (o->waterfall_n)
+        view_text_waterfall(v, o);
+    else
+        held(v, o);
+    stack(v, o);
+    if (!o->waterfall_n)
+        live(v, o);
+}
+
+/* The peak that comes nearest to its device's size; without a GPU the largest of host memory. */
+static const struct gs_peak *fullest(const struct gs_report *r, bool gpu, int64_t *total)
+{
+    const struct gs_peak *best = NULL;
+    double best_share = -1;
+
+    *total = GS_UNKNOWN;
+    for (size_t i = 0; i < r->peaks_n; i++) {
+        const struct gs_peak *p = &r->peaks[i];
+        bool on_gpu = p->layer == GS_SERIES_DEVICE || p->layer == GS_SERIES_TENSOR;
+        if (on_gpu != gpu || p->layer == GS_SERIES_SHARED || p->bytes <= 0)
+            continue;
+        int64_t size = GS_UNKNOWN;
+        for (size_t d = 0; d < r->devices_n; d++)
+            if (r->devices[d].device == p->device)
+                size = r->devices[d].total_bytes;
+        double share = size > 0 ? (double)p->bytes / (double)size : 0;
+        /* Rounding up to pages makes the device level the larger one; it comes first in the list.
+         */
+        if (share > best_share || (!gpu && p->bytes > best->bytes)) {
+            best = p;
+            best_share = share;
+            *total = size;
+        }
+    }
+    return best;
+}
+
+/* What runs out inside a framework's own pool makes no CUDA call fail. */
+static bool hands_out_itself(const struct gs_report *r)
+{
+    for (size_t i = 0; i < r->preallocations_n; i++)
+        if (!r->preallocations[i].within)
+            return true;
+    return false;
+}
+
+static void no_oom(const struct view_text *v)
+{
+    bool handled = v->report->ooms_n && v->report->ooms[0].handled;
+    const char *none = handled                       ? "No fatal out of memory"
+                       : hands_out_itself(v->report) ? "No CUDA call ran out of memory"
+                                                     : "No out of memory";
+    int64_t total;
+    const struct gs_peak *p = fullest(v->report, true, &total);
+    char peak[UNITS_TEXT], size[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT], place[96];
+
+    if (!p)
+        p = fullest(v->report, false, &total);
+    if (!p) {
+        view_heading(v, TERM_GREEN, none, "; no GPU memory was allocated");
+        return;
+    }
+    view_place(v, place, sizeof place, p->process, p->device, p->layer);
+    if (total > 0)
+        view_heading(v, TERM_GREEN, none, "; peak %s of %s (%s) on %s, at %s",
+                     view_bytes(peak, p->bytes), view_bytes(size, total),
+                     format_share(share, (double)p->bytes / (double)total), place,
+                     format_seconds(at, p->time_s));
+    else
+        view_heading(v, TERM_GREEN, none, "; peak %s %s %s, at %s%s",
+                     view_bytes(peak, p->bytes), p->device >= 0 ? "on" : "of", place,
+                     format_seconds(at, p->time_s),
+                     p->device >= 0 ? "" : "; no GPU memory was allocated");
+}
+
+void view_text_verdict(const struct view_text *v)
+{
+    const struct gs_report *r = v->report;
+    size_t fatal = 0, shown = 0;
+
+    for (size_t i = 0; i < r->ooms_n; i++)
+        fatal += r->ooms[i].fatal;
+    if (!fatal)
+        no_oom(v);
+    /* One in full: the fatal one, or else the first that was survived; the others are its
+     * repetitions (ranks that fail together, an allocator that retries). */
+    for (size_t i = 0; i < r->ooms_n && shown < 1; i++, shown++)
+        one(v, &r->ooms[i]);
+    if (r->ooms_total > shown) {
+        char line[128];
+        snprintf(line, sizeof line, "%zu more failed allocation%s: gpuspy report --json lists them",
+                 r->ooms_total - shown, r->ooms_total - shown == 1 ? "" : "s");
+        view_styled(v, TERM_DIM, line);
+    }
+}

@@ -1,0 +1,374 @@
+#include "analyzer/text/viewing.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/export/export_choice.h"
+#include "analyzer/base/input.h"
+#include "analyzer/json/json_parts.h"
+#include "analyzer/base/pager.h"
+#include "analyzer/base/progress.h"
+#include "analyzer/base/text.h"
+#include "analyzer/base/units.h"
+#include "analyzer/text/view_text_parts.h"
+
+/* ---------------------------------------------------------------- opening */
+
+static struct gs_run *open_run(struct viewing *v, const char *const *paths, size_t n, bool alone)
+{
+    char error[1024] = "";
+
+    v->options.alone = alone;
+    struct gs_run *run = gs_run_open(paths, n, &v->options, error, sizeof error);
+    if (!run)
+        complain("%s: %s", v->who, error);
+    return run;
+}
+
+static bool chosen(const struct viewing_settings *s, const struct gs_process *p)
+{
+    return (s->pid < 0 || p->pid == (uint32_t)s->pid) && (s->rank < 0 || p->rank == s->rank);
+}
+
+static int no_such_process(const struct viewing *v, const struct gs_process *all, size_t n)
+{
+    char list[512] = "";
+    size_t at = 0;
+
+    for (size_t i = 0; i < n && i < 16 && at < sizeof list; i++) {
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%u", i ? ", " : "", all[i].pid);
+        if (all[i].rank != GS_UNKNOWN && at < sizeof list)
+            at += (size_t)snprintf(list + at, sizeof list - at, " (rank %lld)",
+                                   (long long)all[i].rank);
+    }
+    complain("%s: there is no such process in this run; its processes are %s%s", v->who, list,
+             n > 16 ? ", …" : "");
+    return EXIT_NO;
+}
+
+/* Opens again those files alone that hold the chosen processes. */
+static int choose(struct viewing *v)
+{
+    size_t n, wanted = 0;
+    const struct gs_process *all = gs_run_processes(v->run, &n);
+    int code = EXIT_YES;
+
+    for (size_t i = 0; i < n; i++)
+        wanted += chosen(v->settings, &all[i]);
+    if (wanted == n)
+        return EXIT_YES;
+    if (!wanted)
+        return no_such_process(v, all, n);
+    char **paths = calloc(wanted, sizeof *paths);
+    size_t at = 0;
+    for (size_t i = 0; paths && i < n; i++)
+        if (chosen(v->settings, &all[i]))
+            paths[at++] = strdup(all[i].path);
+    gs_run_close(v->run);
+    v->run = open_run(v, (const char *const *)paths, at, true);
+    code = v->run ? EXIT_YES : EXIT_INPUT;
+    if (v->run && (gs_run_processes(v->run, &n), n != wanted)) {
+        complain("%s: '%s' holds several processes: one of them cannot be shown alone", v->who, paths[0]);
+        code = EXIT_INPUT;
+    }
+    for (size_t i = 0; i < at; i++)
+        free(paths[i]);
+    free(paths);
+    return code;
+}
+
+static void fill_head(struct viewing *v)
+{
+    struct gs_report *h = &v->head;
+
+    *h = (struct gs_report){.run = v->run, .lost_first_s = (double)NAN, .complete = true};
+    h->processes = gs_run_processes(v->run, &h->processes_n);
+    h->command = h->processes_n ? h->processes[0].command : NULL;
+    h->duration_s = (double)gs_run_duration(v->run) / 1e9;
+    for (size_t i = 0; i < h->processes_n; i++) {
+        h->lost_events += h->processes[i].lost_events;
+        h->complete = h->complete && h->processes[i].complete && !h->processes[i].lost_events;
+    }
+}
+
+int viewing_open(struct viewing *v, const struct command *command, int argc, char **argv,
+                 void *settings, const struct viewing_settings *viewing, viewing_sensible_fn *sensible,
+                 bool memory_map, bool *done)
+{
+    int n = options_parse(command, argc, argv, settings);
+
+    *v = (struct viewing){.settings = viewing, .who = command->name};
+    *done = true;
+    if (n < 0)
+        return n == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (!n) {
+        complain("%s: which recording? give a file, such as: gpuspy %s run.db", v->who, v->who);
+        return EXIT_USAGE;
+    }
+    if (sensible && !sensible(v->who, settings))
+        return EXIT_USAGE;
+    if (!input_openable(v->who, argv, (size_t)n))
+        return EXIT_INPUT;
+    v->database = argv[0];
+    v->symbols = symbolizer_new();
+    v->options = (struct gs_options){.memory_map = memory_map,
+                                     .by_device = viewing->device >= 0,
+                                     .device = viewing->device,
+                                     SYMBOLIZER_OPTIONS(v->symbols),
+                                     .progress = progress_show};
+    v->run = open_run(v, (const char *const *)argv, (size_t)n, false);
+    int code = v->run ? choose(v) : EXIT_INPUT;
+    if (code != EXIT_YES)
+        return code;
+    fill_head(v);
+    *done = false;
+    return EXIT_YES;
+}
+
+void viewing_close(struct viewing *v)
+{
+    if (v->run)
+        gs_run_close(v->run);
+    if (v->symbols)
+        symbolizer_complain(v->symbols, false);
+    symbolizer_free(v->symbols);
+}
+
+int viewing_failed(const struct viewing *v, const char *error)
+{
+    complain("%s: %s", v->who, error);
+    return EXIT_INPUT;
+}
+
+/* ---------------------------------------------------------------- showing */
+
+struct view_text viewing_text(struct viewing *v, const struct gs_report *report, size_t top)
+{
+    v->head.notes = gs_run_notes(v->run, &v->head.notes_n); /* some come while it is read */
+    struct view_text t = {.report = report ? report : &v->head,
+                          .term = display_start(&v->settings->display),
+                          .out = stdout,
+                          .top = v->settings->top ? (size_t)v->settings->top : top,
+                          .database = v->database};
+
+    view_text_warnings(&t);
+    return t;
+}
+
+json_t *viewing_json_head(const struct viewing *v)
+{
+    json_t *o = json_object(), *notes = json_array();
+    size_t n;
+    const char *const *note = gs_run_notes(v->run, &n);
+
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(notes, json_string(note[i]));
+    set(o, "schema", json_integer(GS_REPORT_SCHEMA));
+    set_text(o, "view", v->who);
+    set_text(o, "command", v->head.command);
+    set(o, "processes", LIST(v->head.processes, v->head.processes_n, gs_json_process));
+    set_count(o, "lost_events", v->head.lost_events);
+    set_bool(o, "complete", v->head.complete);
+    set(o, "notes", notes);
+    return o;
+}
+
+int viewing_json(struct viewing *v, json_t *o)
+{
+    display_start(&v->settings->display);
+    int rc = json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+
+    json_decref(o);
+    bool written = rc == 0 && fputc('\n', stdout) != EOF;
+    return written || pager_runs() ? EXIT_YES : EXIT_INPUT; /* who leaves a pager has seen enough */
+}
+
+/* ---------------------------------------------------------------- the profile */
+
+bool profile_sensible(const char *who, const struct profile_settings *s)
+{
+    int64_t ns;
+
+    if (s->at && s->what)
+        complain("%s: --at or --what, one of the two", who);
+    else if (s->at && !export_seconds(s->at, &ns))
+        complain("%s: --at: '%s' are no seconds; give a number such as 12.5", who, s->at);
+    else
+        return true;
+    return false;
+}
+
+static int layer_of(const char *word)
+{
+    if (!word)
+        return GS_PROFILE_USUAL;
+    for (int i = 0; i < GS_SERIES_LAYERS; i++)
+        if (strcmp(word, gs_series_word((enum gs_series_layer)i)) == 0)
+            return i;
+    return GS_PROFILE_ALL;
+}
+
+static void say_nothing_there(const struct viewing *v, const struct gs_profile_wish *w)
+{
+    size_t ooms;
+
+    gs_run_ooms(v->run, &ooms);
+    if (w->what == GS_PROFILE_OOM && !ooms)
+        complain("%s: memory did not run out in this run; --what peak shows its peak", v->who);
+    else if (w->what == GS_PROFILE_WAITS)
+        complain("%s: no call of this run waited for the GPU", v->who);
+    else if (w->what == GS_PROFILE_COPIES)
+        complain("%s: nothing was copied in this run", v->who);
+    else if (w->what == GS_PROFILE_END)
+        complain("%s: nothing was live at the end", v->who);
+    else if (w->what == GS_PROFILE_AT)
+        complain("%s: nothing was live then", v->who);
+    else
+        complain("%s: no %s was allocated in this run%s", v->who,
+                 w->layer >= 0 ? "memory of this layer" : "GPU memory",
+                 w->layer == GS_PROFILE_USUAL ? "; --layer all also shows the host's" : "");
+}
+
+struct gs_profile *viewing_profile(struct viewing *v, const struct profile_settings *s,
+                                   bool categories, int *code)
+{
+    char error[1024] = "";
+    const char *what = !s->what ? "peak" : strcmp(s->what, "leaks") == 0 ? "end" : s->what;
+    struct gs_profile_wish w = {.what = gs_profile_of_word(what),
+                                .process = -1,
+                                .device = v->settings->device,
+                                .layer = layer_of(s->layer),
+                                .categories = categories};
+
+    if (s->at) {
+        w.what = GS_PROFILE_AT;
+        export_seconds(s->at, &w.at_ns);
+    }
+    if (w.what == GS_PROFILE_END && !s->layer)
+        w.layer = GS_PROFILE_ALL; /* as the report's leaks[] */
+    struct gs_profile *p = gs_profile_build(v->run, &w, error, sizeof error);
+    *code = EXIT_YES;
+    if (!p) {
+        *code = viewing_failed(v, error);
+    } else if (!p->n) {
+        say_nothing_there(v, &w);
+        gs_profile_free(p);
+        p = NULL;
+        *code = EXIT_NO;
+    }
+    return p;
+}
+
+static bool in_time(const struct gs_profile *p)
+{
+    return strcmp(p->unit, "ns") == 0;
+}
+
+char *profile_weight(const struct gs_profile *p, int64_t weight, char *out)
+{
+    return in_time(p) ? format_seconds(out, (double)weight / 1e9) : view_bytes(out, weight);
+}
+
+json_t *profile_weight_json(const struct gs_profile *p, int64_t weight)
+{
+    return in_time(p) ? json_real((double)weight / 1e9) : json_integer(weight);
+}
+
+const char *profile_noun(const struct gs_profile *p)
+{
+    const char *title = p->title;
+
+    return in_time(p)                         ? "waits"
+           : strncmp(title, "copied", 6) == 0 ? "copies"
+           : strncmp(title, "live", 4) == 0   ? "blocks"
+                                              : "allocations";
+}
+
+/* "tensors on GPU 0", "tensors and GPU memory on 2 GPUs of 2 processes" */
+static void where_text(const struct view_text *t, const struct gs_profile *p, char *out, size_t size)
+{
+    bool layer[GS_SERIES_LAYERS] = {false}, memory = strcmp(profile_noun(p), "waits") != 0 &&
+                                                     strcmp(profile_noun(p), "copies") != 0;
+    const struct gs_profile_entry *first = &p->entries[0];
+    size_t at = 0, devices = 0, processes = 0;
+    uint64_t seen[128] = {0};
+    bool one_process = true;
+
+    for (size_t i = 0; i < p->n; i++) {
+        const struct gs_profile_entry *e = &p->entries[i];
+        layer[e->layer] = true;
+        one_process = one_process && e->process == first->process;
+        int device = e->device < 0 || e->device > 126 ? 127 : e->device;
+        if (e->process < 64 && !(seen[device] >> e->process & 1)) {
+            seen[device] |= (uint64_t)1 << e->process;
+            devices += device != 127;
+        }
+    }
+    for (size_t i = 0; i < t->report->processes_n && i < 64; i++) {
+        uint64_t any = 0;
+        for (int d = 0; d < 128; d++)
+            any |= seen[d] >> i & 1;
+        processes += any;
+    }
+    out[0] = 0;
+    for (int i = 0; memory && i < GS_SERIES_LAYERS; i++)
+        if (layer[i])
+            at += (size_t)snprintf(out + at, size - at, "%s%s", at ? " and " : ", ",
+                                   view_layer((enum gs_series_layer)i));
+    char place[96];
+    if (one_process && devices == 1 && t->report->processes_n) {
+        int device = -1;
+        for (size_t i = 0; i < p->n && device < 0; i++)
+            device = p->entries[i].device;
+        snprintf(out + at, size - at, " on %s",
+                 view_place(t, place, sizeof place, first->process, device, GS_SERIES_DEVICE));
+    } else if (devices > 1 && one_process) {
+        snprintf(out + at, size - at, " on %zu GPUs", devices);
+    } else if (!one_process) {
+        snprintf(out + at, size - at, ", %zu processes together (--rank or --process: one alone)",
+                 processes);
+    }
+}
+
+void profile_heading(const struct view_text *t, const struct gs_profile *p)
+{
+    char title[64], weight[UNITS_TEXT], count[UNITS_TEXT], at[UNITS_TEXT], where[256];
+    size_t moments = 0, last = 0;
+
+    text_put(title, sizeof title, "%s", p->title);
+    title[0] = (char)(title[0] >= 'a' && title[0] <= 'z' ? title[0] - 32 : title[0]);
+    for (size_t i = 0; i < p->moments_n; i++)
+        if (p->moments && p->moments[i] != GS_UNKNOWN) {
+            moments++;
+            last = i;
+        }
+    where_text(t, p, where, sizeof where);
+    fprintf(t->out, "%s%s%s", term_style(&t->term, TERM_BOLD), title,
+            term_style(&t->term, TERM_PLAIN));
+    char line[512];
+    const char *noun = profile_noun(p);
+    int n = (int)strlen(noun);
+    text_put(line, sizeof line, ": %s in %s %.*s%s%s%s", profile_weight(p, p->total, weight),
+             format_count(count, p->count), p->count == 1 ? strcmp(noun, "copies") == 0 ? n - 3 : n - 1 : n,
+             noun, p->count == 1 && strcmp(noun, "copies") == 0 ? "y" : "", where,
+             moments == 1 ? ", at " : "");
+    if (moments == 1)
+        strncat(line, format_seconds(at, (double)p->moments[last] / 1e9),
+                sizeof line - strlen(line) - 1);
+    view_wrap_on(t, 2, term_columns(title), line);
+}
+
+void profile_json(json_t *o, const struct gs_profile *p)
+{
+    json_t *moments = json_array();
+
+    set_text(o, "title", p->title);
+    set_text(o, "unit", in_time(p) ? "s" : p->unit);
+    set(o, "total", profile_weight_json(p, p->total));
+    set_count(o, "count", p->count);
+    for (size_t i = 0; p->moments && i < p->moments_n; i++)
+        json_array_append_new(moments, p->moments[i] == GS_UNKNOWN
+                                           ? json_null()
+                                           : json_real((double)p->moments[i] / 1e9));
+    set(o, "moments_s", moments);
+}
