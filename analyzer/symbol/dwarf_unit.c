@@ -276,30 +276,40 @@ static const struct function *function_at(const struct unit *u, Dwarf_Addr addre
     return NULL;
 }
 
+struct descent {
+    Dwarf_Addr address;
+    Dwarf_Die *chain;
+    size_t n;
+    unsigned visits, depth; /* depth: blocks may be nested as deep as a file is long */
+};
+
 /* Adds what was inlined around the address, outermost first. A block may have no addresses of its own
  * and something inlined in it that has. */
-static void descend(Dwarf_Die *parent, Dwarf_Addr address, Dwarf_Die *chain, size_t *n, unsigned *visits)
+static void descend(Dwarf_Die *parent, struct descent *d)
 {
     Dwarf_Die die;
 
-    if (*n >= DWARF_PLACES || dwarf_child(parent, &die) != 0)
+    if (d->n >= DWARF_PLACES || d->depth > DEPTH_MAX || dwarf_child(parent, &die) != 0)
         return;
     do {
         int tag = dwarf_tag(&die);
-        size_t before = *n;
+        size_t before = d->n;
 
-        if (++*visits > VISITS_MAX)
+        if (++d->visits > VISITS_MAX)
             return;
         if (tag != DW_TAG_inlined_subroutine && tag != DW_TAG_lexical_block && tag != DW_TAG_try_block &&
             tag != DW_TAG_catch_block)
             continue;
-        bool has = dwarf_haspc(&die, address) > 0;
+        bool has = dwarf_haspc(&die, d->address) > 0;
         bool block = tag != DW_TAG_inlined_subroutine;
         if (has && !block)
-            chain[(*n)++] = die;
-        if (has || (block && !dwarf_hasattr(&die, DW_AT_low_pc) && !dwarf_hasattr(&die, DW_AT_ranges)))
-            descend(&die, address, chain, n, visits);
-        if (has || *n != before)
+            d->chain[d->n++] = die;
+        if (has || (block && !dwarf_hasattr(&die, DW_AT_low_pc) && !dwarf_hasattr(&die, DW_AT_ranges))) {
+            d->depth++;
+            descend(&die, d);
+            d->depth--;
+        }
+        if (has || d->n != before)
             return;
     } while (dwarf_siblingof(&die, &die) == 0);
 }
@@ -338,7 +348,6 @@ size_t dwarf_units_at(struct dwarf_units *units, Dwarf_Addr address, struct dwar
     struct unit *u = unit_at(units, address);
     Dwarf_Die chain[DWARF_PLACES];
     size_t n = 0;
-    unsigned visits = 0;
 
     *folder = NULL;
     if (!u)
@@ -349,8 +358,10 @@ size_t dwarf_units_at(struct dwarf_units *units, Dwarf_Addr address, struct dwar
     const struct function *f = function_at(u, address);
     if (f) {
         Dwarf_Die die = f->die;
-        chain[n++] = die;
-        descend(&die, address, chain, &n, &visits);
+        struct descent d = {.address = address, .chain = chain, .n = 1};
+        chain[0] = die;
+        descend(&die, &d);
+        n = d.n;
     }
     memset(places, 0, (n ? n : 1) * sizeof *places);
     line_at(&u->die, address, &places[0]);

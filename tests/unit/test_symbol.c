@@ -199,6 +199,38 @@ static void what_is_no_module_is_survived(void **state)
     symbolizer_free(NULL);
 }
 
+/* DWARF by hand: a function with 200,000 blocks, each in the one before. */
+static const char nested[] =
+    ".globl deep\n.type deep, @function\n"
+    ".text\ndeep: .skip 16\n.Lend: .size deep, .Lend - deep\n"
+    ".section .debug_abbrev\n"
+    ".uleb128 1, 0x11\n.byte 1\n.uleb128 0x11, 1, 0x12, 7, 0, 0\n" /* compile unit: low, high pc */
+    ".uleb128 2, 0x2e\n.byte 1\n.uleb128 3, 8, 0x11, 1, 0x12, 7, 0, 0\n" /* subprogram: name, low, high pc */
+    ".uleb128 3, 0x0b\n.byte 1\n.uleb128 0, 0\n.byte 0\n" /* lexical block, with children */
+    ".section .debug_info\n.long .Lover - .Lunit\n.Lunit: .short 4\n.long .debug_abbrev\n.byte 8\n"
+    ".byte 1\n.quad deep, 16\n.byte 2\n.asciz \"deep\"\n.quad deep, 16\n"
+    ".rept 200000\n.byte 3\n.endr\n.zero 200002\n.Lover:\n";
+
+static void blocks_in_blocks_are_left_in_the_middle(void **state)
+{
+    struct symbolizer *s = symbolizer_new();
+    char path[128];
+    const char *function, *file;
+    int line;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/nested.s", folder);
+    FILE *f = fopen(path, "w");
+    fputs(nested, f);
+    fclose(f);
+    sh("cd %s && gcc -shared -nostdlib -o nested.so nested.s", folder);
+    snprintf(path, sizeof path, "%s/nested.so", folder);
+    uint64_t size, at = symbol_of(path, "deep", &size, NULL);
+    assert_true(symbolizer_name(s, path, NULL, at + 4, &function, &file, &line));
+    assert_string_equal(function, "deep");
+    symbolizer_free(s);
+}
+
 /* A library of the system, without debugging information: the exported name. */
 static void the_c_library_is_named(void **state)
 {
@@ -222,6 +254,7 @@ int main(void)
         cmocka_unit_test(symbols_are_enough_for_the_function),
         cmocka_unit_test(another_build_is_not_believed),
         cmocka_unit_test(what_is_no_module_is_survived),
+        cmocka_unit_test(blocks_in_blocks_are_left_in_the_middle),
         cmocka_unit_test(the_c_library_is_named),
     };
 
