@@ -114,9 +114,10 @@ static int read_all(bool final)
     while ((n = read_batch()) > 0) {
         total += n;
         if (final) continue;
-        /* a fork waits for this lock */
+        /* a fork waits for this lock; so does the end, which leaves nothing to read from */
         pthread_mutex_unlock(&drain.lock);
         pthread_mutex_lock(&drain.lock);
+        if (drain.stop || drain.failed) break;
     }
     return n < 0 ? -1 : total;
 }
@@ -235,13 +236,13 @@ __attribute__((visibility("default"))) int gpuspy_flush(void);
 int gpuspy_flush(void)
 {
     /* records so young are not read yet: those of other threads may sort before them */
-    const struct timespec settled = {.tv_nsec = 2 * GS_SLACK_NS};
+    struct timespec left = {.tv_nsec = 2 * GS_SLACK_NS};
     const int saved = errno;
     pthread_mutex_lock(&drain.lock);
     bool done = drain.running;
     pthread_mutex_unlock(&drain.lock);
     if (!done) return 0;
-    nanosleep(&settled, NULL);
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) continue;
     pthread_mutex_lock(&drain.lock);
     done = drain.running && !drain.stop && !drain.failed && !drain.alone;
     done = done && read_all(false) >= 0 && !drain.stop && !drain.failed && commit();
