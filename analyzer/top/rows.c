@@ -32,7 +32,7 @@ static int64_t bounded(int64_t n)
 static int64_t known(sqlite3_stmt *st, int column)
 {
     int64_t n = gs_column_int(st, column);
-    return n < 0 ? GS_UNKNOWN : n;
+    return n < 0 ? GS_UNKNOWN : bounded(n);
 }
 
 static int device_of(int64_t n)
@@ -97,7 +97,7 @@ static void end(struct top_model *m, uint32_t place, int64_t bytes, int64_t time
 {
     struct top_place *p = &m->places[place];
     struct top_series *s = &m->series[p->series];
-    p->bytes -= bytes;
+    p->bytes = gs_add(p->bytes, -bytes);
     p->count--;
     s->count--;
     top_ring_add(&p->ring, time_ns, -bytes, 0);
@@ -454,7 +454,7 @@ static int64_t excess(const struct top_model *m, uint32_t source, bool *all_know
             continue;
         }
         *all_known = *all_known && (s->known != GS_UNKNOWN || s->bytes == 0);
-        int64_t more = s->known == GS_UNKNOWN ? 0 : s->bytes - s->known;
+        int64_t more = s->known == GS_UNKNOWN ? 0 : gs_add(s->bytes, -s->known);
         if (more < 0) { /* a free was taken back: what was read is not so any more */
             return -1;
         }
