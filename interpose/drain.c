@@ -280,7 +280,9 @@ bool gs_drain_stop(struct gs_summary *summary)
         gs_deactivate("the database is not finished; gpuspy report completes it");
         return false;
     }
+    pthread_mutex_lock(&drain.lock); /* who flushes looks at it */
     drain.running = false;
+    pthread_mutex_unlock(&drain.lock);
     gs_reader_close(drain.reader);
     gs_store_close(drain.store);
     *summary = drain.summary;

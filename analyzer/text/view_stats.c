@@ -128,7 +128,7 @@ static void spaces(const struct view_text *t, const struct stats *x)
             continue;
         const char *cells[] = {space_words[i] ? space_words[i] : "other",
                                format_count(count, l->spaces[i].count),
-                               view_bytes(bytes, l->spaces[i].bytes)};
+                               view_bytes(bytes, l->spaces[i].bytes), ""};
         table_add(&table, cells, NULL);
     }
     fputc('\n', t->out);

@@ -102,6 +102,21 @@ def test_threads_that_free_each_others_memory(recording, threads):
     assert recording.sql("select count(distinct alloc_thread_id) from allocation")[0][0] >= threads
 
 
+def test_threads_that_flush_at_once(recording):
+    run(recording, "flushes", 4, 60)
+
+
+def test_an_end_while_threads_flush(recording):
+    for _ in range(5):
+        done = recording.run(PROGRAMS / "flushes", 6, 0, "leave", GPUSPY_DB=recording.folder / "end.db")
+        assert done.returncode == 0 and done.stderr.count("\n") == 1, done.stderr
+    assert not [name for name in names_of(recording) if "spool" in name]
+    for path in recording.folder.glob("end*.db"):
+        with sqlite3.connect(path) as db:
+            assert db.execute("select complete, lost_events from process").fetchall() == [(1, 0)]
+            assert db.execute("pragma integrity_check").fetchall() == [("ok",)]
+
+
 # --- out of memory ------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("how", ["fatal", "recovered", "other calls"])

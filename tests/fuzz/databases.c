@@ -74,6 +74,10 @@ static void make_training(struct syn *s)
     syn_sql(s, "INSERT INTO pool(process_id,device,pool,time_ns,used_bytes,reserved_bytes) VALUES(1,0,0,300000000,1,99)");
     syn_sql(s, "INSERT INTO mapping(process_id,allocation_id,device,address,bytes,offset,map_ns) VALUES(1,2,0,4096,9,0,5)");
     syn_sql(s, "INSERT INTO meta(key,value) VALUES('lost_events','3')");
+    syn_sql(s, "CREATE TABLE inlined_frame(frame_id INTEGER NOT NULL, level INTEGER NOT NULL, function TEXT, file TEXT, "
+               "line INTEGER, PRIMARY KEY(frame_id, level)) WITHOUT ROWID");
+    syn_sql(s, "INSERT INTO inlined_frame SELECT f.id, v.value, 'inner', '/src/x.h', v.value + 7 FROM frame f, "
+               "(SELECT 0 AS value UNION SELECT 1 UNION SELECT 2) v WHERE f.kind = 1");
 }
 
 static void make_random(struct syn *s)
