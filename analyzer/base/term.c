@@ -82,22 +82,12 @@ const char *term_style(const struct term *t, enum term_style style)
     return t->colour ? sequence[style] : "";
 }
 
-static const char *sequence_of(const struct term *t, const char *format, int colour, char *out)
+const char *term_background(const struct term *t, int colour, char out[TERM_SEQUENCE])
 {
     out[0] = 0;
     if (t->rich)
-        snprintf(out, TERM_SEQUENCE, format, colour & 255);
+        snprintf(out, TERM_SEQUENCE, "\033[48;5;%dm\033[38;5;16m", colour & 255);
     return out;
-}
-
-const char *term_background(const struct term *t, int colour, char out[TERM_SEQUENCE])
-{
-    return sequence_of(t, "\033[48;5;%dm\033[38;5;16m", colour, out);
-}
-
-const char *term_foreground(const struct term *t, int colour, char out[TERM_SEQUENCE])
-{
-    return sequence_of(t, "\033[38;5;%dm", colour, out);
 }
 
 /* One character of UTF-8: its length in bytes, its value in *code; 0 where the bytes are none. */

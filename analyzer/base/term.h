@@ -23,10 +23,9 @@ bool term_dumb(void);
 /* Escape sequences, empty where colour is off. */
 enum term_style { TERM_PLAIN, TERM_BOLD, TERM_DIM, TERM_RED, TERM_YELLOW, TERM_GREEN, TERM_CYAN };
 const char *term_style(const struct term *t, enum term_style style);
-/* One of the 256 colours as the background of dark text, or as the text's own; "" where there are none. */
+/* One of the 256 colours as the background of dark text; "" where there are none. */
 #define TERM_SEQUENCE 32
 const char *term_background(const struct term *t, int colour, char out[TERM_SEQUENCE]);
-const char *term_foreground(const struct term *t, int colour, char out[TERM_SEQUENCE]);
 
 /* Copies `text` for display: control characters, escape sequences' introducers, invalid UTF-8 and
  * marks that reorder text become '?', and so does everything that is not ASCII where `utf8` is

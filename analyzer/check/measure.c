@@ -6,7 +6,6 @@
 #include <string.h>
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/question.h"
-#include "analyzer/command/simulate.h"
 #include "analyzer/step/step.h"
 #include "analyzer/base/units.h"
 

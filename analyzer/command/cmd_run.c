@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 #include "analyzer/command/command.h"
-#include "analyzer/command/launch.h"
+#include "analyzer/launch/launch.h"
 #include "analyzer/command/recorded.h"
-#include "analyzer/command/simulate.h"
+#include "analyzer/launch/simulate.h"
 #include "analyzer/base/term.h"
 
 struct settings {

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
-#include "analyzer/command/child.h"
+#include "analyzer/launch/child.h"
 #include "analyzer/doctor/doctor_child.h"
 #include "analyzer/doctor/doctor.h"
 #include "analyzer/base/units.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/command/child.h"
+#include "analyzer/launch/child.h"
 #include "analyzer/doctor/doctor.h"
 
 enum { TIMEOUT_MS = 30000, DEEP_MS = 180000 };

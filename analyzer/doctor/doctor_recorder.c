@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
-#include "analyzer/command/child.h"
+#include "analyzer/launch/child.h"
 #include "analyzer/doctor/doctor.h"
-#include "analyzer/command/launch.h"
+#include "analyzer/launch/launch.h"
 #include "analyzer/base/term.h"
 
 enum { TIMEOUT_MS = 10000, HEAD = 4096 };

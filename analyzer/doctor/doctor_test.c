@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "analyzer/command/child.h"
+#include "analyzer/launch/child.h"
 #include "analyzer/doctor/doctor.h"
 #include "analyzer/run/run.h"
-#include "analyzer/command/simulate.h"
+#include "analyzer/launch/simulate.h"
 
 enum { TIMEOUT_MS = 60000, BYTES = 1 << 20 };
 

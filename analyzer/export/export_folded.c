@@ -4,7 +4,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/profile/call_tree.h"
 #include "analyzer/export/export.h"
-#include "analyzer/text/frame_label.h"
+#include "analyzer/profile/frame_label.h"
 
 struct path { /* the text of the node's path, and where each depth ends in it */
     char *text;

@@ -6,7 +6,7 @@
 #include <zlib.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/export/export.h"
-#include "analyzer/text/frame_label.h"
+#include "analyzer/profile/frame_label.h"
 #include "analyzer/export/protobuf.h"
 #include "analyzer/question/report.h"
 #include "schema/event.h"

@@ -5,7 +5,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/profile/call_tree.h"
 #include "analyzer/export/export.h"
-#include "analyzer/text/frame_label.h"
+#include "analyzer/profile/frame_label.h"
 #include "analyzer/json/json_out.h"
 
 enum { PROCESSES_MOST = 64 }; /* that get profiles of their own */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "analyzer/command/child.h"
+#include "analyzer/launch/child.h"
 
 enum { TIMEOUT_MS = 2000 };
 

@@ -1,7 +1,6 @@
 /* The report as JSON: the contract of `gpuspy report --json`. Fields are only ever added. Unknown
  * is null. */
 #include "analyzer/step/cadence.h"
-#include "analyzer/command/simulate.h"
 #include "analyzer/question/report.h"
 
 #include "analyzer/json/json_parts.h"
@@ -104,7 +103,7 @@ static json_t *device_json(const struct gs_device *d)
     set_text(o, "name", d->name);
     set_bytes(o, "total_bytes", d->total_bytes);
     set_bytes(o, "graph_reserved_bytes", d->graph_bytes);
-    set_bool(o, "simulated", simulate_is(d->name));
+    set_bool(o, "simulated", gs_device_simulated(d->name));
     return o;
 }
 

@@ -324,7 +324,6 @@ void gs_run_close(struct gs_run *run)
 LIST(gs_run_processes, gs_process, processes)
 LIST(gs_run_devices, gs_device, devices)
 LIST(gs_run_ooms, gs_oom, ooms)
-LIST(gs_run_samples, gs_sample, samples)
 LIST(gs_run_device_samples, gs_device_sample, device_samples)
 LIST(gs_run_marks, gs_mark_total, marks)
 LIST(gs_run_reserved, gs_reserved, reserved)
@@ -336,7 +335,13 @@ LIST(gs_run_tensor_checks, gs_tensor_check, checks)
 LIST(gs_run_threads, gs_thread, threads)
 LIST(gs_run_mappers, gs_mapper, mappers)
 LIST(gs_run_contexts, gs_context, contexts)
-LIST(gs_run_settings, gs_setting, settings)
+
+bool gs_device_simulated(const char *name)
+{
+    const size_t length = name ? strlen(name) : 0, mark = sizeof GS_SIMULATED - 1;
+    return length && (strcmp(name, "Simulated GPU") == 0 ||
+                      (length > mark && strcmp(name + length - mark, GS_SIMULATED) == 0));
+}
 
 static const struct gs_setting *find_setting(const struct gs_run *run, uint32_t process,
                                              const char *name)

@@ -281,8 +281,11 @@ void gs_run_close(struct gs_run *run);
 /* The small things, read when opened. */
 const struct gs_process *gs_run_processes(const struct gs_run *run, size_t *n);
 const struct gs_device *gs_run_devices(const struct gs_run *run, size_t *n);
+/* What the name of a device of `gpuspy run --simulate` ends with, and whether this one is simulated (NULL: not
+ * known, so no). */
+#define GS_SIMULATED " (simulated)"
+bool gs_device_simulated(const char *name);
 const struct gs_oom *gs_run_ooms(const struct gs_run *run, size_t *n); /* by process, then time */
-const struct gs_sample *gs_run_samples(const struct gs_run *run, size_t *n);
 const struct gs_device_sample *gs_run_device_samples(const struct gs_run *run, size_t *n);
 const struct gs_mark_total *gs_run_marks(const struct gs_run *run, size_t *n); /* in no order */
 const struct gs_reserved *gs_run_reserved(const struct gs_run *run, size_t *n);
@@ -296,7 +299,6 @@ const struct gs_thread *gs_run_threads(const struct gs_run *run, size_t *n); /* 
 const struct gs_counted *gs_run_counted(const struct gs_run *run, size_t *n);
 const struct gs_tensor_check *gs_run_tensor_checks(const struct gs_run *run, size_t *n);
 const struct gs_context *gs_run_contexts(const struct gs_run *run, size_t *n); /* by process, then time */
-const struct gs_setting *gs_run_settings(const struct gs_run *run, size_t *n);
 /* The value of a variable in interpose/settings.def; NULL: not set, or not known. */
 const char *gs_run_setting(const struct gs_run *run, uint32_t process, const char *name);
 /* False: an old recording, which does not tell. */

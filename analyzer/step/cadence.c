@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "analyzer/command/simulate.h"
 #include "analyzer/step/step.h"
 
 static const double matters_share = 0.02, matters_s = 0.001;
@@ -252,7 +251,7 @@ bool gs_simulated(const struct gs_builder *b)
     size_t n;
     const struct gs_device *d = gs_run_devices(b->run, &n);
     for (size_t i = 0; i < n; i++) {
-        if (simulate_is(d[i].name)) {
+        if (gs_device_simulated(d[i].name)) {
             return true;
         }
     }

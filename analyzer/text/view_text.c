@@ -7,7 +7,6 @@
 #include <string.h>
 #include <time.h>
 #include "analyzer/command/options.h"
-#include "analyzer/command/simulate.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/text/view_text_parts.h"
@@ -170,7 +169,7 @@ static void devices(const struct view_text *v)
         view_wrap(v, 0, "", line);
     }
     for (size_t i = 0; i < n; i++) {
-        if (!simulate_is(d[i].name))
+        if (!gs_device_simulated(d[i].name))
             continue;
         view_wrap(v, 0, "",
                   "A simulated GPU: no kernel ran. Memory is what the program asked for; values in it "

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "analyzer/question/site.h"
 #include "analyzer/base/text.h"
-#include "analyzer/base/text_chart.h"
+#include "analyzer/text/text_chart.h"
 #include "analyzer/base/units.h"
 #include "analyzer/text/view_text_parts.h"
 

@@ -64,6 +64,46 @@ def test_clang_builds_it_without_a_warning(tmp_path):
     assert done.returncode == 0, done.stdout[-4000:]
 
 
+# A room uses those of the lines above its own, and of its own line; the last line's words (how an option is
+# declared, what exit codes are, the table of variables) are anybody's.
+ROOMS = """
+base
+run
+symbol
+question oom allocator step category
+profile
+estimate
+launch
+diff
+json
+page
+export
+text
+sql
+check
+top
+doctor
+command
+"""
+WORDS = {"analyzer/command/command.h", "analyzer/command/options.h", "analyzer/command/environment.def"}
+
+
+def test_no_room_uses_one_that_stands_above_it():
+    level = {room: i for i, line in enumerate(ROOMS.split("\n")) for room in line.split()}
+    assert {p.name for p in (ROOT / "analyzer").iterdir() if p.is_dir()} == {*level, "web"}
+    below = {"schema": ("schema/",), "interpose": ("schema/", "interpose/"),
+             "analyzer": ("schema/", "analyzer/", "interpose/stack_python_layout.def", "interpose/settings.def")}
+    wrong = []
+    for path in (p for top in below for p in (ROOT / top).rglob("*.[chd]*") if p.suffix in (".c", ".h", ".def")):
+        name = path.relative_to(ROOT)
+        for used in re.findall(r'^\s*#\s*include "(.*/.*)"', path.read_text(), re.M):
+            own, other = level.get(name.parts[1]), level.get(used.split("/")[1])
+            above = used not in WORDS and own is not None and other is not None and used.startswith("analyzer/") and other > own
+            if above or not used.startswith(below[name.parts[0]]):
+                wrong.append(f"{name}: {used}")
+    assert wrong == []
+
+
 def test_install_and_uninstall(tmp_path):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
     arguments = [f"O={os.environ.get('O', 'build')}", f"SAN={os.environ.get('SAN', '')}", f"DESTDIR={tmp_path}", "PREFIX=/opt/gpuspy"]

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "analyzer/export/export_table.h"
-#include "analyzer/text/frame_label.h"
+#include "analyzer/profile/frame_label.h"
 #include "analyzer/json/json_out.h"
 #include "analyzer/export/protobuf.h"
 #include "schema/event.h"

@@ -1,4 +1,4 @@
-#include "analyzer/command/launch.h"
+#include "analyzer/launch/launch.h"
 
 #include <errno.h>
 #include <fcntl.h>

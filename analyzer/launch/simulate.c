@@ -1,12 +1,11 @@
-#include "analyzer/command/simulate.h"
+#include "analyzer/launch/simulate.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/term.h"
-
-#define MARK " (simulated)" /* behind the product's name */
+#include "analyzer/run/run.h"
 
 static const struct gpu {
     const char *key, *product;
@@ -80,7 +79,7 @@ bool simulate_set(struct launch *l, const char *key, int count)
     }
     snprintf(redirect, sizeof redirect, "%s/libsimcuda-redirect.so", folder);
     snprintf(libraries, sizeof libraries, "%s:%s/math", folder, folder);
-    snprintf(name, sizeof name, "%s" MARK, gpu->product);
+    snprintf(name, sizeof name, "%s" GS_SIMULATED, gpu->product);
     snprintf(memory, sizeof memory, "%uMiB", gpu->total_mib);
     snprintf(sms, sizeof sms, "%d", gpu->multiprocessors);
     snprintf(devices, sizeof devices, "%d", count ? count : 1);
@@ -99,12 +98,4 @@ bool simulate_set(struct launch *l, const char *key, int count)
         launch_set(l, "TRITON_LIBCUDA_PATH", folder);
     launch_set(l, "SIMCUDA_UNKNOWN", "zero"); /* sizes that kernels compute: none, not garbage */
     return true;
-}
-
-bool simulate_is(const char *device_name)
-{
-    const size_t length = device_name ? strlen(device_name) : 0, mark = sizeof MARK - 1;
-
-    return length && (strcmp(device_name, "Simulated GPU") == 0 ||
-                      (length > mark && strcmp(device_name + length - mark, MARK) == 0));
 }

@@ -1,4 +1,4 @@
-#include "analyzer/command/child.h"
+#include "analyzer/launch/child.h"
 
 #include <errno.h>
 #include <fcntl.h>

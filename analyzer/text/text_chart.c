@@ -1,4 +1,4 @@
-#include "analyzer/base/text_chart.h"
+#include "analyzer/text/text_chart.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "analyzer/text/frame_label.h"
+#include "analyzer/profile/frame_label.h"
 
 #include <string.h>
 #include "analyzer/base/term.h"

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include "analyzer/command/launch.h"
+#include "analyzer/launch/launch.h"
 
 /* "t4-16g|v100-16g|…": what can be simulated (estimate/gpus.def). */
 extern const char simulate_words[];
@@ -17,8 +17,5 @@ bool simulate_set(struct launch *l, const char *gpu, int count);
 /* Where the simulated CUDA is: beside the executable (a build folder), or in an installed prefix. False with a
  * line in `why`. */
 bool simulate_folder(char *folder, size_t size, char *why, size_t why_size);
-
-/* Whether a device of this name, as recorded, is a simulated one. */
-bool simulate_is(const char *device_name);
 
 #endif
