@@ -70,5 +70,6 @@ bool gs_category_sets_up(unsigned rule); /* it needs an optimizer that sets up i
 const char *gs_category_evidence(unsigned rule);
 const char *gs_category_while(unsigned rule); /* "STEP": what was done then, as in category.def */
 const char *gs_category_word(enum gs_category category); /* "optimizer_state" */
+const char *gs_category_text(enum gs_category category); /* for people: "optimizer state" */
 
 #endif

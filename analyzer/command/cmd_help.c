@@ -61,6 +61,13 @@ static void wrap(FILE *f, const char *text, int indent, int at)
     fputc('\n', f);
 }
 
+void help_words(FILE *stream, const char *words)
+{
+    for (; *words; words++)
+        if (*words != '|' || words[1])
+            fputc(*words == '|' ? ' ' : *words, stream);
+}
+
 void help_option_name(const struct option_row *row, char *out, size_t size)
 {
     char letter[8] = "";

@@ -71,6 +71,8 @@ void help_command(const struct command *c, FILE *stream); /* `gpuspy NAME --help
 void help_option_name(const struct option_row *row, char *out, size_t size);
 /* What it does, with the words that it takes. */
 void help_option_text(const struct option_row *row, char *out, size_t size);
+/* "a|b|" with blanks instead, as shells want them. */
+void help_words(FILE *stream, const char *words);
 /* Man pages, in roff: of gpuspy, or of one command. */
 void help_man(FILE *stream);
 void help_man_command(const struct command *c, FILE *stream);

@@ -3,13 +3,6 @@
 #include <string.h>
 #include "analyzer/command/command.h"
 
-static void spaced(FILE *f, const char *words)
-{
-    for (; *words; words++)
-        if (*words != '|' || words[1])
-            fputc(*words == '|' ? ' ' : *words, f);
-}
-
 /* "run:--output|run:-o) what follows it ;;" for every option that takes a value. */
 static void values(FILE *f, const struct command *c)
 {
@@ -23,11 +16,11 @@ static void values(FILE *f, const struct command *c)
         if (r->kind == OPTION_SET) { /* the word behind the last comma */
             fputs("[[ $cur == *,* ]] && before=${cur%,*},\n            "
                   "mapfile -t COMPREPLY < <(compgen -P \"$before\" -W '", f);
-            spaced(f, r->words);
+            help_words(f, r->words);
             fputs("' -- \"${cur##*,}\")\n            compopt -o nospace", f);
         } else if (r->words) {
             fputs("mapfile -t COMPREPLY < <(compgen -W '", f);
-            spaced(f, r->words);
+            help_words(f, r->words);
             fputs("' -- \"$cur\")", f);
         } else if (r->kind == OPTION_FILE) {
             fputs("mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")", f);

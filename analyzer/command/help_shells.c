@@ -29,13 +29,6 @@ static void quoted(FILE *f, const char *text, const char *special, const char *q
     }
 }
 
-static void spaced(FILE *f, const char *words)
-{
-    for (; *words; words++)
-        if (*words != '|' || words[1])
-            fputc(*words == '|' ? ' ' : *words, f);
-}
-
 /* ---------------------------------------------------------------- zsh */
 
 static void zsh_text(FILE *f, const char *text)
@@ -63,10 +56,10 @@ static void zsh_option(FILE *f, const struct option_row *r)
         fputc(':', f);
         if (r->kind == OPTION_SET) {
             fputs("_values -s , words ", f);
-            spaced(f, r->words);
+            help_words(f, r->words);
         } else if (r->words) {
             fputc('(', f);
-            spaced(f, r->words);
+            help_words(f, r->words);
             fputc(')', f);
         } else if (r->kind == OPTION_FILE) {
             fputs("_files", f);
@@ -138,7 +131,7 @@ static void fish_option(FILE *f, const struct command *c, const struct option_ro
         fprintf(f, " -s %c", r->letter);
     if (r->words) {
         fputs(" -x -a '", f);
-        spaced(f, r->words);
+        help_words(f, r->words);
         fputc('\'', f);
     } else if (r->kind == OPTION_FILE) {
         fputs(" -r -F", f);

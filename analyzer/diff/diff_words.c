@@ -42,11 +42,6 @@ static const char *subject(struct gs_diff_owner *o)
     return gs_arena_printf(&o->arena, "%s%s", subjects[d->wish.what], of);
 }
 
-static const char *category_text(enum gs_category c)
-{
-    return c == GS_CATEGORY_OPTIMIZER_STATE ? "optimizer state" : gs_category_word(c);
-}
-
 static const char *base(const char *path)
 {
     const char *slash = path ? strrchr(path, '/') : NULL;
@@ -60,7 +55,7 @@ static const char *row_text(struct gs_diff_owner *o, const struct gs_diff_row *r
     const struct gs_site *s = &r->site[r->there[GS_AFTER]];
     switch (o->diff.wish.by) {
     case GS_DIFF_CATEGORY:
-        return r->category == GS_CATEGORY_UNKNOWN ? "what has no category" : category_text(r->category);
+        return r->category == GS_CATEGORY_UNKNOWN ? "what has no category" : gs_category_text(r->category);
     case GS_DIFF_OWNER:
         return r->name;
     case GS_DIFF_FILE:
@@ -70,7 +65,7 @@ static const char *row_text(struct gs_diff_owner *o, const struct gs_diff_row *r
                            : gs_arena_printf(&o->arena, "%s", gs_site_text(s, site, sizeof site));
     default:
         return gs_arena_printf(&o->arena, "%s%s%s",
-                               r->category != GS_CATEGORY_UNKNOWN ? category_text(r->category) : "",
+                               r->category != GS_CATEGORY_UNKNOWN ? gs_category_text(r->category) : "",
                                r->category != GS_CATEGORY_UNKNOWN ? " at " : "",
                                gs_site_text(s, site, sizeof site));
     }

@@ -60,6 +60,12 @@ typedef bool gs_export_run_fn(struct gs_export_run *e, char *error, size_t error
 #undef EXPORT_RUN
 #undef EXPORT_FOLDER
 
+/* Is it of the GPU that was asked for, or of none? */
+static inline bool gs_export_device_wanted(const struct gs_export_run *e, int device)
+{
+    return e->device < 0 || device < 0 || device == e->device;
+}
+
 /* A profile of what was asked for, see profile.h. */
 struct gs_profile *gs_export_profile(struct gs_export_run *e, enum gs_profile_what what,
                                      bool categories, char *error, size_t error_size);

@@ -6,21 +6,10 @@
 #include "analyzer/json/json_out.h"
 #include "analyzer/question/site.h"
 #include "analyzer/base/term.h"
+#include "analyzer/run/words.h"
 #include "schema/event.h"
 
 enum { SLICES_MOST = 100000, MARKS_MOST = 100000, FINE = 8, CLASSES = 64 * FINE };
-
-static const char *const directions[] = {
-#define WORD(s, v, w) [v] = w,
-    GS_DIRECTIONS(WORD)};
-static const char *const syncs[] = {GS_SYNC_KINDS(WORD)};
-#undef WORD
-
-static const char *word(const char *const *words, size_t n, unsigned i)
-{
-    return i < n && words[i] ? words[i] : "unknown";
-}
-#define WORD_OF(words, i) word((words), sizeof(words) / sizeof *(words), (i))
 
 /* Durations by class, eight for each power of two. */
 struct lengths {
@@ -100,15 +89,10 @@ static void end_args(struct calls *s, uint32_t stack)
     fputs("}}", s->c->out);
 }
 
-static bool device_wanted(const struct calls *s, int device)
-{
-    return s->c->e->device < 0 || device < 0 || device == s->c->e->device;
-}
-
 /* Counted in the first pass, written in the second. */
 static bool wanted(struct calls *s, int device, int64_t ns)
 {
-    if (!device_wanted(s, device)) {
+    if (!gs_export_device_wanted(s->c->e, device)) {
         return false;
     }
     if (!s->writing) {
@@ -122,7 +106,7 @@ static void on_call(void *self, const struct gs_copy *copy, const struct gs_sync
     struct calls *s = self;
     FILE *out = s->c->out;
     if (copy && wanted(s, copy->device, copy->blocked_ns)) {
-        const char *direction = WORD_OF(directions, copy->direction);
+        const char *direction = gs_direction_word(copy->direction);
         slice(s, copy->process, copy->thread, copy->start_ns, copy->blocked_ns);
         fprintf(out, ",\"cat\":\"copy\",\"name\":\"copy %s\",\"args\":{\"bytes\":%lld,\"device\":%d,\"async\":%s",
                 direction, (long long)copy->bytes, copy->device, copy->async ? "true" : "false");
@@ -131,7 +115,7 @@ static void on_call(void *self, const struct gs_copy *copy, const struct gs_sync
     } else if (sync && wanted(s, sync->device, sync->blocked_ns)) {
         slice(s, sync->process, sync->thread, sync->start_ns, sync->blocked_ns);
         fprintf(out, ",\"cat\":\"wait\",\"name\":\"wait for %s\",\"args\":{\"device\":%d",
-                WORD_OF(syncs, sync->kind), sync->device);
+                gs_sync_word(sync->kind), sync->device);
         gs_chrome_text(s->c, "api", gs_run_api(s->c->e->run, sync->process, sync->api));
         end_args(s, sync->stack);
     }

@@ -5,7 +5,7 @@
 #include "analyzer/question/question.h"
 #include "analyzer/question/site.h"
 #include "analyzer/question/wait.h"
-#include "schema/event.h"
+#include "analyzer/run/words.h"
 
 struct gs_line *gs_lines_at(struct gs_lines *l, uint32_t process, uint32_t stack, int device, uint32_t kind)
 {
@@ -147,7 +147,7 @@ static bool add_ends_and_sums(struct gs_tables *x, char *error, size_t error_siz
         const struct gs_location *at = gs_run_location(run, i);
         const struct gs_series *s = gs_run_series(run, at->series);
         const struct sum *sum = GS_REACH(sums.list, i, sums.cap);
-        bool here = x->e->device < 0 || s->device < 0 || s->device == x->e->device;
+        bool here = gs_export_device_wanted(x->e, s->device);
         if (here && sum->count && gs_profile_layer(run, GS_PROFILE_ALL, s)) {
             struct gs_line *l = gs_lines_at(&x->sites, s->process, at->stack, s->device, s->layer);
             l->values[2] = gs_add(l->values[2], at->live_bytes);
@@ -160,15 +160,10 @@ static bool add_ends_and_sums(struct gs_tables *x, char *error, size_t error_siz
     return ok;
 }
 
-static bool device_wanted(const struct gs_tables *x, int device)
-{
-    return x->e->device < 0 || device < 0 || device == x->e->device;
-}
-
 static void on_wait(void *self, const struct gs_wait *w)
 {
     struct gs_tables *x = self;
-    if (device_wanted(x, w->device)) {
+    if (gs_export_device_wanted(x->e, w->device)) {
         struct gs_line *l = gs_lines_at(&x->waits, w->process, w->stack, w->device, w->kind);
         l->values[0] = gs_add(l->values[0], w->blocked_ns);
         l->values[1]++;
@@ -185,7 +180,7 @@ static void on_call(void *self, const struct gs_copy *copy, const struct gs_sync
 {
     struct calls *c = self;
     gs_waits_call(c->waits, copy, sync);
-    if (copy && device_wanted(c->x, copy->device)) {
+    if (copy && gs_export_device_wanted(c->x->e, copy->device)) {
         uint32_t kind = (uint32_t)copy->direction << 16 | (uint32_t)copy->host_memory << 1 | copy->async;
         struct gs_line *l = gs_lines_at(&c->x->copies, copy->process, copy->stack, copy->device, kind);
         l->values[0] = gs_add(l->values[0], copy->bytes);
@@ -223,19 +218,6 @@ bool gs_tables_gather(struct gs_tables *x, char *error, size_t error_size)
 
 /* --- writing ------------------------------------------------------------------------------------- */
 
-static const char *const directions[] = {
-#define WORD(s, v, w) [v] = w,
-    GS_DIRECTIONS(WORD)};
-static const char *const memories[] = {GS_HOST_MEMORIES(WORD)};
-static const char *const syncs[] = {GS_SYNC_KINDS(WORD)};
-#undef WORD
-
-static const char *word(const char *const *words, size_t n, unsigned i)
-{
-    return i < n && words[i] ? words[i] : "unknown";
-}
-#define WORD_OF(words, i) word((words), sizeof(words) / sizeof *(words), (i))
-
 static void place(struct gs_tables *x, const struct gs_site *s)
 {
     gs_table_text(&x->t, s->function);
@@ -243,11 +225,6 @@ static void place(struct gs_tables *x, const struct gs_site *s)
     gs_table_int(&x->t, s->line ? s->line : GS_UNKNOWN);
     gs_table_text(&x->t, s->operation);
     gs_table_bool(&x->t, s->library);
-}
-
-static void device(struct gs_tables *x, int number)
-{
-    gs_table_int(&x->t, number < 0 ? GS_UNKNOWN : number);
 }
 
 static void values(struct gs_tables *x, const struct gs_line *l, const unsigned *which, unsigned n)
@@ -263,7 +240,7 @@ void gs_table_of_sites(struct gs_tables *x)
     for (size_t i = 0; i < x->sites.n; i++) {
         const struct gs_line *l = &x->sites.list[i];
         if (gs_table_keys(x, l->process)) {
-            device(x, l->device);
+            gs_table_device(&x->t, l->device);
             gs_table_text(&x->t, gs_series_word((enum gs_series_layer)l->kind));
             place(x, &l->site);
             values(x, l, which, 6);
@@ -277,8 +254,8 @@ void gs_table_of_waits(struct gs_tables *x)
     for (size_t i = 0; i < x->waits.n; i++) {
         const struct gs_line *l = &x->waits.list[i];
         if (gs_table_keys(x, l->process)) {
-            device(x, l->device);
-            gs_table_text(&x->t, WORD_OF(syncs, l->kind));
+            gs_table_device(&x->t, l->device);
+            gs_table_text(&x->t, gs_sync_word(l->kind));
             place(x, &l->site);
             values(x, l, which, 3);
         }
@@ -291,9 +268,9 @@ void gs_table_of_copies(struct gs_tables *x)
     for (size_t i = 0; i < x->copies.n; i++) {
         const struct gs_line *l = &x->copies.list[i];
         if (gs_table_keys(x, l->process)) {
-            device(x, l->device);
-            gs_table_text(&x->t, WORD_OF(directions, l->kind >> 16));
-            gs_table_text(&x->t, WORD_OF(memories, l->kind >> 1 & 0x7fff));
+            gs_table_device(&x->t, l->device);
+            gs_table_text(&x->t, gs_direction_word(l->kind >> 16));
+            gs_table_text(&x->t, gs_host_memory_word(l->kind >> 1 & 0x7fff));
             gs_table_bool(&x->t, l->kind & 1);
             place(x, &l->site);
             values(x, l, which, 4);

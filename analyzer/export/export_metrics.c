@@ -8,7 +8,7 @@
 #include "analyzer/export/export_tables.h"
 #include "analyzer/step/step.h"
 #include "analyzer/base/term.h"
-#include "schema/event.h"
+#include "analyzer/run/words.h"
 
 struct metrics {
     struct gs_tables x;
@@ -16,19 +16,6 @@ struct metrics {
     FILE *out;
     const char *name;
 };
-
-static const char *const directions[] = {
-#define WORD(s, v, w) [v] = w,
-    GS_DIRECTIONS(WORD)};
-static const char *const memories[] = {GS_HOST_MEMORIES(WORD)};
-static const char *const syncs[] = {GS_SYNC_KINDS(WORD)};
-#undef WORD
-
-static const char *word(const char *const *words, size_t n, unsigned i)
-{
-    return i < n && words[i] ? words[i] : "unknown";
-}
-#define WORD_OF(words, i) word((words), sizeof(words) / sizeof *(words), (i))
 
 /* --- samples ------------------------------------------------------------------------------------- */
 
@@ -82,11 +69,6 @@ static void end_real(struct metrics *m, double value)
 static void end_seconds(struct metrics *m, int64_t ns)
 {
     fprintf(m->out, "} %lld.%09lld\n", (long long)(ns / 1000000000), (long long)(ns % 1000000000));
-}
-
-static bool device_wanted(const struct metrics *m, int device)
-{
-    return m->x.e->device < 0 || device < 0 || device == m->x.e->device;
 }
 
 /* --- families ------------------------------------------------------------------------------------ */
@@ -145,7 +127,7 @@ static void device_total(struct metrics *m)
     size_t n;
     const struct gs_device *d = gs_run_devices(m->x.e->run, &n);
     for (size_t i = 0; i < n; i++) {
-        if (device_wanted(m, d[i].device) && d[i].total_bytes != GS_UNKNOWN) {
+        if (gs_export_device_wanted(m->x.e, d[i].device) && d[i].total_bytes != GS_UNKNOWN) {
             begin(m, d[i].process);
             number_label(m, "device", d[i].device);
             label(m, "name", d[i].name);
@@ -158,7 +140,7 @@ static void of_peaks(struct metrics *m, int64_t (*value)(const struct gs_peak *p
 {
     for (size_t i = 0; i < m->x.report->peaks_n; i++) {
         const struct gs_peak *p = &m->x.report->peaks[i];
-        if (device_wanted(m, p->device)) {
+        if (gs_export_device_wanted(m->x.e, p->device)) {
             begin(m, p->process);
             number_label(m, "device", p->device);
             label(m, "layer", gs_series_word(p->layer));
@@ -211,7 +193,7 @@ static void categories(struct metrics *m)
 {
     for (size_t i = 0; i < m->x.report->peaks_n; i++) {
         const struct gs_peak *p = &m->x.report->peaks[i];
-        for (int c = 0; c < GS_CATEGORIES_N && device_wanted(m, p->device); c++) {
+        for (int c = 0; c < GS_CATEGORIES_N && gs_export_device_wanted(m->x.e, p->device); c++) {
             if (p->by_category.bytes[c] && p->layer == GS_SERIES_TENSOR) {
                 begin(m, p->process);
                 number_label(m, "device", p->device);
@@ -241,7 +223,7 @@ static void ooms(struct metrics *m)
     struct gs_lines l = {0};
     for (size_t i = 0; i < m->x.report->ooms_n; i++) {
         const struct gs_oom_verdict *o = &m->x.report->ooms[i];
-        if (device_wanted(m, o->device)) {
+        if (gs_export_device_wanted(m->x.e, o->device)) {
             gs_lines_at(&l, o->process, GS_NONE, o->device, o->fatal)->values[0]++;
         }
     }
@@ -253,7 +235,7 @@ static void retries(struct metrics *m)
     struct gs_lines l = {0};
     for (size_t i = 0; i < m->x.report->retries_n; i++) {
         const struct gs_retry *r = &m->x.report->retries[i];
-        if (device_wanted(m, r->device)) {
+        if (gs_export_device_wanted(m->x.e, r->device)) {
             gs_lines_at(&l, r->process, GS_NONE, r->device, 0)->values[0]++;
         }
     }
@@ -264,7 +246,7 @@ static void wait_labels(struct metrics *m, const struct gs_line *l)
 {
     begin(m, l->process);
     number_label(m, "device", l->device);
-    label(m, "kind", WORD_OF(syncs, l->kind));
+    label(m, "kind", gs_sync_word(l->kind));
 }
 
 static void waits(struct metrics *m)
@@ -287,8 +269,8 @@ static void copy_labels(struct metrics *m, const struct gs_line *l)
 {
     begin(m, l->process);
     number_label(m, "device", l->device);
-    label(m, "direction", WORD_OF(directions, l->kind >> 16));
-    label(m, "host_memory", WORD_OF(memories, l->kind >> 1 & 0x7fff));
+    label(m, "direction", gs_direction_word(l->kind >> 16));
+    label(m, "host_memory", gs_host_memory_word(l->kind >> 1 & 0x7fff));
     label(m, "async", l->kind & 1 ? "true" : "false");
 }
 
@@ -320,7 +302,7 @@ static void utilisation(struct metrics *m)
 {
     for (size_t i = 0; i < m->x.report->fragmentation_n; i++) {
         const struct gs_fragmentation *f = &m->x.report->fragmentation[i];
-        if (device_wanted(m, f->device) && !isnan(f->utilisation)) {
+        if (gs_export_device_wanted(m->x.e, f->device) && !isnan(f->utilisation)) {
             begin(m, f->process);
             number_label(m, "device", f->device);
             end_real(m, f->utilisation);

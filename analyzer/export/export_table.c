@@ -50,6 +50,11 @@ void gs_table_int(struct gs_table *t, int64_t value)
     after(t);
 }
 
+void gs_table_device(struct gs_table *t, int device)
+{
+    gs_table_int(t, device < 0 ? GS_UNKNOWN : device);
+}
+
 void gs_table_bool(struct gs_table *t, bool value)
 {
     before(t);

@@ -25,6 +25,7 @@ void gs_table_begin(struct gs_table *t, FILE *out, bool json, const char *column
 /* The cells of a row, in order of the columns; the last one ends the row. GS_UNKNOWN and NULL are
  * null. */
 void gs_table_int(struct gs_table *t, int64_t value);
+void gs_table_device(struct gs_table *t, int device); /* -1: of none, null */
 void gs_table_bool(struct gs_table *t, bool value);
 /* In CSV cleaned (term_clean), and with an apostrophe before what a spreadsheet would take for a formula. */
 void gs_table_text(struct gs_table *t, const char *value);

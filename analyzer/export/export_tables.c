@@ -43,16 +43,6 @@ bool gs_table_keys(struct gs_tables *x, uint32_t process)
     return true;
 }
 
-static bool device_wanted(const struct gs_tables *x, int device)
-{
-    return x->e->device < 0 || device < 0 || device == x->e->device;
-}
-
-static void device(struct gs_tables *x, int number)
-{
-    gs_table_int(&x->t, number < 0 ? GS_UNKNOWN : number);
-}
-
 /* --- the tables that the report answers ---------------------------------------------------------- */
 
 void gs_table_of_processes(struct gs_tables *x)
@@ -79,8 +69,8 @@ void gs_table_of_devices(struct gs_tables *x)
     size_t n;
     const struct gs_device *d = gs_run_devices(x->e->run, &n);
     for (size_t i = 0; i < n; i++) {
-        if (device_wanted(x, d[i].device) && gs_table_keys(x, d[i].process)) {
-            device(x, d[i].device);
+        if (gs_export_device_wanted(x->e, d[i].device) && gs_table_keys(x, d[i].process)) {
+            gs_table_device(&x->t, d[i].device);
             gs_table_text(&x->t, d[i].name);
             gs_table_int(&x->t, d[i].total_bytes);
         }
@@ -91,8 +81,8 @@ void gs_table_of_peaks(struct gs_tables *x)
 {
     for (size_t i = 0; i < x->report->peaks_n; i++) {
         const struct gs_peak *p = &x->report->peaks[i];
-        if (device_wanted(x, p->device) && gs_table_keys(x, p->process)) {
-            device(x, p->device);
+        if (gs_export_device_wanted(x->e, p->device) && gs_table_keys(x, p->process)) {
+            gs_table_device(&x->t, p->device);
             gs_table_text(&x->t, gs_series_word(p->layer));
             gs_table_int(&x->t, p->bytes);
             gs_table_int(&x->t, (int64_t)p->count);
@@ -119,9 +109,9 @@ void gs_table_of_categories(struct gs_tables *x)
 {
     for (size_t i = 0; i < x->report->peaks_n; i++) {
         const struct gs_peak *p = &x->report->peaks[i];
-        for (int c = 0; c < GS_CATEGORIES_N && device_wanted(x, p->device); c++) {
+        for (int c = 0; c < GS_CATEGORIES_N && gs_export_device_wanted(x->e, p->device); c++) {
             if (p->by_category.bytes[c] && gs_table_keys(x, p->process)) {
-                device(x, p->device);
+                gs_table_device(&x->t, p->device);
                 gs_table_text(&x->t, gs_series_word(p->layer));
                 gs_table_text(&x->t, gs_category_word((enum gs_category)c));
                 gs_table_int(&x->t, p->by_category.bytes[c]);
@@ -135,9 +125,9 @@ void gs_table_of_timeline(struct gs_tables *x)
 {
     for (size_t i = 0; i < x->report->timelines_n; i++) {
         const struct gs_timeline *l = &x->report->timelines[i];
-        for (size_t k = 0; k < l->n && device_wanted(x, l->device); k++) {
+        for (size_t k = 0; k < l->n && gs_export_device_wanted(x->e, l->device); k++) {
             if (gs_table_keys(x, l->process)) {
-                device(x, l->device);
+                gs_table_device(&x->t, l->device);
                 gs_table_text(&x->t, gs_series_word(l->layer));
                 gs_table_int(&x->t, gs_export_ns(l->points[k].time_s));
                 gs_table_int(&x->t, l->points[k].bytes);
@@ -150,8 +140,8 @@ void gs_table_of_ooms(struct gs_tables *x)
 {
     for (size_t i = 0; i < x->report->ooms_n; i++) {
         const struct gs_oom_verdict *o = &x->report->ooms[i];
-        if (device_wanted(x, o->device) && gs_table_keys(x, o->process)) {
-            device(x, o->device);
+        if (gs_export_device_wanted(x->e, o->device) && gs_table_keys(x, o->process)) {
+            gs_table_device(&x->t, o->device);
             gs_table_int(&x->t, o->time_ns);
             gs_table_int(&x->t, o->requested_bytes);
             gs_table_int(&x->t, o->free_bytes);

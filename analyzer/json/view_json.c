@@ -4,24 +4,14 @@
 #include "analyzer/question/report.h"
 
 #include "analyzer/json/json_parts.h"
+#include "analyzer/run/words.h"
 
 #include <string.h>
-
-#define WORD(s, v, w) [v] = w,
-static const char *const directions[] = {GS_DIRECTIONS(WORD)};
-static const char *const host_memories[] = {GS_HOST_MEMORIES(WORD)};
-static const char *const sync_kinds[] = {GS_SYNC_KINDS(WORD)};
-static const char *const frame_kinds[] = {GS_FRAME_KINDS(WORD)};
-static const char *const mark_kinds[] = {GS_MARK_KINDS(WORD)};
-static const char *const layers[] = {GS_LAYERS(WORD)};
-static const char *const spaces[] = {GS_SPACES(WORD)};
-
-#define WORD_OF(words, i) ((size_t)(i) < sizeof(words) / sizeof *(words) ? (words)[i] : "unknown")
 
 json_t *gs_json_frame(const struct gs_frame *f)
 {
     json_t *o = json_object();
-    set_text(o, "kind", WORD_OF(frame_kinds, f->kind));
+    set_text(o, "kind", gs_frame_word(f->kind));
     set_text(o, "function", f->function);
     set_text(o, "file", f->file);
     set(o, "line", f->line ? json_integer(f->line) : NULL);
@@ -50,7 +40,7 @@ json_t *gs_json_site(const struct gs_site *s)
     set_text(o, "file", s->file);
     set(o, "line", s->line ? json_integer(s->line) : NULL);
     set_text(o, "function", s->function);
-    set_text(o, "kind", WORD_OF(frame_kinds, s->kind));
+    set_text(o, "kind", gs_frame_word(s->kind));
     set_bool(o, "library", s->library);
     set_bool(o, "at_exit", s->exit);
     set_bool(o, "helper", s->helper);
@@ -255,8 +245,8 @@ static json_t *oom_json(const struct gs_oom_verdict *v)
     json_t *o = json_object(), *evidence = json_object(), *advice = json_array();
     set_where(o, v->process, v->device);
     set_real(o, "time_s", v->time_s);
-    set_text(o, "layer", WORD_OF(layers, v->layer));
-    set_text(o, "space", WORD_OF(spaces, v->space));
+    set_text(o, "layer", gs_layer_word(v->layer));
+    set_text(o, "space", gs_space_word(v->space));
     set_bytes(o, "requested_bytes", v->requested_bytes);
     set_bytes(o, "free_bytes", v->free_bytes);
     set_bytes(o, "total_bytes", v->total_bytes);
@@ -339,7 +329,7 @@ static json_t *growth_json(const struct gs_growth *g)
 static json_t *sync_json(const struct gs_sync_site *s)
 {
     json_t *o = json_object();
-    set_text(o, "kind", WORD_OF(sync_kinds, s->kind));
+    set_text(o, "kind", gs_sync_word(s->kind));
     set_count(o, "count", s->count);
     set_real(o, "blocked_s", s->blocked_s);
     set_real(o, "share", s->share);
@@ -355,9 +345,9 @@ static json_t *sync_json(const struct gs_sync_site *s)
 static json_t *transfer_json(const struct gs_transfer *t)
 {
     json_t *o = json_object();
-    set_text(o, "direction", WORD_OF(directions, t->direction));
+    set_text(o, "direction", gs_direction_word(t->direction));
     set(o, "pinned", t->pinned < 0 ? NULL : json_boolean(t->pinned));
-    set_text(o, "host_memory", WORD_OF(host_memories, t->host_memory));
+    set_text(o, "host_memory", gs_host_memory_word(t->host_memory));
     set_bool(o, "async", t->async);
     set_count(o, "count", t->count);
     set_bytes(o, "bytes", t->bytes);
@@ -432,7 +422,7 @@ static json_t *check_json(const struct gs_tensor_check *c)
 {
     json_t *o = json_object();
     set_where(o, c->process, c->device);
-    set_text(o, "layer", WORD_OF(layers, c->layer));
+    set_text(o, "layer", gs_layer_word(c->layer));
     set_count(o, "events", c->events);
     set_count(o, "mismatches", c->mismatches);
     set_bytes(o, "last_difference_bytes", c->last_difference);
@@ -444,7 +434,7 @@ static json_t *mark_json(const struct gs_mark_total *m)
     json_t *o = json_object();
     set_text(o, "name", m->name);
     set_text(o, "domain", m->domain);
-    set_text(o, "kind", WORD_OF(mark_kinds, m->kind));
+    set_text(o, "kind", gs_mark_word(m->kind));
     set_count(o, "count", m->count);
     set_count(o, "open", m->open);
     set_real(o, "total_s", (double)m->total_ns / 1e9);

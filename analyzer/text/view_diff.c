@@ -221,17 +221,12 @@ static void line_text(const struct view_diff *v, const struct gs_diff_row *r, ch
              renamed ? arrow(v) : "", renamed ? " " : "", function);
 }
 
-static const char *category_text(enum gs_category c)
-{
-    return c == GS_CATEGORY_OPTIMIZER_STATE ? "optimizer state" : gs_category_word(c);
-}
-
 static void row_text(const struct view_diff *v, const struct gs_diff_row *r, char *out, size_t size)
 {
     const struct gs_site *s = &r->site[r->there[GS_AFTER]];
     char old[LINE];
     if (v->diff->wish.by == GS_DIFF_CATEGORY) {
-        text_put(out, size, "%s", category_text(r->category));
+        text_put(out, size, "%s", gs_category_text(r->category));
     } else if (v->diff->wish.by == GS_DIFF_OWNER) {
         term_clean(out, size, r->name, v->term.utf8);
     } else if (!s->known) {
@@ -350,7 +345,7 @@ static void view_rows(const struct view_diff *v)
             counts_text(v, &r->sum, l->cell[3], LINE);
         }
         if (with && category) {
-            text_put(l->cell[4], LINE, "%s", r->category == GS_CATEGORY_UNKNOWN ? "" : category_text(r->category));
+            text_put(l->cell[4], LINE, "%s", r->category == GS_CATEGORY_UNKNOWN ? "" : gs_category_text(r->category));
         }
         row_text(v, r, last_of(v, l, category), LINE);
         in_units(v, r, last_of(v, l, category));
@@ -378,7 +373,7 @@ static void view_categories(const struct view_diff *v)
         return;
     }
     for (size_t i = 0; i < d->categories_n; i++) {
-        text_put(sum_line(v, &g, &d->categories[i].sum)->cell[3], LINE, "%s", category_text(d->categories[i].category));
+        text_put(sum_line(v, &g, &d->categories[i].sum)->cell[3], LINE, "%s", gs_category_text(d->categories[i].category));
     }
     fprintf(v->out, "\n%sBy category%s\n", term_style(&v->term, TERM_BOLD), term_style(&v->term, TERM_PLAIN));
     grid_print(v, &g);

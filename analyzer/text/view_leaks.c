@@ -138,7 +138,7 @@ static void print_rows(const struct view_text *t, struct gs_run *run, const stru
         char bytes[UNITS_TEXT], count[UNITS_TEXT];
         bool untold = r->category == GS_CATEGORY_UNKNOWN;
         const char *cells[] = {view_bytes(bytes, r->bytes), format_count(count, r->count),
-                               view_layer(r->layer), untold ? "" : view_category(r->category),
+                               view_layer(r->layer), untold ? "" : gs_category_text(r->category),
                                r->growing ? "grows" : ""};
         struct table_row *row = table_add(&table, cells, &r->site);
         if (row && t->native)

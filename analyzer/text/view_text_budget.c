@@ -33,7 +33,7 @@ static void categories(struct table *t, const struct gs_budget *b)
 
     for (size_t i = 0; i < b->rows_n; i++) {
         const struct gs_budget_row *r = &b->rows[i];
-        snprintf(what, sizeof what, "%s%s%s", view_category(r->category), r->why ? ": " : "",
+        snprintf(what, sizeof what, "%s%s%s", gs_category_text(r->category), r->why ? ": " : "",
                  r->why ? r->why : "");
         row(t, what, r->estimate_bytes, &(struct measured){r->peak_bytes, r->difference_bytes});
     }

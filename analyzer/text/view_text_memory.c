@@ -223,11 +223,11 @@ static void category(const struct view_text *v, struct table *t, const struct gs
         gs_site_text(site, raw, sizeof raw);
     term_clean(at, sizeof at, raw, v->term.utf8);
     if (i < c->shares_n && c->bytes[which] >= p->bytes / 100)
-        snprintf(line, sizeof line, "%-15s  %s%s%s%s", view_category(which),
+        snprintf(line, sizeof line, "%-15s  %s%s%s%s", gs_category_text(which),
                  c->shares[i].bytes < c->bytes[which] / 10 * 9 ? "most " : "", c->shares[i].evidence,
                  *at ? "; the most of it at " : "", at);
     else
-        snprintf(line, sizeof line, "%s", view_category(which));
+        snprintf(line, sizeof line, "%s", gs_category_text(which));
     part(t, c->bytes[which], p->bytes, line);
 }
 

@@ -44,8 +44,6 @@ void view_text_preallocations(const struct view_text *v, uint32_t process, int d
 void view_heading(const struct view_text *v, enum term_style style, const char *title,
                   const char *format, ...) __attribute__((format(printf, 4, 5)));
 void view_title(const struct view_text *v, enum term_style style, const char *title);
-/* "optimizer state" */
-const char *view_category(enum gs_category category);
 /* Words, wrapped to the width, the lines after the first under the first word. */
 void view_wrap(const struct view_text *v, int indent, const char *mark, const char *text);
 /* The same where `at` columns of the line are written; the lines after it are indented by `hang`. */

@@ -363,7 +363,3 @@ char *view_bytes(char *out, int64_t bytes)
     return out;
 }
 
-const char *view_category(enum gs_category category)
-{
-    return category == GS_CATEGORY_OPTIMIZER_STATE ? "optimizer state" : gs_category_word(category);
-}

@@ -93,7 +93,7 @@ static const char *in_tensors(const struct gs_oom_verdict *o, char *out, size_t 
             break;
         told[largest] = true;
         at += (size_t)snprintf(out + at, size - at, "%s%s %s", n ? ", " : " (",
-                               view_category((enum gs_category)largest),
+                               gs_category_text((enum gs_category)largest),
                                view_bytes(text, bytes[largest]));
     }
     if (at > sizeof "in tensors")

@@ -338,7 +338,7 @@ static void legend(const struct chart *k)
     for (int i = GS_CATEGORIES_N; peak && k->stacked && i-- > 0;) {
         if (!peak->by_category[i])
             continue;
-        text_put(text, sizeof text, "%s %s", view_category((enum gs_category)i),
+        text_put(text, sizeof text, "%s %s", gs_category_text((enum gs_category)i),
                  view_bytes(bytes, peak->by_category[i]));
         entry(v, &at, i, text);
     }
