@@ -104,6 +104,12 @@ def test_no_room_uses_one_that_stands_above_it():
     assert wrong == []
 
 
+def test_what_the_readme_says_where_things_are_is_so():
+    text = (ROOT / "README.md").read_text().split("## Extending")[1]
+    named = [name.replace("NAME", "*") for name in re.findall(r"`((?:[\w*.-]+/)+[\w*.-]+\.[\w*]+)`", text)]
+    assert len(named) > 30 and [name for name in named if not list(ROOT.glob(name))] == []
+
+
 def test_install_and_uninstall(tmp_path):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
     arguments = [f"O={os.environ.get('O', 'build')}", f"SAN={os.environ.get('SAN', '')}", f"DESTDIR={tmp_path}", "PREFIX=/opt/gpuspy"]
