@@ -19,6 +19,12 @@ static void emit(struct checking *c, int device, double value, const char *why)
     c->read(c, &(struct check_result){.device = device, .value = value, .limit = NAN, .why = why});
 }
 
+/* An estimate may be of more parameters than bytes can be counted. */
+static uint64_t rounded(double bytes)
+{
+    return bytes >= 0x1p63 ? INT64_MAX : bytes > 0 ? (uint64_t)(bytes + 0.5) : 0;
+}
+
 static const struct gs_steps *steps_of(const struct checking *c)
 {
     return c->report->steps_n ? c->report->steps[0] : NULL;
@@ -654,7 +660,7 @@ static void one_budget(struct checking *c, const char *what, double value, doubl
         return;
     }
     double limit = estimate * (1 + l->budget.tolerance);
-    const char *said = gs_arena_printf(c->arena, "%s estimated", format_bytes(text, (uint64_t)(estimate + 0.5)));
+    const char *said = gs_arena_printf(c->arena, "%s estimated", format_bytes(text, rounded(estimate)));
     c->read(c, &(struct check_result){.device = -1,
                                       .what = what,
                                       .value = value,
@@ -679,9 +685,7 @@ static void measure_budget(struct checking *c)
         const struct gs_budget_row *row = &b->rows[i];
         if (!isnan(row->estimate_bytes)) {
             double value = (double)(row->most_bytes > row->peak_bytes ? row->most_bytes : row->peak_bytes);
-            const char *word = row->category == GS_CATEGORY_OPTIMIZER_STATE ? "optimizer state"
-                                                                            : gs_category_word(row->category);
-            one_budget(c, word, value, row->estimate_bytes, row->why);
+            one_budget(c, gs_category_text(row->category), value, row->estimate_bytes, row->why);
             most += value;
             estimate += row->estimate_bytes;
         }
@@ -702,8 +706,7 @@ static void explain_budget(struct checking *c, struct check_result *r)
     }
     for (size_t i = 0; p && i < p->by_stack_n; i++) {
         const struct gs_by_stack *s = &p->by_stack[i];
-        const char *word =
-            s->category == GS_CATEGORY_OPTIMIZER_STATE ? "optimizer state" : gs_category_word(s->category);
+        const char *word = gs_category_text(s->category);
         bool one = r->what && strcmp(word, r->what) == 0, all = r->what && strncmp(r->what, "tensors", 7) == 0;
         bool three = r->what && strncmp(r->what, "all", 3) == 0 && s->category < GS_CATEGORY_ACTIVATIONS;
         if (one || all || three) {
@@ -733,9 +736,9 @@ char *gate_value(const struct gate *g, double value, char out[GATE_VALUE])
     if (isnan(value)) {
         snprintf(out, GATE_VALUE, "?");
     } else if (g->unit == UNIT_BYTES || g->unit == UNIT_LEAKS || g->unit == UNIT_BUDGET) {
-        snprintf(out, GATE_VALUE, "%s", format_bytes(text, (uint64_t)(value + 0.5)));
+        snprintf(out, GATE_VALUE, "%s", format_bytes(text, rounded(value)));
     } else if (g->unit == UNIT_BYTES_STEP) {
-        snprintf(out, GATE_VALUE, "%s a step", format_bytes(text, (uint64_t)(value + 0.5)));
+        snprintf(out, GATE_VALUE, "%s a step", format_bytes(text, rounded(value)));
     } else if (g->unit == UNIT_NUMBER_STEP) {
         snprintf(out, GATE_VALUE, whole == floor(whole) ? "%.0f a step" : "%.2f a step", whole);
     } else if (g->unit == UNIT_SHARE) {
