@@ -184,6 +184,16 @@ def test_the_table_is_sorted(run, sort, key):
     assert keys == sorted(keys)
 
 
+def test_stats_by_kind_of_memory(tmp_path):
+    with Rows(tmp_path / "run.db") as r:
+        r.device()
+        r.block(1, 3 * MIB)
+        r.block(2, 2 * MIB, layer=DEVICE + 1 * 4)  # managed
+    text = gpuspy("stats", tmp_path / "run.db")
+    rows = text.split("of GPU memory by")[1].split("\n\n")[0].splitlines()[1:]
+    assert [row.split() for row in rows] == [["cudaMalloc", "1", "3.00", "MiB"], ["managed", "1", "2.00", "MiB"]]
+
+
 def test_stats_count_what_the_report_counts(run):
     stats, report = data("stats", run), data("report", "--top", "1000", run)
     for layer in ("tensor", "device"):
