@@ -58,30 +58,40 @@ static void usual_mode(int fd)
     fchmod(fd, 0666 & ~mask);
 }
 
-static int open_beside(struct output *o, const char *path)
+/* "path.Ab12Cd", open. -1 with errno, and *name NULL. */
+static int make_beside(const char *path, char **name)
 {
-    o->real = realpath(path, NULL);
-    path = o->real ? o->real : path;
     size_t size = strlen(path) + sizeof ".XXXXXX";
-    o->temporary = gs_realloc(NULL, size, 1);
-    snprintf(o->temporary, size, "%s.XXXXXX", path);
+    char *temporary = gs_realloc(NULL, size, 1);
+    snprintf(temporary, size, "%s.XXXXXX", path);
     sigset_t all, before; /* no signal comes between the file and its removal */
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, &before);
-    int fd = mkostemp(o->temporary, O_CLOEXEC), why = errno;
+    int fd = mkostemp(temporary, O_CLOEXEC), why = errno;
     if (fd >= 0) {
-        watch(o->temporary);
+        watch(temporary);
     }
     sigprocmask(SIG_SETMASK, &before, NULL);
-    errno = why;
     if (fd >= 0) {
         usual_mode(fd);
     } else {
-        free(o->temporary);
-        free(o->real);
-        o->temporary = o->real = NULL;
-        errno = why;
+        free(temporary);
+        temporary = NULL;
     }
+    *name = temporary;
+    errno = why;
+    return fd;
+}
+
+static int open_beside(struct output *o, const char *path)
+{
+    o->real = realpath(path, NULL);
+    int fd = make_beside(o->real ? o->real : path, &o->temporary), why = errno;
+    if (fd < 0) {
+        free(o->real);
+        o->real = NULL;
+    }
+    errno = why;
     return fd;
 }
 
@@ -170,4 +180,24 @@ bool output_keep(struct output *o, const char *who)
     }
     forget(o);
     return !o->why || cannot(who, o->path, o->why);
+}
+
+char *output_beside(const char *path)
+{
+    char *temporary;
+    int fd = make_beside(path, &temporary), why = errno;
+    if (fd >= 0) {
+        close(fd);
+    }
+    errno = why;
+    return temporary;
+}
+
+void output_beside_end(char *temporary)
+{
+    if (temporary) {
+        unlink(temporary);
+        unfinished = NULL;
+        free(temporary);
+    }
 }

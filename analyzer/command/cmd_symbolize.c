@@ -10,6 +10,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/command/command.h"
 #include "analyzer/base/input.h"
+#include "analyzer/base/output.h"
 #include "analyzer/export/package.h"
 #include "analyzer/symbol/symbolize.h"
 #include "analyzer/base/term.h"
@@ -124,10 +125,11 @@ static bool list_files(struct gs_run *run, const char *output, struct files *f)
 /* The copy appears under its name when it is complete. */
 static bool into_copy(struct symbolize *s, const char *from, const char *to)
 {
-    char part[4096], error[1024] = "";
-    bool ok = snprintf(part, sizeof part, "%s.part", to) < (int)sizeof part;
+    char error[1024] = "", *part = output_beside(to);
+    bool ok = part != NULL;
 
-    unlink(part);
+    if (!ok)
+        snprintf(error, sizeof error, "cannot write '%s': %s; name a place where you may write", to, strerror(errno));
     ok = ok && symbolize_copy(from, part, error, sizeof error) &&
          symbolize_database(s, part, error, sizeof error);
     if (ok && link(part, to) != 0) { /* unlike rename, never over another; not everywhere to be had */
@@ -136,7 +138,7 @@ static bool into_copy(struct symbolize *s, const char *from, const char *to)
             snprintf(error, sizeof error, "cannot write '%s': %s", to, strerror(errno));
         }
     }
-    unlink(part);
+    output_beside_end(part);
     if (!ok)
         complain("symbolize: %s", error);
     return ok;

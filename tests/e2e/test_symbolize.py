@@ -223,8 +223,11 @@ def test_a_copy_leaves_the_recording_as_it_is(recording):
     build(recording.folder)
     record(recording)
     content = recording.database.read_bytes()
+    (recording.folder / "copy.db.part").write_text("somebody's own")
     done = recording.gpuspy("symbolize", "-o", "copy.db", "run.db")
     assert done.returncode == 0 and done.stderr == "gpuspy: written to copy.db\n"
+    assert (recording.folder / "copy.db.part").read_text() == "somebody's own"
+    (recording.folder / "copy.db.part").unlink()
     assert recording.database.read_bytes() == content
     assert sorted(p.name for p in recording.folder.glob("*.db*")) == ["copy.db", "run.db"]
     again = recording.gpuspy("symbolize", "-o", "copy.db", "run.db")
