@@ -10,7 +10,7 @@ enum {
     FAILURES = 4,        /* of a process */
     BLOCKS = 100000,     /* in all maps together … */
     BLOCKS_MOST = 20000, /* … and of one */
-    SEGMENTS_MOST = 6000,
+    SEGMENTS_MOST = 6000, /* of one */
     GRAIN = 2 << 20,     /* PyTorch's segments are multiples of it */
     SMALL_SEGMENT = 2 << 20,
 };
@@ -356,7 +356,8 @@ static void merge_small(struct map *map, int64_t size)
 static int larger_segment(const void *a, const void *b)
 {
     const struct segment *x = a, *y = b;
-    return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (x->address > y->address) - (x->address < y->address);
+    return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1)
+                                : (x->address > y->address) - (x->address < y->address);
 }
 
 /* The largest segments whose blocks there is room for. */
@@ -368,7 +369,7 @@ static void keep_large(struct map *map, size_t room)
     }
     for (size_t i = 0; i < map->segments_n; i++) {
         struct segment s = map->segments[i];
-        if (kept < SEGMENTS_MOST && blocks + s.n <= room) {
+        if (kept < SEGMENTS_MOST && kept < room && blocks + s.n <= room) {
             blocks += s.n;
             map->segments[kept++] = s;
         } else {
@@ -388,7 +389,7 @@ static void make_fit(const struct gs_page_maps *m, struct map *map)
     for (int64_t size = 1024; map->blocks_n > room && size <= GRAIN / 2; size *= 2) {
         merge_small(map, size);
     }
-    if (map->blocks_n > room || map->segments_n > SEGMENTS_MOST) {
+    if (map->blocks_n > room || map->segments_n > room || map->segments_n > SEGMENTS_MOST) {
         keep_large(map, room);
     }
 }

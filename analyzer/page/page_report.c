@@ -80,12 +80,14 @@ static void put_shared(struct shared *s, struct gs_page_writer *w, const char *k
     }
     put_members(s, &inner, NULL, value);
     fclose(inner.out);
-    w->cut = inner.cut;
     size_t before = s->n;
     gs_put_open(w, key, '{');
     gs_put_int(w, "$", share(s, text, n));
     gs_put_close(w, '}');
-    w->text_bytes = s->n > before ? inner.text_bytes : w->text_bytes;
+    if (s->n > before) { /* written once, and counted so */
+        w->text_bytes = inner.text_bytes;
+        w->cut = inner.cut;
+    }
 }
 
 static void put_value(struct shared *s, struct gs_page_writer *w, const char *key, json_t *value)
@@ -130,7 +132,7 @@ static char *rendered(json_t *report, struct gs_page_writer *w, size_t *n)
     gs_put_open(w, "shared", '[');
     for (size_t i = 0; i < s.n; i++) {
         gs_put_key(w, NULL);
-        fputs(s.texts[i], w->out);
+        gs_put_bytes(w, s.texts[i], strlen(s.texts[i]));
         free(s.texts[i]);
     }
     gs_put_close(w, ']');
@@ -146,6 +148,8 @@ static char *rendered(json_t *report, struct gs_page_writer *w, size_t *n)
 enum {
     ROOM = 5 << 19, /* bytes, of a page of four times that at most */
     MOST = 800,     /* entries of a list that has to be cut */
+    LEAST = 6,      /* below it, texts are cut */
+    TEXT_LEAST = 16,
 };
 
 /* One entry a process or device, or in order of something: nothing of it can be left out. */
@@ -196,20 +200,33 @@ static void shorten(const char *key, json_t *value, size_t most)
     }
 }
 
+/* Another attempt where the last one was too large. */
+static char *again(char *text, json_t *report, const struct gs_page_writer *before, struct gs_page_writer *w,
+                   size_t *n)
+{
+    size_t most = w->text_most;
+    free(text);
+    *w = *before;
+    w->text_most = most;
+    return rendered(report, w, n);
+}
+
 size_t gs_page_report_put(json_t *report, struct gs_page_writer *w)
 {
-    size_t n, most = 0;
-    struct gs_page_writer before = *w;
+    size_t n = 0, most = MOST, cut = 0;
+    const struct gs_page_writer before = *w;
     char *text = rendered(report, w, &n);
-    for (most = MOST; text && n > ROOM && most; most /= 2) {
-        free(text);
-        *w = before;
-        shorten(NULL, report, most);
-        text = rendered(report, w, &n);
+    for (; text && n > ROOM && most >= LEAST; most /= 2) {
+        shorten(NULL, report, cut = most);
+        text = again(text, report, &before, w, &n);
+    }
+    for (most = GS_PAGE_TEXT / 4; text && n > ROOM && most >= TEXT_LEAST; most /= 2) {
+        w->text_most = most;
+        text = again(text, report, &before, w, &n);
     }
     if (text) {
-        fputs(text, w->out);
+        fwrite(text, 1, n, w->out);
         free(text);
     }
-    return most == MOST ? 0 : most ? most * 2 : 1;
+    return cut;
 }

@@ -6,17 +6,17 @@
 #include "analyzer/step/step.h"
 
 enum {
-    BUCKETS = 8000,        /* of all series together … */
+    BUCKETS = 16000,       /* of all series together … */
     BUCKETS_MOST = 2000,   /* … and of one */
     BUCKETS_LEAST = 40,
     CHANGES = 3 << 20,     /* in memory, at the most */
-    PUT = 4 << 20,         /* bytes that changes are written in, of all series together */
+    PUT = 4 << 20,         /* bytes that changes are written in, of all series together; or half of what is left */
     LINES_MOST = 6000,     /* of one series */
-    EXACT_MOST = 4000,     /* lines at the peak */
+    EXACT = 40000,         /* lines at the peaks, of all series together … */
+    EXACT_MOST = 4000,     /* … and of one */
     STEPS_LEAST = 8,       /* of a process, to cut at them */
     FOCUS_MOST = 9,        /* moments of one series that are looked at more closely */
 };
-
 
 struct line { /* a call path's blocks of one category, or all those that have no line */
     uint32_t stack, series; /* stack GS_NONE of a merged one */

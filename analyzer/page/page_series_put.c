@@ -28,7 +28,7 @@ struct putting { /* one series */
     struct gs_map number_of;                /* stack and category → number */
     uint32_t merged_as[GS_CATEGORIES_N]; /* numbers, from 1 on */
     struct exact *exact;
-    size_t exact_n, exact_cap;
+    size_t exact_n, exact_cap, exact_room;
     uint64_t unit;
 };
 
@@ -163,7 +163,7 @@ static void number_exact(struct putting *t)
         struct exact *e = &t->exact[i];
         uint32_t known = gs_map_get(&t->number_of, line_key(e->stack, e->category));
         e->number = known != GS_MAP_NEW ? known
-                    : i < EXACT_MOST    ? number_new(t, e->stack, e->category, false)
+                    : i < t->exact_room ? number_new(t, e->stack, e->category, false)
                                         : merged_number(t, e->category, 1);
     }
     if (t->exact_n > 1) {
@@ -339,8 +339,9 @@ static void put_series(struct gs_page_serieses *p, struct level *l, const uint32
                        size_t room, struct gs_page_stacks *stacks, struct gs_page_writer *w,
                        struct gs_page_resolution *r)
 {
-    struct putting t = {.p = p, .l = l};
+    struct putting t = {.p = p, .l = l, .exact_room = EXACT / p->levels_n};
     int64_t peak = peak_bucket(l);
+    t.exact_room = t.exact_room > EXACT_MOST ? EXACT_MOST : t.exact_room;
     weigh(&t);
     number_lines(&t, order, n, room, r);
     if (peak >= 0) {
@@ -377,7 +378,8 @@ void gs_page_serieses_put(struct gs_page_serieses *p, struct gs_page_stacks *sta
                           struct gs_page_writer *w, struct gs_page_resolution *r)
 {
     uint32_t *order = gs_realloc(NULL, p->lines_n + 1, sizeof *order);
-    size_t buckets = 0, at = 0;
+    size_t buckets = 0, at = 0, left = w->bytes < GS_PAGE_BYTES ? GS_PAGE_BYTES - w->bytes : 0;
+    size_t put = left / 2 < PUT ? left / 2 : PUT;
     *r = (struct gs_page_resolution){
         .series = p->levels_n, .all = true, .merged_bytes = p->unshown_most};
     for (size_t i = 0; i < p->lines_n; i++) {
@@ -396,7 +398,7 @@ void gs_page_serieses_put(struct gs_page_serieses *p, struct gs_page_stacks *sta
             at++;
         }
         if (p->levels[i].buckets_n) {
-            size_t room = PUT * p->levels[i].buckets_n / buckets;
+            size_t room = put * p->levels[i].buckets_n / buckets;
             put_series(p, &p->levels[i], order + first, at - first, room, stacks, w, r);
         }
     }

@@ -7,6 +7,10 @@
 enum {
     NATIVE_STACKS = 60000, /* nodes of the tree; beyond it native frames are left out … */
     STACKS = 120000,       /* … and beyond it all but the innermost one */
+    COLUMNS = 2 << 20,     /* bytes of frames and stacks, … */
+    TEXTS = 4 << 20,       /* … and of names: the same beyond them */
+    AFTERWARDS = 16 << 10, /* what is written after the texts */
+    TEXT_LEAST = 4,
 };
 
 void gs_page_stacks_start(struct gs_page_stacks *s, struct gs_run *run)
@@ -53,6 +57,7 @@ uint32_t gs_page_string(struct gs_page_stacks *s, const char *text)
     for (uint64_t key = text_key(text);; key++) { /* another text may have the key */
         uint32_t *at = gs_map_at(&s->string_of, key);
         if (*at == GS_MAP_NEW) {
+            s->texts += strnlen(text, GS_PAGE_TEXT_LESS);
             *GS_PUSH(s->strings, s->strings_n, s->strings_cap) =
                 gs_arena_printf(&s->arena, "%s", text);
             return *at = (uint32_t)s->strings_n;
@@ -80,11 +85,17 @@ static uint32_t frame_number(struct gs_page_stacks *s, const struct gs_frame *f)
     return s->frames_n++;
 }
 
+static bool is_full(const struct gs_page_stacks *s)
+{
+    size_t columns = s->native.n + s->function.n + s->file.n + s->line.n + s->module.n + s->parent.n + s->frame.n;
+    return s->stacks_n >= STACKS || columns >= COLUMNS || s->texts >= TEXTS;
+}
+
 /* What has no number yet of the way to the root is added, root first. */
 static uint32_t stack_number(struct gs_page_stacks *s, uint32_t stack)
 {
     uint32_t way[GS_DEPTH_MAX], parent = GS_NONE;
-    size_t n = 0, most = s->stacks_n < STACKS ? GS_DEPTH_MAX : 1;
+    size_t n = 0, most = is_full(s) ? 1 : GS_DEPTH_MAX;
     for (; stack != GS_NONE && n < most; stack = gs_stack_parent(s->run, stack)) {
         uint32_t known = gs_map_get(&s->stack_of, stack);
         if (known != GS_MAP_NEW) {
@@ -93,6 +104,7 @@ static uint32_t stack_number(struct gs_page_stacks *s, uint32_t stack)
         }
         way[n++] = stack;
     }
+    s->innermost += stack != GS_NONE && n == 1 && most == 1;
     while (n) {
         size_t places;
         const struct gs_frame *f = gs_frame_places(s->run, way[--n], &places);
@@ -141,6 +153,26 @@ int64_t gs_page_stack(struct gs_page_stacks *s, uint32_t stack)
     return number;
 }
 
+/* As long as the page has room for. */
+static void fit_texts(const struct gs_page_stacks *s, struct gs_page_writer *w)
+{
+    enum { AROUND = 6 }; /* quotes, a comma, an ellipsis */
+    size_t left = w->bytes + AFTERWARDS < GS_PAGE_BYTES ? GS_PAGE_BYTES - AFTERWARDS - w->bytes : 0;
+    size_t most = gs_page_text_most(w), all = left + 1;
+    size_t *bytes = gs_realloc(NULL, s->strings_n + 1, sizeof *bytes);
+    for (size_t i = 0; i < s->strings_n; i++) {
+        bytes[i] = gs_page_text_bytes(s->strings[i]);
+    }
+    for (; all > left && most >= TEXT_LEAST; most /= 2) {
+        all = 0;
+        for (size_t i = 0; i < s->strings_n; i++) {
+            all += (bytes[i] < most ? bytes[i] : most) + AROUND;
+        }
+        w->text_most = most;
+    }
+    free(bytes);
+}
+
 void gs_page_stacks_put(struct gs_page_stacks *s, struct gs_page_writer *w)
 {
     struct gs_column sited = {0}, site = {0};
@@ -163,6 +195,7 @@ void gs_page_stacks_put(struct gs_page_stacks *s, struct gs_page_writer *w)
     gs_put_column(w, "sited", &sited);
     gs_put_column(w, "site", &site);
     gs_put_close(w, '}');
+    fit_texts(s, w);
     gs_put_open(w, "strings", '[');
     for (size_t i = 0; i < s->strings_n; i++) {
         gs_put_text(w, NULL, s->strings[i]);

@@ -1,6 +1,7 @@
 #include "analyzer/page/page_writer.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,28 +42,41 @@ void gs_column_free(struct gs_column *c)
 
 /* --- JSON --------------------------------------------------------------------------------------- */
 
+void gs_put_bytes(struct gs_page_writer *w, const char *bytes, size_t n)
+{
+    if (n) {
+        fwrite(bytes, 1, n, w->out);
+    }
+    w->bytes += n;
+}
+
+static void put(struct gs_page_writer *w, const char *text)
+{
+    gs_put_bytes(w, text, strlen(text));
+}
+
 void gs_put_key(struct gs_page_writer *w, const char *key)
 {
     if (w->follows) {
-        fputc(',', w->out);
+        put(w, ",");
     }
     w->follows = true;
     if (key) {
         gs_put_string(w, key);
-        fputc(':', w->out);
+        put(w, ":");
     }
 }
 
 void gs_put_open(struct gs_page_writer *w, const char *key, char bracket)
 {
     gs_put_key(w, key);
-    fputc(bracket, w->out);
+    gs_put_bytes(w, &bracket, 1);
     w->follows = false;
 }
 
 void gs_put_close(struct gs_page_writer *w, char bracket)
 {
-    fputc(bracket, w->out);
+    gs_put_bytes(w, &bracket, 1);
     w->follows = true;
 }
 
@@ -70,9 +84,11 @@ void gs_put_int(struct gs_page_writer *w, const char *key, int64_t value)
 {
     gs_put_key(w, key);
     if (value == INT64_MIN) {
-        fputs("null", w->out);
+        put(w, "null");
     } else {
-        fprintf(w->out, "%lld", (long long)value);
+        char text[32];
+        snprintf(text, sizeof text, "%lld", (long long)value);
+        put(w, text);
     }
 }
 
@@ -80,16 +96,18 @@ void gs_put_real(struct gs_page_writer *w, const char *key, double value)
 {
     gs_put_key(w, key);
     if (isfinite(value)) {
-        fprintf(w->out, "%.15g", value);
+        char text[40];
+        snprintf(text, sizeof text, "%.15g", value);
+        put(w, text);
     } else {
-        fputs("null", w->out);
+        put(w, "null");
     }
 }
 
 void gs_put_bool(struct gs_page_writer *w, const char *key, bool value)
 {
     gs_put_key(w, key);
-    fputs(value ? "true" : "false", w->out);
+    put(w, value ? "true" : "false");
 }
 
 void gs_put_text(struct gs_page_writer *w, const char *key, const char *text)
@@ -98,18 +116,16 @@ void gs_put_text(struct gs_page_writer *w, const char *key, const char *text)
     if (text) {
         gs_put_string(w, text);
     } else {
-        fputs("null", w->out);
+        put(w, "null");
     }
 }
 
 void gs_put_column(struct gs_page_writer *w, const char *key, struct gs_column *c)
 {
     gs_put_key(w, key);
-    fputc('"', w->out);
-    if (c->n) {
-        fwrite(c->text, 1, c->n, w->out);
-    }
-    fputc('"', w->out);
+    put(w, "\"");
+    gs_put_bytes(w, c->text, c->n);
+    put(w, "\"");
     gs_column_free(c);
 }
 
@@ -137,37 +153,73 @@ static size_t character(const unsigned char *s)
     return 0;
 }
 
-static void put_character(FILE *out, const unsigned char *s, size_t n)
+static size_t copied(const void *from, size_t n, char *out)
 {
-    if (n == 0) {
-        fputs("\xef\xbf\xbd", out); /* U+FFFD */
-    } else if (n == 1 && (s[0] == '"' || s[0] == '\\')) {
-        fputc('\\', out);
-        fputc(s[0], out);
-    } else if (n == 1 && (s[0] < 0x20 || s[0] == '<' || s[0] == '>' || s[0] == '&' || s[0] == 0x7f)) {
-        fprintf(out, "\\u%04x", s[0]);
-    } else if (n == 3 && s[0] == 0xe2 && s[1] == 0x80 && (s[2] == 0xa8 || s[2] == 0xa9)) {
-        fputs(s[2] == 0xa8 ? "\\u2028" : "\\u2029", out); /* line ends, to some */
-    } else {
-        fwrite(s, 1, n, out);
-    }
+    memcpy(out, from, n);
+    return n;
 }
 
+/* As it is written; how many bytes that is, CHARACTER at the most. */
+enum { CHARACTER = 6 };
+static size_t written(const unsigned char *s, size_t n, char *out)
+{
+    static const char hex[] = "0123456789abcdef";
+    if (n == 0) {
+        return copied("\xef\xbf\xbd", 3, out); /* U+FFFD */
+    }
+    if (n == 3 && s[0] == 0xe2 && s[1] == 0x80 && (s[2] == 0xa8 || s[2] == 0xa9)) { /* line ends, to some */
+        return copied(s[2] == 0xa8 ? "\\u2028" : "\\u2029", 6, out);
+    }
+    if (n == 1 && (s[0] < 0x20 || s[0] == '<' || s[0] == '>' || s[0] == '&' || s[0] == 0x7f)) {
+        copied("\\u00", 4, out);
+        out[4] = hex[s[0] >> 4];
+        out[5] = hex[s[0] & 15];
+        return 6;
+    }
+    if (n == 1 && (s[0] == '"' || s[0] == '\\')) {
+        *out++ = '\\';
+        *out = (char)s[0];
+        return 2;
+    }
+    return copied(s, n, out);
+}
+
+size_t gs_page_text_bytes(const char *text)
+{
+    char out[CHARACTER];
+    size_t bytes = 0, n;
+    for (const unsigned char *s = (const unsigned char *)text; *s; s += n ? n : 1) {
+        n = character(s);
+        bytes += written(s, n, out);
+    }
+    return bytes;
+}
+
+/* What is too long keeps its beginning and its end: names that begin alike stay apart. */
 void gs_put_string(struct gs_page_writer *w, const char *text)
 {
-    const unsigned char *s = (const unsigned char *)text;
-    size_t most = w->text_bytes < GS_PAGE_TEXTS ? GS_PAGE_TEXT : GS_PAGE_TEXT_LESS, at = 0;
-    fputc('"', w->out);
-    while (s[at]) {
-        size_t n = character(s + at), step = n ? n : 1;
-        if (at + step > most) {
-            fputs("\xe2\x80\xa6", w->out);
-            w->cut++;
-            break;
+    size_t bytes = gs_page_text_bytes(text), most = gs_page_text_most(w), at = 0, kept = 1, n;
+    bool cut = bytes > most, left_out = false;
+    char out[GS_PAGE_TEXT + CHARACTER + 8] = "\"";
+    for (const unsigned char *s = (const unsigned char *)text; *s; s += n ? n : 1) {
+        n = character(s);
+        size_t size = written(s, n, out + kept);
+        if (!cut || at + size <= most / 2 || bytes - at <= most / 2) {
+            kept += size;
+        } else if (!left_out) {
+            left_out = true;
+            kept += copied("\xe2\x80\xa6", 3, out + kept);
         }
-        put_character(w->out, s + at, n);
-        at += step;
+        at += size;
     }
-    w->text_bytes += at;
-    fputc('"', w->out);
+    out[kept++] = '"';
+    gs_put_bytes(w, out, kept);
+    w->cut += cut;
+    w->text_bytes += kept;
+}
+
+size_t gs_page_text_most(const struct gs_page_writer *w)
+{
+    size_t most = w->text_bytes < GS_PAGE_TEXTS ? GS_PAGE_TEXT : GS_PAGE_TEXT_LESS;
+    return w->text_most && w->text_most < most ? w->text_most : most;
 }

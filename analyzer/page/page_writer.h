@@ -10,7 +10,8 @@
 #include "analyzer/base/arena.h"
 
 enum {
-    GS_PAGE_TEXT = 2048,         /* longer texts are cut, with an ellipsis */
+    GS_PAGE_BYTES = 9500000,     /* of a page, at the most */
+    GS_PAGE_TEXT = 2048,         /* longer texts are cut in the middle, with an ellipsis */
     GS_PAGE_TEXTS = 4 << 20,     /* once they are so many bytes in all … */
     GS_PAGE_TEXT_LESS = 96,      /* … to so much */
 };
@@ -32,7 +33,10 @@ struct gs_page_writer {
     bool follows;       /* something stands before, in this array or object */
     uint64_t cut;       /* texts that were cut */
     size_t text_bytes;  /* written of texts */
+    size_t text_most;   /* where texts have to be shorter still; or 0 */
+    size_t bytes;       /* written in all */
 };
+void gs_put_bytes(struct gs_page_writer *w, const char *bytes, size_t n);
 /* key NULL: an element of an array. */
 void gs_put_open(struct gs_page_writer *w, const char *key, char bracket);
 void gs_put_close(struct gs_page_writer *w, char bracket);
@@ -45,5 +49,8 @@ void gs_put_column(struct gs_page_writer *w, const char *key, struct gs_column *
 void gs_put_key(struct gs_page_writer *w, const char *key);
 /* The text itself, in quotes. */
 void gs_put_string(struct gs_page_writer *w, const char *text);
+/* How long the next text may be, and how long this one is; as bytes written, without quotes. */
+size_t gs_page_text_most(const struct gs_page_writer *w);
+size_t gs_page_text_bytes(const char *text);
 
 #endif

@@ -90,15 +90,22 @@ static const char *grouped(char *out, size_t size, uint64_t n)
     return out;
 }
 
-/* What the page leaves out, in words. */
-static void put_resolution(const struct left_out *l, const struct gs_page_stacks *stacks,
-                           struct gs_page_writer *w)
+/* One sentence of what is left out, where there is any: `one` of one, else `more`, which begins with how many. */
+static void put_left_out(FILE *f, uint64_t n, const char *one, const char *before, const char *more)
 {
-    const struct gs_page_resolution *r = &l->series;
-    char *text = NULL, events[32], number[32], bytes[UNITS_TEXT];
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    fprintf(f, "%s allocations and frees", grouped(events, sizeof events, r->events));
+    char number[32];
+    if (n == 1) {
+        fprintf(f, " %s", one);
+    } else if (n) {
+        fprintf(f, " %s%s%s", before, grouped(number, sizeof number, n), more);
+    }
+}
+
+static void put_moments(FILE *f, const struct gs_page_resolution *r)
+{
+    char number[32];
+    fputs(grouped(number, sizeof number, r->events), f);
+    fputs(r->events == 1 ? " allocation" : " allocations and frees", f);
     if (r->all) {
         fputs(", each a moment of its own.", f);
     } else {
@@ -108,30 +115,45 @@ static void put_resolution(const struct left_out *l, const struct gs_page_stacks
                 "failures.",
                 grouped(number, sizeof number, r->buckets));
     }
-    if (r->merged) {
-        format_bytes(bytes, (uint64_t)r->merged_bytes);
-        fprintf(f, " %s call paths that held no more than %s at any of these moments are merged, by category.",
-                grouped(number, sizeof number, r->merged), bytes);
+}
+
+/* What the page leaves out, in words. */
+static char *resolution_words(const struct left_out *l, const struct gs_page_stacks *stacks, uint64_t cut)
+{
+    const struct gs_page_resolution *r = &l->series;
+    char *text = NULL, bytes[UNITS_TEXT], held[128];
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (!f) {
+        return NULL;
     }
-    if (stacks->shortened) {
-        fprintf(f, " The native frames of %s smaller call paths are left out.",
-                grouped(number, sizeof number, stacks->shortened));
-    }
-    if (l->places) {
-        fprintf(f, " The waits and copies of %s places that cost least are drawn together.",
-                grouped(number, sizeof number, l->places));
-    }
-    if (l->marks) {
-        fprintf(f, " Of marks that come again and again %s are not drawn.",
-                grouped(number, sizeof number, l->marks));
-    }
-    if (l->lists) {
-        fprintf(f, " The report's lists are cut to %zu entries each.", l->lists);
-    }
-    if (w->cut) {
-        fprintf(f, " %s long texts are cut.", grouped(number, sizeof number, w->cut));
-    }
+    put_moments(f, r);
+    format_bytes(bytes, (uint64_t)r->merged_bytes);
+    snprintf(held, sizeof held,
+             " call paths that held no more than %s at any of these moments are merged, by category.", bytes);
+    put_left_out(f, r->merged, "One small call path is counted by its category alone.", "", held);
+    put_left_out(f, stacks->shortened, "The native frames of one smaller call path are left out.",
+                 "The native frames of ", " smaller call paths are left out.");
+    put_left_out(f, stacks->innermost, "Of one smaller call path only the innermost call is there.", "Of ",
+                 " smaller call paths only the innermost call is there.");
+    put_left_out(f, l->places, "The waits and copies of the place that cost least are drawn without its line.",
+                 "The waits and copies of ", " places that cost least are drawn together.");
+    put_left_out(f, l->marks, "Of marks that come again and again one is not drawn.",
+                 "Of marks that come again and again ", " are not drawn.");
+    put_left_out(f, l->lists, "The report’s lists are cut to one entry each.", "The report’s lists are cut to ",
+                 " entries each.");
+    put_left_out(f, cut, "One long text is cut.", "", " long texts are cut.");
     fclose(f);
+    return text;
+}
+
+static void put_resolution(const struct left_out *l, const struct gs_page_stacks *stacks,
+                           struct gs_page_writer *w)
+{
+    const struct gs_page_resolution *r = &l->series;
+    const uint64_t cut = w->cut;
+    char *text = resolution_words(l, stacks, cut);
+    w->text_bytes = w->text_most = 0; /* whatever the others are cut to, this is told */
     gs_put_open(w, "resolution", '{');
     gs_put_text(w, "text", text);
     gs_put_int(w, "events", (int64_t)r->events);
@@ -140,7 +162,7 @@ static void put_resolution(const struct left_out *l, const struct gs_page_stacks
     gs_put_int(w, "lines", (int64_t)r->lines);
     gs_put_int(w, "merged_lines", (int64_t)r->merged);
     gs_put_int(w, "merged_bytes", r->merged_bytes);
-    gs_put_int(w, "texts_cut", (int64_t)w->cut);
+    gs_put_int(w, "texts_cut", (int64_t)cut);
     gs_put_close(w, '}');
     free(text);
 }
@@ -148,7 +170,7 @@ static void put_resolution(const struct left_out *l, const struct gs_page_stacks
 static bool put_data(struct gs_page *page, const struct gs_report *report, struct gs_page_maps *maps,
                      const char *source, FILE *out, char *error, size_t error_size)
 {
-    struct gs_page_writer w = {.out = out};
+    struct gs_page_writer w = {.out = out, .bytes = (size_t)(gs_page_html_end - gs_page_html)};
     struct gs_page_stacks stacks;
     struct left_out left = {0};
     gs_page_stacks_start(&stacks, page->run);

@@ -215,8 +215,38 @@ def test_names_cannot_leave_the_data(recording):
     data = page.data()
     assert len([1 for tag, a, t in page.texts if a.get("type") == "application/json"]) == 1
     assert restored(data)["run"]["command"] == evil
-    assert "texts are cut" in data["resolution"]["text"]
+    assert re.search(r"\b(One long text is|\d+ long texts are) cut\.", data["resolution"]["text"])
     text = (recording.folder / "out.html").read_text()
     start = text.index('id="gpuspy-data">') + 17
     assert not set(text[start:text.index("</script>", start)]) & set("<>\u2028\x1b")
     assert len(text) < 2 << 20
+
+
+@pytest.mark.parametrize("depth, size, letter", [(2, 60, "<"), (2, 1000, '"'), (30, 10, "\u4e2d")])
+def test_a_page_of_long_names_stays_small(recording, depth, size, letter):
+    with Rows(recording.database, command=letter * 5000) as r:
+        r.device()
+        for i in range(6000):
+            at = r.stack(*(f"/x/{letter * size}{i}_{d}.py:{d + 1} f{letter * size}{i}_{d}" for d in range(depth)))
+            r.block(i * 1e-4, (i % 50 + 1) * 512, None if i % 2 else .1, at, TENSOR, address=(i + 1) << 20)
+            r.sync(i * 1e-4, 1e-5, at)
+            if i < 300:
+                r.oom(i * 1e-4, 8 * GIB, GIB, 24 * GIB, stack=at)
+    data = page_of(recording).data()
+    assert (recording.folder / "out.html").stat().st_size < 10_000_000
+    said = data["resolution"]["text"]
+    assert " long texts are cut." in said if depth == 2 else "only the innermost call is there." in said
+    assert len(set(data["strings"])) == len(data["strings"]) > 1000  # what tells them apart is still there
+    agrees(recording.report("--top", "200"), data, each_sums(data))
+
+
+@pytest.mark.parametrize("blocks, said", [(0, None), (1, "1 allocation, each a moment of its own."),
+                                          (2, "2 allocations and frees, each a moment of its own.")])
+def test_the_resolution_can_count(recording, blocks, said):
+    with Rows(recording.database) as r:
+        r.device()
+        for i in range(blocks):
+            r.block(i * .1 + .1, MIB, None, r.stack(f"/y.py:2 {'A' * 3000}" if blocks == 2 else "/y.py:2 f"))
+    text = page_of(recording).data()["resolution"]["text"]
+    assert said is None or text.startswith(said)
+    assert blocks != 2 or not re.search(r"\b1 long", text)
