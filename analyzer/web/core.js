@@ -1,5 +1,6 @@
 /* The page's state and how its parts hear of it. What can be linked to stands in location.hash, so that a link leads
- * to the same moment. Each part (page_*.js, in order of their names) registers a view: the names of the state it draws, and a function. */
+ * to the same moment. Each part (page_*.js, in order of their names) registers a view: the names of the state it
+ * draws, and a function. */
 "use strict";
 var gpuspyPage = (function () {
     const views = [];
@@ -70,7 +71,8 @@ var gpuspyPage = (function () {
     /* The address of what is shown. */
     page.link = function () {
         const out = [], place = page.places[page.state.place];
-        const usual = {place: firstPlace(), layer: place && page.layersOf(place)[0]}; /* where one comes without saying so */
+        /* where one comes without saying so */
+        const usual = {place: firstPlace(), layer: place && page.layersOf(place)[0]};
         for (const [letter, name, how, start] of kept) {
             const value = page.state[name];
             if (value !== start && value !== null && value !== undefined && value !== usual[name]) {
@@ -92,12 +94,27 @@ var gpuspyPage = (function () {
         pending = 0;
         const changed = dirty;
         dirty = new Set();
-        for (const view of views) {
-            if (view.names.some(name => changed.has(name))) view.draw(changed);
-        }
+        page.keepFocus(() => {
+            for (const view of views) {
+                if (view.names.some(name => changed.has(name))) view.draw(changed);
+            }
+        });
         clearTimeout(page.hashTimer);
         page.hashTimer = setTimeout(writeHash, 120);
     }
+
+    /* What is drawn anew takes its buttons with it: who works by keyboard stays where they were. */
+    page.keepFocus = function (drawIt) {
+        const active = document.activeElement, above = active && active.parentElement,
+              holder = above && above.closest("[id]");
+        const sign = node => node.id || [node.tagName, ...Object.values(node.dataset), node.textContent].join("\n");
+        const signed = holder && active !== document.body ? sign(active) : null;
+        drawIt();
+        if (signed === null || document.contains(active) || !document.contains(holder)) return;
+        const all = Array.from(holder.querySelectorAll("button, a, input, [tabindex]"));
+        const same = all.find(node => sign(node) === signed) || all.find(node => node.tabIndex === 0);
+        if (same) same.focus({preventScroll: true});
+    };
 
     /* A view is drawn when one of the names changed, in order of registration; "ink" is the theme or the width. */
     page.view = function (names, drawIt) { views.push({names, draw: drawIt}); };
@@ -218,7 +235,8 @@ var gpuspyPage = (function () {
         return page.state.by || (page.isPlain(series) ? "site" : "category");
     };
     page.isPlain = function (series) {
-        if (series && series.plain === undefined) series.plain = series.lines.every(line => line.category === "unknown");
+        if (series && series.plain === undefined)
+            series.plain = series.lines.every(line => line.category === "unknown");
         return Boolean(series && series.plain);
     };
     page.choosePlace = function (index) {

@@ -16,7 +16,7 @@
         }
         const all = list.length, cut = whole.has(id) ? 2000 : limit || 20;
         list = list.slice(0, cut);
-        const again = () => page.table(node, {id, columns, rows, sort, limit, text, empty});
+        const again = () => page.keepFocus(() => page.table(node, {id, columns, rows, sort, limit, text, empty}));
         const head =
             columns.map(c => make("th", {
                 class: [c.n ? "n" : "", c.class || ""].join(" ").trim() || null,
@@ -39,8 +39,8 @@
                     c => make("td", {class: [c.n ? "n" : "", c.class || ""].join(" ").trim() || null}, c.cell(row)))));
         page.fill(node,
             all ? make("div", {class: "wrap"},
-                      make("table", {class: columns.some(c => c.class) ? "rows" : "rows narrow", "data-table": id}, make("thead", null, make("tr", null, head)),
-                          make("tbody", null, body)))
+                      make("table", {class: columns.some(c => c.class) ? "rows" : "rows narrow", "data-table": id},
+                          make("thead", null, make("tr", null, head)), make("tbody", null, body)))
                 : make("p", {class: "empty"},
                       query && rows.length
                           ? ["None of " + page.plural(rows.length, "row") + " has “", page.clean(query), "” in it."]

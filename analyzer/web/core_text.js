@@ -1,5 +1,5 @@
-/* How numbers and names are said: as the terminal report says them (analyzer/base/units.c). Names come from a recording and
- * may hold anything: they only ever become text nodes, without control characters and not endlessly long. */
+/* How numbers and names are said: as the terminal report says them (analyzer/base/units.c). Names come from a recording
+ * and may hold anything: they only ever become text nodes, without control characters and not endlessly long. */
 "use strict";
 (function (page) {
     const LONGEST = 400;
@@ -67,7 +67,8 @@
     };
     page.plural = (n, one, many) => page.count(n) + " " + (n === 1 ? one : many || one + "s");
     page.capital = word => word.charAt(0).toUpperCase() + word.slice(1);
-    page.categoryName = word => (word && word[0] === "\0" ? page.clean(word.slice(1)) : (word || "unknown").replace(/_/g, " "));
+    page.categoryName = word =>
+        (word && word[0] === "\0" ? page.clean(word.slice(1)) : (word || "unknown").replace(/_/g, " "));
     page.categoryColour = word =>
         (word && word[0] === "\0" ? page.chart.siteColour(word.slice(1)) : page.ink[word] || page.ink.unknown);
     /* What something is coloured by: its category; where no category is known, its line, as in the chart. */
@@ -89,8 +90,12 @@
         text.replace(/(\d) (B|[KMGT]iB|[kMGT]B\/s|%|h|min|s|ms|us|ns|steps?|blocks?)(?![\w])/g, "$1\u00a0$2");
     page.base = file => (file ? file.slice(file.lastIndexOf("/") + 1) : "");
     /* PyTorch's and Python's own frames; of these, those between a module and its forward. */
-    const PLUMBING =
-        /[/\\](site|dist)-packages[/\\](torch|functorch)[/\\]|[/\\]lib[/\\]python[\d.]+[/\\](?!(site|dist)-packages)|^<frozen|^<string>/;
+    const PLUMBING = new RegExp([
+        /[/\\](site|dist)-packages[/\\](torch|functorch)[/\\]/,
+        /[/\\]lib[/\\]python[\d.]+[/\\](?!(site|dist)-packages)/,
+        /^<frozen|^<string>/
+    ].map(part => part.source)
+                                    .join("|"));
     const GLUE = /[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py$/;
     page.isPlumbing = frame => !frame.file || PLUMBING.test(frame.file);
     page.isGlue = frame => Boolean(frame.file) && GLUE.test(frame.file) && frame.function.includes("call_impl");

@@ -13,7 +13,8 @@
  *   m.at(series, i)        [{ line, bytes, count }] live at time[i], heaviest first; sums to high[i]
  *   m.index(series, t)     the bucket whose moment is the last one not after t seconds; 0 before all
  *   m.stacked(series, "category" | "site" | "line", top)
- *                          { keys: [text], values: [Float64Array(n)] }; sums to high
+ *                          { keys: [text], values: [Float64Array(n)], others: the last is all the rest }; sums to
+ *                          high
  *   m.frames(stack)        [{ function, file, line, native, module }], outermost first
  *   m.site(stack)          "train.py:12 in step"
  *   m.tree(list, { native })  of what m.at returns: { name, value, count, children, frame }
@@ -278,7 +279,11 @@ function gpuspyModel(data) {
     return low ? low - 1 : 0;
   };
 
-  const keyOf = { category: (l) => l.category, site: (l) => l.site, line: (l) => l.index };
+  /* What is too small for a line of its own is told apart at the peak alone: it is always of "others", or the stack
+   * would jump there. */
+  const SMALL = "\0";
+  const keyOf = { category: (l) => l.category, site: (l) => (l.merged && l.stack < 0 ? SMALL : l.site),
+    line: (l) => l.index };
 
   m.stacked = function (series, by, top) {
     const s = seriesFrom(series), c = changesOf(s), n = s.n, of = new Int32Array(s.lines.length);
@@ -319,7 +324,7 @@ function gpuspyModel(data) {
       }
     });
     const order = keys.map((k, i) => i).sort((a, b) => sizes[b] - sizes[a] || a - b);
-    const shown = order.slice(0, top || order.length).filter((k) => sizes[k] > 0);
+    const shown = order.filter((k) => keys[k] !== SMALL).slice(0, top || order.length).filter((k) => sizes[k] > 0);
     const place = new Int32Array(keys.length).fill(-1);
     shown.forEach((k, i) => { place[k] = i; });
     const others = order.some((k) => place[k] < 0 && sizes[k] > 0);
@@ -336,7 +341,7 @@ function gpuspyModel(data) {
         }
       }
     });
-    return { keys: shown.map((k) => keys[k]).concat(others ? ["others"] : []), values: values };
+    return { keys: shown.map((k) => keys[k]).concat(others ? ["others"] : []), values: values, others: others };
   };
 
   m.difference = function (a, b) {

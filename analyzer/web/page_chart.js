@@ -35,7 +35,7 @@
                 layers.forEach((layer, i) => {
                     layer.words = page.clean(layer.name);
                     layer.site = SITE_COLOURS[i % SITE_COLOURS.length];
-                    layer.other = i >= SITES && layer.name === "others";
+                    layer.other = made.others && i === layers.length - 1;
                 });
             }
             stacks.set(key, layers);
@@ -297,11 +297,19 @@
         c.font = "12px system-ui, sans-serif";
     }
 
+    /* Seconds between two ticks: of minutes and hours such as clocks have. */
+    const CLOCK = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+    function timeStep(wanted) {
+        const [from, to] = chart.domain, step = d3.tickStep(from, to, wanted);
+        if (step < 45) return step;
+        return CLOCK.find(one => (to - from) / one <= 1.5 * wanted) || step;
+    }
+
     function timeAxis(c) {
         const y = chart.top + chart.area + chart.lanes;
         const wanted = Math.max(3, Math.floor(chart.width / 130)),
-              ticks = d3.ticks(chart.domain[0], chart.domain[1], wanted);
-        const step = d3.tickStep(chart.domain[0], chart.domain[1], wanted);
+              step = timeStep(wanted), [from, to] = chart.domain,
+              ticks = step < 60 ? d3.ticks(from, to, wanted) : d3.range(Math.ceil(from / step) * step, to, step);
         c.strokeStyle = page.ink.line;
         c.beginPath();
         c.moveTo(0, y + 0.5);

@@ -180,15 +180,22 @@
     }
 
     function crumbs(focus, matched, query) {
-        const {make} = page, path = [];
+        const {make} = page, path = [], share = bytes => page.share(bytes / (flame.tree.value || 1));
+        const crumb = n => make("button",
+            {class: "plain", type: "button", onclick: () => page.set({focus: n.parent ? keysOf(n) : null})},
+            n.parent ? n.name : "all");
         for (let n = focus; n; n = n.parent) path.unshift(n);
         const shown = path.length > 5 ? [path[0], null, ...path.slice(-3)] : path;
         page.fill(page.byId("crumbs"),
-            query ? make("span", {class: "hit", id: "matched"}, "matched " + page.bytes(matched) + " (" + page.share(matched / (flame.tree.value || 1)) + ")") : null,
+            query ? make("span", {class: "hit", id: "matched"},
+                        "matched " + page.bytes(matched) + " (" + share(matched) + ")")
+                  : null,
             query ? make("button", {class: "plain", type: "button", onclick: () => page.setQuery("")}, "clear") : null,
-            focus.parent ? shown.map((n, i) => (n ? [i ? " › " : null, make("button", {class: "plain", type: "button", onclick: () => page.set({focus: n.parent ? keysOf(n) : null})},
-                n.parent ? n.name : "all")] : " › … ")) : null,
-            focus.parent ? make("span", null, flame.amount(focus) + " in " + page.plural(Math.abs(focus.count), "block") + ", " + page.share(focus.value / (flame.tree.value || 1)) + " of all") : null);
+            focus.parent ? shown.map((n, i) => (n ? [i ? " › " : null, crumb(n)] : " › … ")) : null,
+            focus.parent ? make("span", null,
+                               flame.amount(focus) + " in " + page.plural(Math.abs(focus.count), "block") + ", " +
+                                   share(focus.value) + " of all")
+                         : null);
     }
 
     flame.draw = function () {

@@ -1,5 +1,5 @@
-/* The address map: PyTorch's segments and the blocks in them. One scale for all, so that areas compare: a row is so many
- * bytes, a large segment takes several, small ones share one. */
+/* The address map: PyTorch's segments and the blocks in them. One scale for all, so that areas compare: a row is so
+ * many bytes, a large segment takes several, small ones share one. */
 "use strict";
 (function (page) {
     const make = page.make, BAR = 15, GAP = 4, LABEL = 170, ROWS = 44, MOST_ROWS = 260;
@@ -40,7 +40,8 @@
      * is a row of its own and some rows remain. */
     function rowBytes(all, largest, zoom) {
         const power = bytes => Math.pow(2, Math.ceil(Math.log2(Math.max(bytes, 1))));
-        const wanted = power(all / ROWS), alone = power(largest), whole = alone > wanted && all / alone >= 3 ? alone : wanted;
+        const wanted = power(all / ROWS), alone = power(largest),
+              whole = alone > wanted && all / alone >= 3 ? alone : wanted;
         return Math.max(4096, whole * Math.pow(2, zoom));
     }
 
@@ -189,17 +190,21 @@
         const died = maps.findIndex(m => m.at === "oom"),
               wanted = page.state.heap === null ? Math.max(0, died) : page.state.heap;
         const at = maps[wanted] ? wanted : 0, map = maps[at], names = {peak: "At the peak", oom: "At the OOM"};
-        page.choice(page.byId("heap-at"), "heap", maps.map((m, i) => [i, names[m.at] || page.clean(m.at)]), at);
+        const several = new Set(maps.map(m => m.at)).size < maps.length; /* told apart by their times */
+        const said = m => (names[m.at] || page.clean(m.at)) +
+            (several && m.at === "oom" ? ", " + page.seconds(m.time) : "");
+        page.choice(page.byId("heap-at"), "heap", maps.map((m, i) => [i, said(m)]), at);
         page.choice(page.byId("heap-order"), "heapOrder",
             [["address", "By address"], ["size", "by size"], ["empty", "emptiest first"]]);
         page.fill(page.byId("heap-zoom"),
-            [[1, "−", "more bytes a row"], [-1, "+", "fewer bytes a row"]].map(([by, words, title]) => make("button", {
+            [[1, "−", "more bytes a row"],
+                [-1, "+", "fewer bytes a row"]].map(([by, words, title]) => make("button", {
                 type: "button",
                 title,
                 "aria-label": title,
                 onclick: () => {
                     heap.zoom = Math.max(-5, Math.min(4, (heap.zoom || 0) + by));
-                    draw();
+                    page.keepFocus(draw);
                 }
             },
                                                                                    words)));
@@ -223,6 +228,9 @@
         pins(map);
     }
 
+    const addressOf = (segment, part) =>
+        "0x" + BigInt(Math.round(segment.address + (part ? part.offset : 0))).toString(16);
+
     function tip(event) {
         const rect = page.byId("map").getBoundingClientRect(), x = event.clientX - rect.left,
               y = event.clientY - rect.top;
@@ -238,10 +246,14 @@
             (segment.pool ? " pool" : "") + (segment.stream ? ", stream " + page.clean(String(segment.stream)) : "") +
             (segment.expandable ? ", expandable" : "");
         return page.tip(event.clientX, event.clientY, block
-            ? [make("div", null, make("span", {class: "big"}, page.bytes(block.bytes)), make("span", {class: "soft"}, block.pending ? " freed, waiting for a stream" : "")),
-                make("div", null, page.swatch(page.categoryColour(toneOf(block))), " " + page.categoryName(toneOf(block))), make("div", {class: "mono"}, placeOf(block))]
-            : make("div", null, make("span", {class: "big"}, hole ? page.bytes(hole.bytes) : ""), make("span", {class: "soft"}, " free: a hole")),
-        make("div", {class: "soft"}, where), make("div", {class: "faint mono"}, "0x" + BigInt(Math.round(segment.address + (block ? block.offset : hole ? hole.offset : 0))).toString(16)));
+            ? [make("div", null, make("span", {class: "big"}, page.bytes(block.bytes)),
+                   make("span", {class: "soft"}, block.pending ? " freed, waiting for a stream" : "")),
+                make("div", null, page.swatch(page.categoryColour(toneOf(block))),
+                    " " + page.categoryName(toneOf(block))),
+                make("div", {class: "mono"}, placeOf(block))]
+            : make("div", null, make("span", {class: "big"}, hole ? page.bytes(hole.bytes) : ""),
+                make("span", {class: "soft"}, " free: a hole")),
+        make("div", {class: "soft"}, where), make("div", {class: "faint mono"}, addressOf(segment, block || hole)));
     }
     page.parts.push(function () {
         const canvas = page.byId("map").querySelector("canvas");

@@ -5,6 +5,10 @@
     const live = page.live = {entries: [], rows: []};
 
     const roots = [["top", "Root on top"], ["bottom", "at the bottom"]];
+    const frameChoices = [
+        ["yours", "Your code", "what PyTorch and Python do by themselves is folded"],
+        ["python", "Python", "all Python frames"], ["native", "With native", "C and C++ frames, too"]
+    ];
     const fromModel = list => list.map(e => ({
         frames: e.line.stack >= 0 ? page.model.frames(e.line.stack) : [],
         label: e.line.site || e.line.label,
@@ -22,6 +26,24 @@
     }
     live.leaks = function (place, layer) {
         return page.report.leaks.filter(l => page.isAt(l, place) && l.layer === layer);
+    };
+
+    /* What was live at the end and is not in the report's list, which is cut; null: it has all. */
+    live.unlisted = function (place, layer) {
+        const leaks = live.leaks(place, layer),
+              peak = page.report.peak.find(p => page.isAt(p, place) && p.layer === layer);
+        if (!peak || !leaks.length || typeof peak.end_bytes !== "number") return null;
+        const bytes = leaks.reduce((left, l) => left - l.bytes, peak.end_bytes),
+              count = leaks.reduce((left, l) => left - l.count, peak.end_count);
+        if (!(bytes > 0)) return null;
+        return {
+            bytes,
+            count,
+            words: "smaller places, not listed",
+            said: "Of " + page.bytes(peak.end_bytes) + " the report lists the " +
+                page.plural(leaks.length, "largest place") + "; " + page.bytes(bytes) + " in " +
+                page.plural(count, "block") + (count === 1 ? " lies" : " lie") + " in smaller ones.",
+        };
     };
 
     live.sources = function () {
@@ -57,7 +79,7 @@
             live.about = (leaks[0].at_orderly_end ? "Never freed" : "Live when the program ended") +
                 ": of a model that lives to the end that is no fault; what grows is.";
             live.title = leaks[0].at_orderly_end ? "never freed" : "live when it ended";
-            return leaks.map(l => {
+            const listed = leaks.map(l => {
                 const label = page.siteText(l.site);
                 return {
                     frames: l.stack.slice().reverse(),
@@ -67,6 +89,12 @@
                     count: l.count
                 };
             });
+            const rest = live.unlisted(place, page.state.layer);
+            if (rest) {
+                live.about += " " + rest.said;
+                listed.push({frames: [], label: rest.words, category: "unknown", bytes: rest.bytes, count: rest.count});
+            }
+            return listed;
         },
         compare: function (series) {
             const a = page.indexAt(series, page.state.pin), b = page.indexAt(series, page.state.moment),
@@ -175,8 +203,8 @@
                 n: true,
                 class: "desk",
                 value: row => row.count,
-                cell: row =>
-                    (compare && row.count > 0 ? "+" : "") + (row.count < 0 ? "−" : "") + page.count(Math.abs(row.count))
+                cell: row => (compare && row.count > 0 ? "+" : "") + (row.count < 0 ? "−" : "") +
+                    page.count(Math.abs(row.count))
             },
             {
                 key: "line",
@@ -187,7 +215,9 @@
                     page.siteButton(
                         page.clean(row.label), row.file ? row.file + (row.line ? ":" + row.line : "") : row.label),
                     row.inner ? make("span", {class: "sub"}, "in ", page.marked(row.inner)) : null,
-                    page.isPlain(page.series()) ? null : make("span", {class: "sub phone"}, live.categories(row.categories)))
+                    page.isPlain(page.series())
+                        ? null
+                        : make("span", {class: "sub phone"}, live.categories(row.categories)))
             },
             {
                 key: "category",
@@ -214,12 +244,12 @@
         if (!series) return;
         const source = live.source();
         page.choice(page.byId("source"), "source", live.sources(), source);
-                page.byId("source").hidden = false;
+        page.byId("source").hidden = false;
         live.entries = makers[source](series, page.places[page.state.place]);
         for (const e of live.entries) e.category = page.tone(e.category, e.label);
         const anyPython = live.entries.some(e => e.frames.some(f => !page.isNative(f)));
         const native = live.entries.some(e => e.frames.some(page.isNative));
-        page.choice(page.byId("frames"), "frames", anyPython ? [["yours", "Your code", "what PyTorch and Python do by themselves is folded"], ["python", "Python", "all Python frames"]].concat(native ? [["native", "With native", "C and C++ frames, too"]] : []) : []);
+        page.choice(page.byId("frames"), "frames", frameChoices.slice(0, anyPython ? (native ? 3 : 2) : 0));
         page.choice(page.byId("root"), "root", roots);
         const stacks = live.entries.some(e => e.frames.length);
         page.byId("pin").hidden = source !== "moment";

@@ -38,11 +38,19 @@
         value: null,
         cell: row => (row.advice ? page.sentence(row.advice) : "")
     };
+    const directions = {
+        h2d: "host → GPU",
+        d2h: "GPU → host",
+        d2d: "within GPU",
+        p2p: "GPU → GPU",
+        h2h: "within host"
+    };
     const where = () =>
         (page.places.filter(place => place.device >= 0).length > 1 ? [word("where", "where", page.where)] : []);
     const layer = {
         key: "layer",
         words: "of",
+        class: "short",
         value: row => row.layer,
         cell: row => ({tensor: "tensors", device: "from CUDA"}[row.layer] || page.layerWords(row.layer).toLowerCase())
     };
@@ -109,7 +117,19 @@
             sort: "bytes",
             columns: () => [bytes("bytes"), count("count"), layer,
                 word("growing", "", row => (row.growing ? "grows" : "")), ...where(), site()],
-            about: "Live when the recording ended. Of a model that lives to the end that is no fault; what grows is."
+            about: "Live when the recording ended. Of a model that lives to the end that is no fault; what grows is.",
+            more: () => {
+                const left = page.places
+                    .flatMap(place => page.layersOf(place).map(l => [place, page.live.unlisted(place, l)]))
+                    .filter(([, rest]) => rest);
+                const notes = left.slice(0, 8).map(([place, rest]) => make("p", {class: "note"},
+                    (page.places.length > 1 ? page.capital(page.where(place)) + ": " : "") + rest.said));
+                const some = page.places.some(place => "tensor" in place.layers && "device" in place.layers);
+                return [...notes, some
+                    ? make("p", {class: "note"},
+                        "What PyTorch took from CUDA is not listed: it caches that to the end by design.")
+                    : null];
+            }
         },
         {
             name: "sync",
@@ -128,9 +148,7 @@
                 numeric("bytes_per_s", "rate", v => page.rate(v)), seconds("blocked_s", "waited"),
                 word("direction", "direction",
                     row =>
-                        ({h2d: "host → GPU", d2h: "GPU → host", d2d: "within GPU", p2p: "GPU → GPU", h2h: "within host"}
-                                [row.direction] ||
-                            row.direction)),
+                        (directions[row.direction] || row.direction)),
                 word("host_memory", "host memory", row => (row.host_memory === "none" ? "" : row.host_memory)), site(),
                 advice]
         },

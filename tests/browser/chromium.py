@@ -103,6 +103,9 @@ class Page:
         if shift:
             actions.key_up(Keys.SHIFT)
         actions.perform()
+        if double:  # on a busy machine two clicks may be too far apart for one
+            self.js("const n = document.querySelector(arguments[0]); n.dispatchEvent(new MouseEvent('dblclick', {bubbles: true}))",
+                    selector)
         return self.settle()
 
     def hover(self, selector, x, y=0.5):

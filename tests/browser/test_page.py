@@ -358,7 +358,7 @@ def test_a_place_can_be_copied(leak, page):
     p = page(leak.page)
     p.click("#tab-growth")
     p.click("#table .site")
-    p.wait("return !document.getElementById('toast').hidden")
+    p.wait("return document.getElementById('toast').textContent !== ''")  # it does not stay
     s = leak.report_["growth"][0]["site"]
     assert p.text("#toast") == f"Copied {s['file']}:{s['line']}"
 
@@ -391,6 +391,43 @@ def test_keys(leak, page):
     assert not p.find("#help").is_displayed()
     p.keys("/", "p")  # a letter in the box is a letter
     assert p.js("return document.activeElement.id") == "search"
+
+
+def focused(p):
+    return p.js("const n = document.activeElement; return [n.tagName, n.id || n.dataset.value || n.textContent]")
+
+
+def test_the_focus_stays_on_what_was_pressed(leak, page):
+    p = page(leak.page)
+    for selector in ("#by button[data-value=site]", "#root button[data-value=bottom]", "#tab-sync", "#table th button",
+                     "#live-table th button", "#heap-order button[data-value=size]", "#heap-zoom button",
+                     "#legend button", "#layer button", "#source button"):
+        if not p.js("const n = document.querySelector(arguments[0]); return n && n.offsetParent && (n.focus(), true)", selector):
+            continue
+        before = focused(p)
+        assert before[0] == "BUTTON", selector
+        p.keys(Keys.ENTER)
+        assert focused(p) == before, selector
+    p.js("document.querySelector('#live-table th button').focus()")
+    p.keys(Keys.ENTER, Keys.ENTER)  # the same column, twice
+    assert p.js("return document.activeElement.closest('th').getAttribute('aria-sort')") in ("ascending", "descending")
+
+
+def test_what_the_list_of_what_was_never_freed_leaves_out(kept, page):
+    few, all_ = kept.html("--top", "1"), kept.json()
+    peak, largest = all_["peak"][0], all_["leaks"][0]
+    p = page(few)
+    assert peak["end_bytes"] > largest["bytes"]
+    p.js("gpuspyPage.set({source: 'end', table: 'leaks'})")
+    p.settle()
+    rest = peak["end_bytes"] - largest["bytes"]
+    assert near(p.text("#live-about").split("largest place; ")[1], rest)
+    assert p.js("return gpuspyPage.live.entries.reduce((n, e) => n + e.bytes, 0)") == peak["end_bytes"]
+    assert "the report lists the 1 largest place" in p.text("#table")
+    p = page(kept.html())  # all of them
+    p.js("gpuspyPage.set({source: 'end', table: 'leaks'})")
+    p.settle()
+    assert "the report lists" not in p.text("#live-about") + p.text("#table")
 
 
 def test_light_and_dark(train, page):
