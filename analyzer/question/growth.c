@@ -17,7 +17,7 @@
  *   - gains at least half a percent of what is live at the end, or would in a hundred thousand steps
  *     more, by at least 4 allocations that stayed, or by one that is appended to.
  * Loading weights looks the same while it lasts; locations below the functions in `loading`, or where a
- * module of torch.nn is made, are left out. So does what one forward pass makes until memory runs out: a
+ * module of torch.nn is made, are left out, unless they come by at each step. So does what one forward pass makes until memory runs out: a
  * model's inside counts only if the model was called three times.
  */
 #include "analyzer/question/question.h"
@@ -26,9 +26,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/question/growth.h"
+#include "analyzer/run/settings.h"
 
-enum { PIECES = 64, WARM = 7, MIN_SAMPLES = 8, MIN_STAYED = 4, MANY_STAYED = 10, FEW_STEPS = 3, FAR = 100000 };
-static const double min_fit = 0.8, min_share = 0.005;
+enum { PIECES = 64, WARM = 7, MIN_SAMPLES = 8, MIN_STAYED = 4, MANY_STAYED = 10, MANY_STEPS = 20, FEW_STEPS = 3, FAR = 100000 };
+static const double min_fit = 0.8, even_fit = 0.97, min_share = 0.005;
 
 struct site_growth { /* by location; what every event needs comes first */
     uint32_t piece;  /* the one that `least` is of */
@@ -320,27 +321,62 @@ static bool grows(const struct site_growth *s, const struct span *span, const st
     return false;
 }
 
-/* --- the verdict ----------------------------------------------------------------------------------- */
-
-/* Under PyTorch the device level is its allocator's segments: that the cache grows is no fault of
- * the line that needed one more, and what grows in it is seen among the tensors. */
-static bool is_segments(const struct gs_run *run, const struct gs_series *s)
-{
-    for (size_t i = 0; s->layer == GS_SERIES_DEVICE && i < gs_run_serieses(run); i++) {
-        const struct gs_series *t = gs_run_series(run, (uint32_t)i);
-        if (t->layer == GS_SERIES_TENSOR && t->process == s->process && t->device == s->device) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* From the step of the first one that stayed to the end; one that ran out of memory has begun, too. */
 static uint64_t steps_of(const struct gs_steps *steps, const struct site_growth *s, const struct span *span)
 {
     size_t first = gs_steps_done(steps, s->first_ns), end = gs_steps_done(steps, span->end_ns) + 1;
     end = end < steps->n || span->oom ? end : steps->n;
     return end > first ? end - first : 1;
+}
+
+/* What is loaded once is loaded when the training begins. A new optimizer, or another model, at each of
+ * its steps is no loading; experts that get their state as they are first met come ever more seldom. */
+static bool at_each_step(const struct gs_steps *steps, const struct site_growth *s, const struct span *span,
+                         const struct samples *a, double fit)
+{
+    return steps && steps->source == GS_STEP_OPTIMIZER && a->longest_pause <= 2 && fit >= even_fit &&
+           steps_of(steps, s, span) >= MANY_STEPS;
+}
+
+/* --- the verdict ----------------------------------------------------------------------------------- */
+
+static const char allocator[] = "libc10_cuda";
+
+/* Whether PyTorch's allocator is told by its library: it may be linked into another, or be somebody else's. */
+static bool calls_seen(const struct gs_run *run, uint32_t series)
+{
+    for (size_t i = 0; i < gs_run_locations(run); i++) {
+        const struct gs_location *l = gs_run_location(run, (uint32_t)i);
+        if (l->series == series && gs_called_by(run, l->stack, allocator) == GS_YES) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Under PyTorch the device level is its allocator's segments: that the cache grows is no fault of
+ * the line that needed one more, and what grows in it is seen among the tensors. What somebody else asks
+ * CUDA for, as an extension does, is seen here alone. */
+static bool is_segments(const struct gs_run *run, const struct gs_location *l)
+{
+    const struct gs_series *s = gs_run_series(run, l->series);
+    for (size_t i = 0; s->layer == GS_SERIES_DEVICE && i < gs_run_serieses(run); i++) {
+        const struct gs_series *t = gs_run_series(run, (uint32_t)i);
+        if (t->layer == GS_SERIES_TENSOR && t->process == s->process && t->device == s->device) {
+            return gs_called_by(run, l->stack, allocator) != GS_NO || !calls_seen(run, l->series);
+        }
+    }
+    return false;
+}
+
+/* PyTorch's pinned memory is a cache, too, whose blocks are seen as they are made and never as they are
+ * given back to it. It needs one more whenever copies happen to lag behind further than before, ever more
+ * seldom, at no step in particular; a line that keeps its buffers needs one at each, or every so many. */
+static bool is_host_cache(const struct gs_run *run, const struct gs_series *s, uint32_t stack, double fit,
+                          uint64_t n)
+{
+    bool pytorch = gs_called_by(run, stack, "libtorch") == GS_YES || gs_called_by(run, stack, "libc10") == GS_YES;
+    return s->layer == GS_SERIES_PINNED && pytorch && (fit < even_fit || n < MANY_STAYED);
 }
 
 /* At how few moments it grew, from its beginning on; 0 where they are more than a third of all, or of the
@@ -391,11 +427,12 @@ static void judge(struct gs_growths *g, uint32_t location)
         return;
     }
     double fit;
-    if (!s->least_of || s->once || !grows(s, span, steps, &a, &fit) || is_loading(run, l->stack) ||
-        is_segments(run, series) || series->layer == GS_SERIES_SHARED) {
+    if (!s->least_of || s->once || !grows(s, span, steps, &a, &fit) ||
+        (is_loading(run, l->stack) && !at_each_step(steps, s, span, &a, fit)) || is_segments(run, l) || series->layer == GS_SERIES_SHARED) {
         return;
     }
-    if (appends(run, l->stack)) { /* its earlier, smaller selves are gone */
+    const bool appended = appends(run, l->stack);
+    if (appended) { /* its earlier, smaller selves are gone */
         s->first_ns = span->piece_ends[s->first - 1];
     }
     /* What lives a moment beyond the end, as temporaries of the last step do, is not part of a leak
@@ -403,13 +440,19 @@ static void judge(struct gs_growths *g, uint32_t location)
     bool never = s->never >= MIN_STAYED && s->never_bytes >= s->stayed_bytes / 2;
     uint64_t count = never ? s->never : s->stayed;
     int64_t bytes = never ? s->never_bytes : s->stayed_bytes;
+    if (appended && a.y[a.n - 1] < bytes) { /* before the last one its elder is not yet gone */
+        count = (count * (uint64_t)a.y[a.n - 1] + (uint64_t)bytes / 2) / (uint64_t)bytes;
+        count = count ? count : 1;
+        bytes = a.y[a.n - 1];
+    }
     uint64_t n = steps ? steps_of(steps, s, span) : 0;
     bool by_steps = n >= FEW_STEPS; /* not in an evaluation after them */
     n = by_steps ? n : count;
     double each = (double)bytes / (double)n, gain = (double)(a.y[a.n - 1] - a.y[0]),
            end_bytes = (double)g->end_bytes[l->series];
-    bool far = by_steps && count >= MANY_STAYED && each * FAR >= min_share * end_bytes;
-    if (gain < min_share * end_bytes && !far) {
+    bool many = (appended ? n : count) >= MANY_STAYED;
+    bool far = by_steps && many && each * FAR >= min_share * end_bytes;
+    if ((gain < min_share * end_bytes && !far) || is_host_cache(run, series, l->stack, fit, n)) {
         return;
     }
     double seconds = gs_seconds(span->end_ns) - gs_seconds(s->first_ns);

@@ -1,5 +1,6 @@
 /* What was never freed while it was recorded. Under PyTorch the device level is left out: its
- * segments stay cached to the end by design, and its tensors are listed. */
+ * segments stay cached to the end by design, and its tensors are listed. What grows is none
+ * of it. */
 #include "analyzer/question/question.h"
 
 #include <stdlib.h>
@@ -39,13 +40,14 @@ void gs_leaks_build(struct gs_builder *b)
     for (size_t i = 0; i < gs_run_locations(b->run); i++) {
         const struct gs_location *l = gs_run_location(b->run, (uint32_t)i);
         const struct gs_series *s = gs_run_series(b->run, l->series);
-        if (l->live_count && l->live_bytes > 0 && !skip[l->series]) {
+        const bool growing = i < b->growing_n && b->growing[i];
+        if (l->live_count && l->live_bytes > 0 && (!skip[l->series] || growing)) {
             *GS_PUSH(work, n, cap) = (struct gs_leak){.process = s->process,
                                                       .device = s->device,
                                                       .layer = s->layer,
                                                       .bytes = l->live_bytes,
                                                       .count = l->live_count,
-                                                      .growing = i < b->growing_n && b->growing[i],
+                                                      .growing = growing,
                                                       .stack = {.n = l->stack}};
         }
     }

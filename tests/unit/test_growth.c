@@ -335,6 +335,59 @@ static void test_segments_are_no_leak_under_pytorch(void **state)
     syn_end(&s);
 }
 
+/* The same line of a program, called into CUDA by PyTorch's allocator and by somebody else. */
+static void test_what_an_extension_takes_is_a_leak_under_pytorch(void **state)
+{
+    (void)state;
+    struct syn s;
+    int64_t train = begin(&s), ours = syn_native(&s, train, "/lib/libffi.so.8", 1),
+            torch = syn_native(&s, train, "/lib/libc10_cuda.so", 2);
+    syn_alloc(&s,
+              (struct syn_alloc){.layer = GS_LAYER_TENSOR, .bytes = SYN_MIB, .at = 2, .life = SYN_LIVE,
+                                 .stack = train});
+    for (int i = 0; i < STEPS; i++) {
+        keep(&s, ours, i, SYN_MIB, SYN_LIVE);
+        keep(&s, torch, i, 2 * SYN_MIB, SYN_LIVE);
+    }
+    struct gs_report *r = grown(&s, 1);
+    assert_true(r->growth[0].bytes == STEPS * SYN_MIB);
+    assert_int_equal(r->leaks_n, 2);
+    assert_true(r->leaks[0].growing && r->leaks[0].layer == GS_SERIES_DEVICE);
+    syn_close(r);
+    syn_end(&s);
+}
+
+static void pinned(struct syn *s, int64_t stack, int step)
+{
+    syn_alloc(s, (struct syn_alloc){.bytes = 64 << 10,
+                                    .space = GS_SPACE_PINNED,
+                                    .at = (int64_t)step * 10 * SYN_MS + SYN_MS,
+                                    .life = SYN_LIVE,
+                                    .stack = stack});
+}
+
+/* A cache of pinned buffers that fills ever more slowly, and buffers that somebody keeps at every step. */
+static void test_a_cache_of_pinned_memory_is_no_leak(void **state)
+{
+    (void)state;
+    struct syn s;
+    int64_t train = begin(&s), other = syn_python(&s, 0, "other", "/home/u/train.py", 50),
+            cache = syn_native(&s, train, "/lib/libtorch_cuda.so", 1),
+            kept = syn_native(&s, other, "/lib/libtorch_cuda.so", 2);
+    static const int jumps[] = {20, 21, 22, 60, 61, 150, 151, 152, 290, 450, 451, 600};
+    for (int i = 0, k = 0; i < STEPS; i++) {
+        pinned(&s, kept, i);
+        for (; k < 12 && jumps[k] == i; k++) {
+            pinned(&s, cache, i);
+            pinned(&s, cache, i);
+        }
+    }
+    struct gs_report *r = grown(&s, 1);
+    assert_int_equal(r->growth[0].count, STEPS);
+    syn_close(r);
+    syn_end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -350,6 +403,8 @@ int main(void)
         cmocka_unit_test(test_growth_that_ends_with_training_is_growth),
         cmocka_unit_test(test_churn),
         cmocka_unit_test(test_segments_are_no_leak_under_pytorch),
+        cmocka_unit_test(test_what_an_extension_takes_is_a_leak_under_pytorch),
+        cmocka_unit_test(test_a_cache_of_pinned_memory_is_no_leak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
