@@ -1,0 +1,108 @@
+/* What both views say of a recording: its state, rates, and what holds a device. */
+#include "analyzer/top/view_parts.h"
+
+#include "analyzer/base/text.h"
+
+const char *top_state_word(enum top_state state)
+{
+    static const char *const words[] = {
+        [TOP_WAITING] = "starting", [TOP_RECORDING] = "recording", [TOP_ENDED] = "ended",
+        [TOP_DIED] = "died",        [TOP_KILLED] = "cut off",      [TOP_TORN] = "torn",
+        [TOP_DELETED] = "deleted",  [TOP_UNREADABLE] = "unreadable",
+    };
+    return words[state];
+}
+
+void top_state_said(const struct top_source *s, char *out, size_t size)
+{
+    char path[1024];
+    text_path_here(path, sizeof path, s->db.path);
+    out[0] = 0;
+    switch (s->state) {
+    case TOP_WAITING:
+        snprintf(out, size, "its recording begins just now");
+        break;
+    case TOP_RECORDING:
+        break;
+    case TOP_ENDED:
+        snprintf(out, size, "it has ended; this is its end. All of it: gpuspy report %s", path);
+        break;
+    case TOP_DIED:
+        snprintf(out, size, "it died; this is its end, complete up to the last call. All of it: gpuspy report %s",
+                 path);
+        break;
+    case TOP_KILLED:
+        snprintf(out, size,
+                 "it ended without a word (killed, or by _exit); this is what was written before, and its last "
+                 "events are still in the spool, from which they are taken by: gpuspy report %s",
+                 path);
+        break;
+    case TOP_TORN:
+        snprintf(out, size,
+                 "it is not recording any more, and its spool with the last events is gone. What there "
+                 "is: gpuspy report %s",
+                 path);
+        break;
+    case TOP_DELETED:
+        snprintf(out, size, s->loaded ? "its database was deleted; this is the last that was seen of it"
+                                      : "its database was deleted");
+        break;
+    case TOP_UNREADABLE:
+        snprintf(out, size, "%s", s->why);
+        break;
+    }
+}
+
+void top_rates(const struct top_model *m, const struct top_calls *list, size_t n, uint32_t source,
+               double *calls, double *amount)
+{
+    *calls = *amount = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (list[i].source == source) {
+            struct top_sum sum = top_ring_sum(&list[i].ring, m->sources[source].now_ns, TOP_RATE_S);
+            *calls += sum.seconds > 0 ? (double)sum.count / sum.seconds : 0;
+            *amount += sum.seconds > 0 ? (double)sum.amount / sum.seconds : 0;
+        }
+    }
+}
+
+double top_allocation_rate(const struct top_model *m, uint32_t source)
+{
+    double rate = 0;
+    const enum top_layer layer = top_layer_of(m, source);
+    for (size_t i = 0; i < m->series_n; i++) {
+        const struct top_series *s = &m->series[i];
+        if (s->source == source && s->layer == layer) {
+            struct top_sum sum = top_ring_sum(&s->ring, m->sources[source].now_ns, TOP_RATE_S);
+            rate += sum.seconds > 0 ? (double)sum.count / sum.seconds : 0;
+        }
+    }
+    return rate;
+}
+
+static int64_t live_of(const struct top_model *m, uint32_t source, int device, enum top_layer layer)
+{
+    const struct top_series *s = top_series_find(m, source, device, layer);
+    return !s ? 0 : s->known != GS_UNKNOWN ? s->known : s->bytes;
+}
+
+struct top_held top_held_of(const struct top_model *m, uint32_t source, const struct top_device *d)
+{
+    struct top_held h = {.total = d->total_bytes, .used = GS_UNKNOWN};
+    h.device = live_of(m, source, d->device, TOP_DEVICE);
+    h.tensors = live_of(m, source, d->device, TOP_TENSOR);
+    h.cached = d->reserved_bytes > h.tensors ? d->reserved_bytes - h.tensors : 0;
+    if (d->total_bytes == GS_UNKNOWN || d->free_bytes == GS_UNKNOWN) {
+        return h;
+    }
+    /* what the device said is up to a second old: beside what was allocated then there was this */
+    const struct top_series *s = top_series_find(m, source, d->device, TOP_DEVICE);
+    const int64_t then = s ? top_most(s->bytes - s->after_sample, 0) : 0;
+    const int64_t rest = top_least(top_most(d->total_bytes - d->free_bytes - then, 0),
+                                   top_most(d->total_bytes - h.device, 0));
+    h.used = top_least(h.device + rest, d->total_bytes);
+    h.told_apart = d->other_bytes != GS_UNKNOWN;
+    h.others = h.told_apart ? top_least(d->other_bytes, rest) : 0;
+    h.context = rest - h.others;
+    return h;
+}

@@ -1,0 +1,45 @@
+/* What the parts of the screen share: view.c lays them out. */
+#ifndef GPUSPY_TOP_VIEW_PARTS_H
+#define GPUSPY_TOP_VIEW_PARTS_H
+
+#include "analyzer/base/units.h"
+#include "analyzer/top/view.h"
+
+enum { TOP_LINE = 2048 };
+
+/* A line as it grows: its width is known while it carries escapes. */
+struct top_line {
+    const struct top_view *v;
+    FILE *out;
+    int at; /* columns */
+};
+
+/* Adds a text, without what would move the cursor, and cut where the screen ends. */
+void top_put(struct top_line *l, enum term_style style, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void top_finish(struct top_line *l);
+/* A paragraph that ends its line; lines after the first begin `hang` columns in. */
+void top_words(struct top_line *l, int hang, enum term_style style, const char *text);
+/* As format_bytes; less than nothing is nothing. */
+char *top_bytes(char out[UNITS_TEXT], int64_t bytes);
+/* "1.2k": a rate in few columns. */
+char *top_rate(char out[UNITS_TEXT], double rate);
+char *top_site_text(const struct top_view *v, char *out, size_t size, const struct gs_site *site, int columns);
+
+static inline int64_t top_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t top_most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+void top_title_line(struct top_line *l);
+/* A process and its devices; brief: a line a device. */
+void top_source_block(struct top_line *l, uint32_t source, bool brief);
+/* The chosen table in `room` lines; sets what of the view a table decides. */
+void top_table_part(struct top_line *l, int room);
+
+#endif

@@ -1,0 +1,274 @@
+/* The table: its columns by kind, its rows, and the last waits below it. */
+#include "analyzer/top/view_parts.h"
+
+#include <string.h>
+#include "analyzer/base/text.h"
+
+#define WORD(s, v, w) [v] = w,
+static const char *const directions[8] = {GS_DIRECTIONS(WORD)};
+static const char *const host_memories[8] = {GS_HOST_MEMORIES(WORD)};
+static const char *const sync_kinds[8] = {GS_SYNC_KINDS(WORD)};
+
+struct column {
+    const char *head;
+    int width, from; /* from: the screen's columns where there is room for it */
+    void (*cell)(const struct top_view *v, const struct top_row *r, char *out);
+    int sort; /* enum top_sort, -1 */
+};
+
+#define CELL(name) static void name(const struct top_view *v, const struct top_row *r, char *out)
+CELL(cell_bytes)
+{
+    top_bytes(out, r->bytes);
+}
+CELL(cell_share)
+{
+    const int64_t total = v->tables->total;
+    const int64_t n = v->choice.table == TOP_SYNCS ? r->blocked_ns : r->bytes;
+    format_share(out, total > 0 ? (double)n / (double)total : 0);
+}
+CELL(cell_count)
+{
+    format_count(out, r->count);
+}
+CELL(cell_growth)
+{
+    format_bytes_signed(out, r->growth);
+}
+CELL(cell_since)
+{
+    format_bytes_signed(out, r->since);
+}
+CELL(cell_rate)
+{
+    top_rate(out, r->rate);
+}
+CELL(cell_byte_rate)
+{
+    format_rate(out, r->byte_rate);
+}
+CELL(cell_blocked)
+{
+    format_seconds(out, (double)r->blocked_ns / 1e9);
+}
+CELL(cell_each)
+{
+    format_seconds(out, r->count ? (double)r->blocked_ns / 1e9 / (double)r->count : 0);
+}
+CELL(cell_busy)
+{
+    format_share(out, r->busy);
+}
+CELL(cell_last)
+{
+    int64_t now = 0;
+    const struct top_model *m = v->tables->model;
+    for (size_t i = 0; i < m->sources_n; i++) {
+        now = top_most(now, m->sources[i].now_ns);
+    }
+    if (r->last_ns == GS_UNKNOWN || r->last_ns < now - 3600 * 1000000000ll) {
+        snprintf(out, UNITS_TEXT, "long ago");
+    } else {
+        format_seconds(out, (double)top_most(now - r->last_ns, 0) / 1e9);
+    }
+}
+CELL(cell_copy)
+{
+    const char *host = host_memories[r->kind >> 3 & 3];
+    snprintf(out, UNITS_TEXT, "%s %s", directions[r->kind & 7] ? directions[r->kind & 7] : "?",
+             host && strcmp(host, "none") ? host : "");
+}
+CELL(cell_sync)
+{
+    snprintf(out, UNITS_TEXT, "%s", sync_kinds[r->kind & 7] ? sync_kinds[r->kind & 7] : "?");
+}
+
+static const struct column memory_columns[] = {
+    {"HELD", 10, 0, cell_bytes, TOP_BY_SIZE},     {"SHARE", 6, 0, cell_share, -1},
+    {"COUNT", 7, 0, cell_count, TOP_BY_COUNT},    {"+ 1 MIN", 11, 0, cell_growth, TOP_BY_GROWTH},
+    {"ALLOC/S", 7, 88, cell_rate, TOP_BY_RATE},   {"+ WATCHED", 11, 120, cell_since, -1},
+    {"LAST AGO", 9, 104, cell_last, TOP_BY_LAST}, {0},
+};
+static const struct column sync_columns[] = {
+    {"BLOCKED", 9, 0, cell_blocked, TOP_BY_SIZE}, {"COUNT", 9, 0, cell_count, TOP_BY_COUNT},
+    {"NOW", 6, 0, cell_busy, TOP_BY_GROWTH},      {"CALLS/S", 7, 0, cell_rate, TOP_BY_RATE},
+    {"EACH", 8, 96, cell_each, -1},               {"LAST AGO", 9, 104, cell_last, TOP_BY_LAST},
+    {"KIND", 8, 0, cell_sync, -1},                {0},
+};
+static const struct column copy_columns[] = {
+    {"COPIED", 10, 0, cell_bytes, TOP_BY_SIZE},     {"COUNT", 9, 0, cell_count, TOP_BY_COUNT},
+    {"BYTES/S", 9, 0, cell_byte_rate, TOP_BY_GROWTH}, {"COPIES/S", 8, 88, cell_rate, TOP_BY_RATE},
+    {"BLOCKED", 8, 96, cell_blocked, -1},           {"LAST AGO", 9, 104, cell_last, TOP_BY_LAST},
+    {"KIND", 13, 0, cell_copy, -1},                 {0},
+};
+static const struct table_kind {
+    const char *title, *unit;
+    const struct column *columns;
+} kinds[TOP_TABLES] = {
+    [TOP_LINES] = {"who holds what, by line", "bytes", memory_columns},
+    [TOP_FUNCTIONS] = {"who holds what, by function", "bytes", memory_columns},
+    [TOP_SYNCS] = {"who waits for the GPU, by line", "time", sync_columns},
+    [TOP_COPIES] = {"who copies, by line", "bytes", copy_columns},
+};
+
+static bool fits(const struct top_view *v, const struct column *c)
+{
+    return v->columns >= c->from;
+}
+
+static void cell_put(struct top_line *l, enum term_style style, int width, const char *text)
+{
+    top_put(l, style, "%*s", width - term_columns(text), "");
+    top_put(l, style, "%s  ", text);
+}
+
+static void head_line(struct top_line *l)
+{
+    const struct top_view *v = l->v;
+    for (const struct column *c = kinds[v->choice.table].columns; c->head; c++) {
+        if (fits(v, c)) {
+            cell_put(l, c->sort == (int)v->choice.sort ? TERM_BOLD : TERM_DIM, c->width, c->head);
+        }
+    }
+    top_put(l, TERM_DIM, "%s", v->choice.table == TOP_FUNCTIONS ? "FUNCTION" : "LINE");
+    top_finish(l);
+}
+
+static void row_line(struct top_line *l, const struct top_row *r)
+{
+    const struct top_view *v = l->v;
+    char text[TOP_LINE];
+    for (const struct column *c = kinds[v->choice.table].columns; c->head; c++) {
+        if (fits(v, c)) {
+            c->cell(v, r, text);
+            bool grows = c->cell == cell_growth && r->growth > 0;
+            cell_put(l, grows ? TERM_YELLOW : TERM_PLAIN, c->width, text);
+        }
+    }
+    struct gs_site site = r->site;
+    if (v->choice.table == TOP_FUNCTIONS) {
+        site.line = 0;
+    }
+    int room = v->columns - l->at;
+    if (v->choice.table == TOP_FUNCTIONS && site.known && site.function && !site.exit) {
+        char name[TOP_LINE];
+        text_function(name, sizeof name, site.function, room, v->term.utf8);
+        top_put(l, TERM_PLAIN, "%s", name);
+        if (site.file && v->columns - l->at > 12) {
+            char path[TOP_LINE];
+            const struct top_model *m = v->tables->model;
+            text_path(path, sizeof path, site.file, m->sources[0].cwd, v->columns - l->at - 2, v->term.utf8);
+            top_put(l, TERM_DIM, "  %s", path);
+        }
+    } else {
+        top_put(l, TERM_PLAIN, "%s", top_site_text(v, text, sizeof text, &site, room));
+    }
+    top_finish(l);
+}
+
+static const char *layer_title(const struct top_view *v)
+{
+    static const char *const titles[TOP_LAYERS] = {"device allocations", "tensors", "pinned host memory",
+                                                   "CPU tensors", "memory of other processes"};
+    if (v->choice.table >= TOP_SYNCS) {
+        return "";
+    }
+    if (v->choice.layer != TOP_LAYER_AUTO) {
+        return titles[v->choice.layer];
+    }
+    const struct top_model *m = v->tables->model;
+    int source = v->choice.source;
+    bool same = true;
+    for (size_t i = 1; i < m->sources_n; i++) {
+        same = same && top_layer_of(m, (uint32_t)i) == top_layer_of(m, 0);
+    }
+    return source != TOP_ALL ? titles[top_layer_of(m, (uint32_t)source)]
+           : same            ? titles[top_layer_of(m, 0)]
+                             : "tensors, or device allocations";
+}
+
+static void table_title(struct top_line *l)
+{
+    const struct top_view *v = l->v;
+    const struct top_model *m = v->tables->model;
+    const char *layer = layer_title(v);
+    top_put(l, TERM_CYAN, "%s", kinds[v->choice.table].title);
+    if (*layer) {
+        top_put(l, TERM_PLAIN, "  %s", layer);
+    }
+    if (v->choice.source != TOP_ALL && m->sources_n > 1) {
+        const struct top_source *s = &m->sources[v->choice.source];
+        s->rank != GS_UNKNOWN ? top_put(l, TERM_PLAIN, "  rank %lld", (long long)s->rank)
+                              : top_put(l, TERM_PLAIN, "  process %u", s->pid);
+    } else if (m->sources_n > 1) {
+        top_put(l, TERM_PLAIN, "  all processes");
+    }
+    if (v->choice.device != TOP_ALL) {
+        top_put(l, TERM_PLAIN, "  GPU %d", v->choice.device);
+    }
+    if (v->choice.native) {
+        top_put(l, TERM_PLAIN, "  native");
+    }
+    if (v->typing) {
+        top_put(l, TERM_BOLD, "  /%s_", v->choice.filter);
+    } else if (*v->choice.filter) {
+        top_put(l, TERM_YELLOW, "  only /%s", v->choice.filter);
+    }
+    if (v->tables->n && v->scroll) {
+        top_put(l, TERM_DIM, "  from %d of %zu", v->scroll + 1, v->tables->n);
+    }
+    top_finish(l);
+}
+
+static void waits_lines(struct top_line *l, int room)
+{
+    struct top_model *m = l->v->tables->model;
+    int source = l->v->choice.source;
+    int shown = 0;
+    for (size_t i = 0; i < m->sources_n && shown < room; i++) {
+        const struct top_source *s = &m->sources[i];
+        if (source != TOP_ALL && source != (int)i) {
+            continue;
+        }
+        for (size_t k = 1; k <= TOP_WAITS_MAX && k <= s->waits_next && shown < room; k++) {
+            const struct top_wait *w = &s->waits[(s->waits_next - k) % TOP_WAITS_MAX];
+            char a[UNITS_TEXT], b[UNITS_TEXT], place[TOP_LINE];
+            struct gs_site site = top_site(l->v->tables, w->stack, l->v->choice.native);
+            if (shown++ == 0) {
+                top_put(l, TERM_CYAN, "the last waits");
+                top_finish(l);
+            }
+            top_put(l, TERM_PLAIN, "%9s ago  %9s  ",
+                format_seconds(a, (double)top_most(s->now_ns - w->start_ns, 0) / 1e9),
+                format_seconds(b, (double)w->blocked_ns / 1e9));
+            top_put(l, TERM_PLAIN, "%-28s  ", top_api(m, s, w->api));
+            top_put(l, TERM_PLAIN, "%s", top_site_text(l->v, place, sizeof place, &site, l->v->columns - l->at));
+            top_finish(l);
+        }
+    }
+}
+
+void top_table_part(struct top_line *l, int room)
+{
+    struct top_view *v = (struct top_view *)(uintptr_t)l->v;
+    bool all = v->rows == 0;
+    int waits = v->choice.table == TOP_SYNCS ? all ? 5 : room / 3 : 0;
+    v->table_rows = all ? (int)v->tables->n : room - 2 - (waits ? waits + 1 : 0);
+    if (!all && v->table_rows < 0) {
+        v->table_rows = 0;
+    }
+    if (v->scroll > (int)v->tables->n - v->table_rows) {
+        v->scroll = (int)top_most((int64_t)v->tables->n - v->table_rows, 0);
+    }
+    table_title(l);
+    head_line(l);
+    int most_rows = all ? 20 : v->table_rows;
+    for (int i = 0; i < most_rows && (size_t)(v->scroll + i) < v->tables->n; i++) {
+        row_line(l, &v->tables->rows[v->scroll + i]);
+    }
+    if (v->tables->n == 0) {
+        top_put(l, TERM_DIM, "%s", *v->choice.filter ? "nothing with that in its place" : "nothing");
+        top_finish(l);
+    }
+    waits_lines(l, waits);
+}
