@@ -398,13 +398,15 @@ static void explain_leak(struct checking *c, struct check_result *r)
 
 /* ---------------------------------------------------------------- waits */
 
-/* What comes now and then, as logging does at every tenth step or an evaluation, is no call of the
- * steps. It is left out, and said. */
+/* What comes now and then, as logging does at every tenth step, an evaluation or a checkpoint with all of
+ * its calls, is no call of the steps. It is left out, and said. How many steps there are from the first
+ * of it is chance: one more is allowed. */
 static bool rare(const struct gs_pace *p)
 {
     enum { SELDOM = 10 };
     bool often = p->phase == GS_PHASE_LOGGING && p->every && p->every < SELDOM;
-    return p->phase != GS_PHASE_STEP && !often && p->calls_per_step < 0.5;
+    bool tenth = p->steps_seen && p->steps_with * SELDOM < p->steps_seen + SELDOM;
+    return p->phase != GS_PHASE_STEP && !often && (tenth || p->calls_per_step < 0.5);
 }
 
 struct rate { /* calls a step */

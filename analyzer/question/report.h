@@ -373,6 +373,8 @@ enum gs_phase { GS_PHASES(GS_ENUM_PHASE) GS_PHASES_N };
 struct gs_pace {
     enum gs_phase phase;
     double calls_per_step;   /* calls in steady steps, by those; NAN: no steps are known */
+    uint64_t steps_with;     /* steady steps with a call of it */
+    uint64_t steps_seen;     /* steady steps; 0: none are known */
     unsigned every;          /* of phase logging: once in so many steps, 0 irregularly */
     double steady_share;     /* blocked in steady steps, of the time that they took; NAN */
     double steady_blocked_s; /* NAN */

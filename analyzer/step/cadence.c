@@ -199,6 +199,8 @@ struct gs_pace gs_pace_of(const struct gs_cadence *c, const struct gs_site *site
     p.phase = phase_of(c, site, &p.every);
     if (c->steps) {
         p.calls_per_step = (double)c->calls / (double)c->steps;
+        p.steps_with = c->hits;
+        p.steps_seen = c->steps;
         p.steady_blocked_s = (double)c->blocked_ns / 1e9;
         double rest = (double)(c->steady_ns - c->blocked_ns);
         p.bunched = c->calls > c->hits && (double)c->apart_ns < bunch * rest;

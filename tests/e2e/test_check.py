@@ -30,6 +30,9 @@ def step(i):
         kept.append(Tensor(runtime, 1 << 20))  # the leak
     if "log" in what and i % 10 == 0:
         batch.item()  # now and then
+    if "save" in what and i % 10 == 0:
+        for _ in range(20):
+            output.item()  # a checkpoint's
 
 for i in range(steps):
     step(i)
@@ -142,6 +145,11 @@ def test_the_lines_of_a_peak_are_all_of_it(recorded):
 def test_what_comes_now_and_then_is_not_counted_and_said(recorded):
     done = recorded("log").json("--max-syncs-per-step", "5", code=0)["max-syncs-per-step"]
     assert done["value"] == pytest.approx(5, abs=0.01) and "now and then" in done["why"]
+
+
+def test_a_checkpoint_now_and_then_is_not_counted_however_many_its_calls(recorded):
+    done = recorded("save").json("--max-syncs-per-step", "5", code=0)["max-syncs-per-step"]
+    assert done["value"] == pytest.approx(5, abs=0.01) and "more a step come now and then" in done["why"]
 
 
 def test_blocked_share_is_not_known_on_a_simulated_gpu(recorded):
