@@ -311,7 +311,8 @@ static void on_live_at(void *self, size_t moment, const struct gs_lifetime *life
     if (life->series == b->series_at[moment]) {
         add_live(b, gs_run_series(b->run, life->series), life->stack, GS_CATEGORY_UNKNOWN,
                  life->bytes, 1);
-        b->levels[life->series].bytes -= life->bytes;
+        struct level *l = &b->levels[life->series];
+        l->bytes = gs_add(l->bytes, -life->bytes);
     }
 }
 
@@ -351,7 +352,7 @@ static bool add_by_category(struct build *b, uint32_t process, char *error, size
             const struct gs_category_line *line = &m[i].by.lines[k];
             add_live(b, gs_run_series(b->run, b->series_at[i]), line->stack, line->category,
                      line->bytes, line->count);
-            left -= line->bytes;
+            left = gs_add(left, -line->bytes);
         }
         add_missing(b, b->series_at[i], left);
     }

@@ -131,7 +131,7 @@ static void on_free(void *self, const struct gs_lifetime *life, const struct gs_
     if (s->piece < g->piece) {
         reach(s, g->piece);
     }
-    s->live -= life->bytes;
+    s->live = gs_add(s->live, -life->bytes);
     s->least = s->live < s->least ? s->live : s->least;
 }
 

@@ -169,9 +169,9 @@ static void end_life(struct gs_replay *r)
     struct gs_location *l = &r->run->locations[life->location];
     struct gs_series *s = &r->run->series[life->series];
     r->now = life->free_ns > r->now ? life->free_ns : r->now;
-    l->live_bytes -= life->bytes;
+    l->live_bytes = gs_add(l->live_bytes, -life->bytes);
     l->live_count--;
-    s->live_bytes -= life->bytes;
+    s->live_bytes = gs_add(s->live_bytes, -life->bytes);
     s->live_count--;
     s->frees++;
     s->freed_bytes = gs_add(s->freed_bytes, life->bytes);
