@@ -18,7 +18,7 @@ struct settings {
 };
 
 static const struct option_row options[] = {
-    ESTIMATE_OPTIONS(struct settings, model),
+    ESTIMATE_OPTIONS(struct settings, model, 'p'),
     {"memory", 0, OPTION_BYTES, offsetof(struct settings, memory), "SIZE", NULL, 1, 1e18,
      "say whether that fits into SIZE (such as 24GiB); exit status 1 if not"},
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,

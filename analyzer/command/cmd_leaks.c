@@ -43,7 +43,7 @@ const struct command_text text_leaks = {
 static int show(struct viewing *v, const struct settings *s, const struct gs_report *r)
 {
     char error[1024] = "";
-    struct gs_profile_wish wish = {.what = GS_PROFILE_END, .process = -1, .device = s->view.device,
+    struct gs_profile_wish wish = {.what = GS_PROFILE_END, .process = -1, .device = s->view.choice.device,
                                    .layer = GS_PROFILE_ALL, .categories = true};
     struct gs_profile *p = gs_profile_build(v->run, &wish, error, sizeof error);
     struct leaks leaks = {0};

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "analyzer/command/command.h"
+#include "analyzer/text/choice.h"
 #include "analyzer/text/display.h"
 #include "analyzer/estimate/settings.h"
 #include "analyzer/base/input.h"
@@ -25,7 +26,8 @@ struct settings {
     struct estimate_settings model;
     struct display_settings display;
     uint64_t only;
-    int top, device;
+    struct choice choice;
+    int top;
     bool json, native;
     const char *html;
 };
@@ -40,11 +42,10 @@ static const struct option_row options[] = {
      "print only these, separated by commas, such as oom,peak,sync; with --json only their keys"},
     {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
      "show the N largest of each list; the default is 8, with --json 50"},
-    {"device", 'd', OPTION_NUMBER, offsetof(struct settings, device), "N", NULL, 0, 63,
-     "only GPU N, as the program numbers it"},
+    CHOICE_OPTIONS(struct settings, choice),
     {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
      "show the calls that led to a place, C and C++ functions included"},
-    ESTIMATE_OPTIONS(struct settings, model),
+    ESTIMATE_OPTIONS(struct settings, model, 0),
     DISPLAY_OPTIONS(struct settings, display),
     {0},
 };
@@ -133,11 +134,14 @@ static int report(const struct settings *s, struct gs_options *options_, char **
     if (!input_openable("report", paths, n))
         return EXIT_INPUT;
     char error[1024] = "";
-    int code = EXIT_INPUT;
-    struct gs_run *run = gs_run_open((const char *const *)paths, n, options_, error, sizeof error);
-    struct gs_page *page = run && s->html ? gs_page_new(run, options_) : NULL;
-    struct gs_report *built = run ? gs_report_build(run, options_, error, sizeof error) : NULL;
+    int code;
+    struct gs_run *run = choice_open("report", (const char *const *)paths, n, &s->choice, options_, &code);
+    if (!run)
+        return code;
+    struct gs_page *page = s->html ? gs_page_new(run, options_) : NULL;
+    struct gs_report *built = gs_report_build(run, options_, error, sizeof error);
 
+    code = EXIT_INPUT;
     if (!built)
         complain("report: %s", error);
     else if (s->html)
@@ -147,14 +151,13 @@ static int report(const struct settings *s, struct gs_options *options_, char **
     if (built)
         gs_report_free(built);
     gs_page_free(page);
-    if (run)
-        gs_run_close(run);
+    gs_run_close(run);
     return code;
 }
 
 int cmd_report(int argc, char **argv)
 {
-    struct settings s = {.model = ESTIMATE_SETTINGS_DEFAULT, .device = -1};
+    struct settings s = {.model = ESTIMATE_SETTINGS_DEFAULT, .choice = CHOICE_ANY};
     struct estimate e;
     struct gs_estimate_bytes bytes;
     int operands = options_parse(&command_report, argc, argv, &s);
@@ -180,8 +183,6 @@ int cmd_report(int argc, char **argv)
     struct symbolizer *symbols = symbolizer_new();
     struct gs_options options_ = {.top = s.top ? (unsigned)s.top : s.html ? 0 : TOP_JSON,
                                   .memory_map = s.html != NULL,
-                                  .by_device = s.device >= 0,
-                                  .device = s.device,
                                   SYMBOLIZER_OPTIONS(symbols),
                                   .progress = progress_show};
     if (estimate_wanted(&s.model)) {

@@ -55,7 +55,7 @@ static bool look(struct stats *x, struct gs_run *run, const struct settings *s, 
                  size_t error_size)
 {
     struct gs_profile_wish wish = {.what = GS_PROFILE_ALLOCATED, .process = -1,
-                                   .device = s->view.device, .categories = true};
+                                   .device = s->view.choice.device, .categories = true};
 
     x->layer = layer_of(x, s->layer);
     wish.layer = (int)x->layer;

@@ -16,8 +16,8 @@ struct estimate_settings {
 
 /* Rows for an option table whose settings have a struct estimate_settings called `member`. The
  * optimizer is a text, not a choice, so that known ones that cannot be computed get a reason. */
-#define ESTIMATE_OPTIONS(type, member)                                                             \
-    {"params", 'p', OPTION_COUNT, offsetof(type, member.params), "N", NULL, 1, ESTIMATE_PARAMS_MAX, \
+#define ESTIMATE_OPTIONS(type, member, letter)                                                    \
+    {"params", letter, OPTION_COUNT, offsetof(type, member.params), "N", NULL, 1, ESTIMATE_PARAMS_MAX, \
      "number of parameters of the model: 1e9, 7B, 350M"},                                          \
         {"model", 0, OPTION_CHOICE, offsetof(type, member.model), "NAME", estimate_models, 0, 0,   \
          "a model whose parameters are known, instead of --params"},                               \

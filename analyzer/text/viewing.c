@@ -14,69 +14,6 @@
 
 /* ---------------------------------------------------------------- opening */
 
-static struct gs_run *open_run(struct viewing *v, const char *const *paths, size_t n, bool alone)
-{
-    char error[1024] = "";
-
-    v->options.alone = alone;
-    struct gs_run *run = gs_run_open(paths, n, &v->options, error, sizeof error);
-    if (!run)
-        complain("%s: %s", v->who, error);
-    return run;
-}
-
-static bool chosen(const struct viewing_settings *s, const struct gs_process *p)
-{
-    return (s->pid < 0 || p->pid == (uint32_t)s->pid) && (s->rank < 0 || p->rank == s->rank);
-}
-
-static int no_such_process(const struct viewing *v, const struct gs_process *all, size_t n)
-{
-    char list[512] = "";
-    size_t at = 0;
-
-    for (size_t i = 0; i < n && i < 16 && at < sizeof list; i++) {
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%u", i ? ", " : "", all[i].pid);
-        if (all[i].rank != GS_UNKNOWN && at < sizeof list)
-            at += (size_t)snprintf(list + at, sizeof list - at, " (rank %lld)",
-                                   (long long)all[i].rank);
-    }
-    complain("%s: there is no such process in this run; its processes are %s%s", v->who, list,
-             n > 16 ? ", …" : "");
-    return EXIT_NO;
-}
-
-/* Opens again those files alone that hold the chosen processes. */
-static int choose(struct viewing *v)
-{
-    size_t n, wanted = 0;
-    const struct gs_process *all = gs_run_processes(v->run, &n);
-    int code = EXIT_YES;
-
-    for (size_t i = 0; i < n; i++)
-        wanted += chosen(v->settings, &all[i]);
-    if (wanted == n)
-        return EXIT_YES;
-    if (!wanted)
-        return no_such_process(v, all, n);
-    char **paths = calloc(wanted, sizeof *paths);
-    size_t at = 0;
-    for (size_t i = 0; paths && i < n; i++)
-        if (chosen(v->settings, &all[i]))
-            paths[at++] = strdup(all[i].path);
-    gs_run_close(v->run);
-    v->run = open_run(v, (const char *const *)paths, at, true);
-    code = v->run ? EXIT_YES : EXIT_INPUT;
-    if (v->run && (gs_run_processes(v->run, &n), n != wanted)) {
-        complain("%s: '%s' holds several processes: one of them cannot be shown alone", v->who, paths[0]);
-        code = EXIT_INPUT;
-    }
-    for (size_t i = 0; i < at; i++)
-        free(paths[i]);
-    free(paths);
-    return code;
-}
-
 static void fill_head(struct viewing *v)
 {
     struct gs_report *h = &v->head;
@@ -112,13 +49,11 @@ int viewing_open(struct viewing *v, const struct command *command, int argc, cha
     v->database = argv[0];
     v->symbols = symbolizer_new();
     v->options = (struct gs_options){.memory_map = memory_map,
-                                     .by_device = viewing->device >= 0,
-                                     .device = viewing->device,
                                      SYMBOLIZER_OPTIONS(v->symbols),
                                      .progress = progress_show};
-    v->run = open_run(v, (const char *const *)argv, (size_t)n, false);
-    int code = v->run ? choose(v) : EXIT_INPUT;
-    if (code != EXIT_YES)
+    int code;
+    v->run = choice_open(v->who, (const char *const *)argv, (size_t)n, &viewing->choice, &v->options, &code);
+    if (!v->run)
         return code;
     fill_head(v);
     *done = false;
@@ -236,7 +171,7 @@ struct gs_profile *viewing_profile(struct viewing *v, const struct profile_setti
     const char *what = !s->what ? "peak" : strcmp(s->what, "leaks") == 0 ? "end" : s->what;
     struct gs_profile_wish w = {.what = gs_profile_of_word(what),
                                 .process = -1,
-                                .device = v->settings->device,
+                                .device = v->settings->choice.device,
                                 .layer = layer_of(s->layer),
                                 .categories = categories};
 

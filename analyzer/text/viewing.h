@@ -4,8 +4,8 @@
 #define GPUSPY_VIEWING_H
 
 #include <jansson.h>
-#include <limits.h>
 #include "analyzer/command/command.h"
+#include "analyzer/text/choice.h"
 #include "analyzer/text/display.h"
 #include "analyzer/profile/profile.h"
 #include "analyzer/symbol/symbol.h"
@@ -13,20 +13,16 @@
 
 struct viewing_settings {
     struct display_settings display;
-    int top, device, pid, rank; /* 0 as usual; -1 any */
+    struct choice choice;
+    int top; /* 0 as usual */
     bool json;
 };
 
-#define VIEWING_DEFAULT {.device = -1, .pid = -1, .rank = -1}
+#define VIEWING_DEFAULT {.choice = CHOICE_ANY}
 #define VIEWING_OPTIONS(type, member)                                                              \
     {"json", 0, OPTION_FLAG, offsetof(type, member.json), NULL, NULL, 0, 0,                        \
      "print JSON: sizes in bytes, times in seconds"},                                              \
-    {"device", 'd', OPTION_NUMBER, offsetof(type, member.device), "N", NULL, 0, 126,               \
-     "only GPU N, as the program numbers it"},                                                     \
-    {"process", 'p', OPTION_NUMBER, offsetof(type, member.pid), "PID", NULL, 1, INT_MAX,           \
-     "only the run's process with this number"},                                                   \
-    {"rank", 'r', OPTION_NUMBER, offsetof(type, member.rank), "N", NULL, 0, INT_MAX,               \
-     "only the run's process with this rank"},                                                     \
+    CHOICE_OPTIONS(type, member.choice),                                                        \
     DISPLAY_OPTIONS(type, member.display)
 #define VIEWING_TOP(type, member, what)                                                            \
     {"top", 'n', OPTION_NUMBER, offsetof(type, member.top), "N", NULL, 1, 1000000, what}

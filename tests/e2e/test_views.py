@@ -305,6 +305,36 @@ def test_processes_are_chosen(tmp_path):
     assert data("tree", "--what", "oom", tmp_path)["total"] == 1200 * MIB  # of the one that failed, then
 
 
+@pytest.mark.parametrize("command", ["report", *VIEWS])
+def test_each_command_chooses_alike(tmp_path, command):
+    train(tmp_path / "run.db", rank=0, pid=100)
+    train(tmp_path / "run.200.db", rank=1, pid=200)
+    for words in (["--rank", "1"], ["-r", "1"], ["--process", "200"], ["-p", "200"]):
+        told = data(command, *words, tmp_path)
+        told = told["run"] if command == "report" else told
+        assert [p["pid"] for p in told["processes"]] == [200]
+    assert data(command, "-d", "0", tmp_path)
+    for words, said in [(["--rank", "2"], "its processes are 100 (rank 0), 200 (rank 1)"), (["-d", "5"], "there is no GPU 5 in this run; it has GPU 0")]:
+        line = gpuspy(command, *words, tmp_path, code=1)
+        assert said in line or "its processes are 200 (rank 1), 100 (rank 0)" in line
+        assert re.fullmatch(r"gpuspy: [^\n]+\n", line)
+
+
+@pytest.mark.parametrize("command", ["report", *VIEWS])
+def test_each_command_chooses_alike(tmp_path, command):
+    train(tmp_path / "run.db", rank=0, pid=100)
+    train(tmp_path / "run.200.db", rank=1, pid=200)
+    for words in (["--rank", "1"], ["-r", "1"], ["--process", "200"], ["-p", "200"]):
+        told = data(command, *words, tmp_path)
+        told = told["run"] if command == "report" else told
+        assert [p["pid"] for p in told["processes"]] == [200]
+    assert data(command, "-d", "0", tmp_path)
+    for words, said in [(["--rank", "2"], "no such process in this run; its processes are "),
+                        (["-d", "5"], "there is no GPU 5 in this run; it has GPU 0")]:
+        line = gpuspy(command, *words, tmp_path, code=1)
+        assert said in line and re.fullmatch(r"gpuspy: [^\n]+\n", line)
+
+
 # ---------------------------------------------------------------- sections of the report
 
 def test_sections(run):
@@ -344,7 +374,7 @@ def test_what_is_missing_is_said_whatever_is_chosen(tmp_path):
 def test_nothing_is_wider_than_the_terminal(run, hostile, view, columns):
     for database in (run, hostile):
         for line in plain(terminal(view, "--no-pager", database, columns=columns)).splitlines():
-            if not line.startswith("  gpuspy report "):  # to be pasted whole
+            if not line.startswith("  gpuspy "):  # to be pasted whole
                 assert width(line) <= columns, line
 
 
@@ -451,7 +481,7 @@ def test_progress_is_shown_and_gone(tmp_path):
     for view in ("stats", "report"):
         seen = terminal(view, "--no-pager", path)
         if "reading" in seen:  # a fast machine has nothing to say
-            assert re.search(r"gpuspy: reading [\d,]+ of [\d,]+ allocations \(\d+ %\)\x1b\[K", seen)
+            assert re.search(r"gpuspy: reading [\d,]+ (of [\d,]+ allocations \(\d+ %\)|stacks)\x1b\[K", seen)
             after = seen[seen.rindex("gpuspy: reading"):]
             assert "\r\x1b[K" in after
         assert "reading" not in terminal(view, "--no-pager", path, TERM="dumb")
