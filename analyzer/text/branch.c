@@ -248,6 +248,26 @@ static char *frame_label(const struct view_text *v, const struct gs_frame *f,
     return out;
 }
 
+/* How the C library starts programs and threads: above all calls there are. */
+static bool start_of_all(const struct gs_frame *f)
+{
+    static const char *const names[] = {"_start", "clone", "clone3", "start_thread", "__libc_start_main",
+                                        "__libc_start_main_impl", "__libc_start_call_main"};
+
+    for (size_t i = 0; f && f->kind == GS_FRAME_NATIVE && f->function && i < sizeof names / sizeof *names; i++)
+        if (strcmp(f->function, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Source that was built with debugging information is nobody's library, nearly always: in a program of C or
+ * C++ it is what the user wrote. */
+static bool native_line(const struct gs_frame *f)
+{
+    return f && f->kind == GS_FRAME_NATIVE && f->file && f->line > 0 && !internal(f) &&
+           strncmp(f->file, "/usr/include/", 13) != 0;
+}
+
 /* Is it to be named where a chain is? Of a framework's own calls, none of which tells more, the first. */
 static bool named(const struct gs_call_node *n, const struct gs_call_node *tells, const struct branch *b)
 {
@@ -255,6 +275,10 @@ static bool named(const struct gs_call_node *n, const struct gs_call_node *tells
 
     if (n == b->end && tells != n && internal(n->frame))
         return false; /* the allocator itself */
+    if (n != b->end && start_of_all(n->frame))
+        return false;
+    if (native_line(n->frame))
+        return n->frame != (n->parent ? n->parent->frame : NULL) || n == b->end; /* not each round of itself */
     return n == b->end || n == tells || kind == BRANCH_OWN || kind == BRANCH_OTHER ||
            (n == b->first && tells == b->end && !branch_plumbing(n->frame));
 }

@@ -23,8 +23,13 @@ static const struct gs_frame frames[] = {
     {.kind = GS_FRAME_PYTHON, .function = "Block.forward", .file = "/me/model.py", .line = 7},
     {.kind = GS_FRAME_PYTHON, .function = "Linear.forward", .file = TORCH "/nn/modules/linear.py", .line = 9},
     {.kind = GS_FRAME_PYTHON, .function = "Module._call_impl", .file = TORCH "/nn/modules/module.py", .line = 2},
+    {.kind = GS_FRAME_NATIVE, .function = "_start", .module = "/me/solver"},
+    {.kind = GS_FRAME_NATIVE, .function = "__libc_start_main_impl", .file = "./csu/libc-start.c", .line = 360},
+    {.kind = GS_FRAME_NATIVE, .function = "main", .file = "/me/solver.cpp", .line = 9},
+    {.kind = GS_FRAME_NATIVE, .function = "solve", .file = "/me/solver.cpp", .line = 5},
+    {.kind = GS_FRAME_NATIVE, .function = "grid", .file = "/me/grid.cpp", .line = 3},
 };
-enum { MODULE, STEP, CALL, BLOCK, LINEAR, CALL2, FRAMES };
+enum { MODULE, STEP, CALL, BLOCK, LINEAR, CALL2, START, LIBC, MAIN, SOLVE, GRID, FRAMES };
 
 /* A node below `parent`, which gets its weight, too. */
 static struct gs_call_node nodes[16];
@@ -83,6 +88,29 @@ static void what_only_passes_on_is_left_out(void **state)
     assert_ptr_equal(block->children[0]->end->frame, &frames[LINEAR]);
     assert_int_equal(block->children[0]->total, 120);
     assert_int_equal(top->children[1]->total, 3);
+    gs_arena_free(&arena);
+}
+
+static void a_program_of_cpp_is_named_by_its_lines(void **state)
+{
+    struct gs_arena arena = {0};
+    struct gs_process process = {.cwd = "/me"};
+    struct gs_report report = {.processes = &process, .processes_n = 1};
+    struct view_text v = {.report = &report, .term = {.utf8 = true, .width = 80}};
+    char text[256];
+
+    (void)state;
+    nodes_n = 0;
+    struct gs_call_node *root = node(NULL, -1, 0), *last = root;
+    for (int frame = START; frame <= GRID; frame++) /* solve calls itself */
+        for (int i = 0; i < (frame == SOLVE ? 3 : 1); i++)
+            last = node(last, frame, frame == GRID ? 64 : 0);
+    struct gs_call_tree t = {.root = root, .nodes = nodes_n, .depth = (unsigned)last->depth};
+    const struct branch *top = branch_build(&arena, &t, false)->children[0];
+    assert_int_equal(top->n, 0);
+    assert_string_equal(branch_label(&v, top, text, sizeof text, 80),
+                        "solver.cpp:9 main → :5 solve → grid.cpp:3 grid");
+    assert_string_equal(branch_label(&v, top, text, sizeof text, 20), "… → grid.cpp:3 grid");
     gs_arena_free(&arena);
 }
 
@@ -251,6 +279,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_only_passes_on_is_left_out),
+        cmocka_unit_test(a_program_of_cpp_is_named_by_its_lines),
         cmocka_unit_test(all_of_it_where_it_is_asked_for),
         cmocka_unit_test(a_chain_is_named_by_ones_own_code),
         cmocka_unit_test(small_branches_are_summed_up),
