@@ -130,9 +130,9 @@ static void fish_option(FILE *f, const struct command *c, const struct option_ro
     if (r->letter)
         fprintf(f, " -s %c", r->letter);
     if (r->words) {
-        fputs(" -x -a '", f);
+        fputs(r->kind == OPTION_SET ? " -x -a '(gpuspy_list " : " -x -a '", f);
         help_words(f, r->words);
-        fputc('\'', f);
+        fputs(r->kind == OPTION_SET ? ")'" : "'", f);
     } else if (r->kind == OPTION_FILE) {
         fputs(" -r -F", f);
     } else if (r->kind != OPTION_FLAG) {
@@ -161,6 +161,14 @@ void help_completion_fish(FILE *f)
         fputs("'\n", f);
     }
     fputs("end\n"
+          /* Of words with commas between: what stands before the last comma stays. */
+          "function gpuspy_list\n"
+          "    set -l word (commandline -ct | string replace -r -- '^--[^=]*=' '')\n"
+          "    set -l before (string match -r -- '.*,' $word)\n"
+          "    for one in $argv\n"
+          "        contains -- $one (string split , -- $before); or echo $before$one\n"
+          "    end\n"
+          "end\n"
           "complete -c gpuspy -f\n"
           "complete -c gpuspy -n __fish_use_subcommand -a '(gpuspy_commands)'\n"
           "complete -c gpuspy -n __fish_use_subcommand -l version -d 'say which version it is'\n"

@@ -313,13 +313,15 @@ static void resolve(struct gs_run *run, struct gs_database *db, struct rows *row
     }
 }
 
-static bool read_stacks(struct gs_database *db, struct gs_names_seen *seen, struct rows *rows,
-                        char *error, size_t error_size)
+static bool read_stacks(struct gs_run *run, struct gs_database *db, struct gs_names_seen *seen,
+                        struct rows *rows, char *error, size_t error_size)
 {
     sqlite3_stmt *st =
         rows_after(db, "SELECT id, parent_id, frame_id FROM stack WHERE id > ?", seen->stack);
+    uint64_t n = 0;
     int rc;
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+        gs_progress(run, "stacks", ++n, 0);
         seen_row(&seen->stack, sqlite3_column_int64(st, 0));
         struct row r = {.id = sqlite3_column_int64(st, 0),
                         .parent = gs_column_int(st, 1),
@@ -341,7 +343,7 @@ bool gs_load_names(struct gs_run *run, struct gs_database *db, struct gs_names_s
     size_t path_cap = 0;
     const bool first = seen->frame == INT64_MIN;
     bool ok = load_frames(run, db, seen, error, error_size) &&
-              read_stacks(db, seen, &rows, error, error_size);
+              read_stacks(run, db, seen, &rows, error, error_size);
     if (ok && first) {
         gs_load_inlined(run, db, &seen->frames);
     }

@@ -145,6 +145,16 @@ def test_completion_of_fish(tmp_path, line, wanted):
     assert all(found.startswith(start) for found in offered)
 
 
+@pytest.mark.skipif(not shutil.which("fish"), reason="no fish here")
+@pytest.mark.parametrize("typed", ["--only ", "--only="])
+def test_fish_completes_each_word_of_a_list(tmp_path, typed):
+    (tmp_path / "completion").write_text(gpuspy("help", "--completion=fish").stdout)
+    done = subprocess.run(["fish", "--private", "-c", f"source completion; complete -C 'gpuspy report {typed}oom,gr'"],
+                          cwd=tmp_path, text=True, env=environment(HOME=tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    offered = [found.split("\t")[0].removeprefix("--only=") for found in done.stdout.splitlines()]
+    assert offered == ["oom,growth"] and not done.stderr
+
+
 @pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh here")
 def test_completion_of_zsh(tmp_path):
     """Typed, with a tab at the end; what then stands on the line is printed."""
