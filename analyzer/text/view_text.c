@@ -213,15 +213,72 @@ void view_text_run(const struct view_text *v)
 
 /* ---------------------------------------------------------------- the end */
 
-/* A command to type, and what for where there is room. */
-static void next(const struct view_text *v, const char *option, const char *path, const char *what)
-{
-    int at = fprintf(v->out, "  gpuspy report %s %s", option, path), pad = at < 36 ? 38 - at : 2;
+/* Commands to type, and what for where there is room. */
+struct commands {
+    char words[8][96]; /* between "gpuspy" and the recording */
+    const char *what[8];
+    size_t n;
+};
 
-    if (at + pad + term_columns(what) <= v->term.width)
-        fprintf(v->out, "%*s%s%s%s", pad, "", term_style(&v->term, TERM_DIM), what,
-                term_style(&v->term, TERM_PLAIN));
-    fputc('\n', v->out);
+static void add_command(struct commands *c, const char *words, const char *what)
+{
+    snprintf(c->words[c->n], sizeof c->words[0], "%s", words);
+    c->what[c->n++] = what;
+}
+
+static void print_commands(const struct view_text *v, const struct commands *c)
+{
+    enum { GAP = 2 };
+    char path[4096];
+    int longest = 0;
+
+    text_path_here(path, sizeof path, v->database);
+    const int around = term_columns("  gpuspy  ") + term_columns(path);
+    for (size_t i = 0; i < c->n; i++)
+        longest = (int)strlen(c->words[i]) > longest ? (int)strlen(c->words[i]) : longest;
+    for (size_t i = 0; i < c->n; i++) {
+        const int pad = longest - (int)strlen(c->words[i]) + GAP;
+        fprintf(v->out, "  gpuspy %s %s", c->words[i], path);
+        if (around + longest + GAP + term_columns(c->what[i]) <= v->term.width)
+            fprintf(v->out, "%*s%s%s%s", pad, "", term_style(&v->term, TERM_DIM), c->what[i],
+                    term_style(&v->term, TERM_PLAIN));
+        fputc('\n', v->out);
+    }
+}
+
+#define WAITS_WORTH 0.1 /* of the run's time; waiting for less is not worth a look of its own */
+
+/* What answers the questions that this report leaves: not what every run could be asked. */
+static void next_commands(const struct view_text *v)
+{
+    const struct gs_report *r = v->report;
+    struct commands c = {.n = 0};
+    char params[64], words[96];
+    bool fatal = false, memory = false, simulated = false;
+
+    for (size_t i = 0; i < r->ooms_n; i++)
+        fatal = fatal || r->ooms[i].fatal;
+    for (size_t i = 0; i < r->peaks_n; i++)
+        memory = memory || (r->peaks[i].device >= 0 && r->peaks[i].bytes > 0);
+    for (size_t i = 0; i < r->devices_n; i++)
+        simulated = simulated || simulate_is(r->devices[i].name);
+    add_command(&c, "report --html out.html", "to look at and to send: what was live when");
+    if (memory && fatal)
+        add_command(&c, "tree --what oom", "the calls that held memory when it ran out");
+    else if (memory)
+        add_command(&c, "tree", "the calls that held memory at the peak");
+    if (r->growth_n)
+        add_command(&c, "leaks", "what was never freed, and what of it grows");
+    if (r->sync_share >= WAITS_WORTH && !simulated) /* whose times mean nothing */
+        add_command(&c, "tree --what waits", "the calls that waited for the GPU");
+    view_next_budget(v, params, sizeof params);
+    if (*params) {
+        snprintf(words, sizeof words, "report %s", params);
+        add_command(&c, words, "beside what such a model needs at least");
+    }
+    add_command(&c, "report --json", "for scripts");
+    view_title(v, TERM_BOLD, "Next");
+    print_commands(v, &c);
 }
 
 #define ADVICE_MOST 5 /* what matters less is not worth the reading */
@@ -230,7 +287,6 @@ void view_text_advice(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
     size_t shown = 0;
-    char path[4096], params[64];
 
     for (size_t i = 0; i < r->advice_n && shown < ADVICE_MOST; i++) {
         if (r->ooms_n && view_shows(v, VIEW_OOM) && strcmp(r->advice[i].topic, "oom") == 0)
@@ -242,12 +298,5 @@ void view_text_advice(const struct view_text *v)
     }
     if (v->only)
         return;
-    text_path_here(path, sizeof path, v->database);
-    view_title(v, TERM_BOLD, "Next");
-    if (!v->native)
-        next(v, "--native", path, "with the calls that led to each place");
-    next(v, "--json", path, "for scripts");
-    view_next_budget(v, params, sizeof params);
-    if (*params)
-        next(v, params, path, "beside what such a model needs at least");
+    next_commands(v);
 }

@@ -96,7 +96,7 @@ void view_text_budget(const struct view_text *v)
         on_top(v, b);
 }
 
-/* "--params 124.4M": as many as the measured parameters are, in float32. */
+/* "--params 124.4M": as many as the measured parameters are, in float32; "" where none are known. */
 void view_next_budget(const struct view_text *v, char *out, size_t size)
 {
     const struct gs_budget *b = &v->report->budget;
@@ -109,6 +109,4 @@ void view_next_budget(const struct view_text *v, char *out, size_t size)
     n /= n >= 1e9 ? 1e9 : n >= 1e6 ? 1e6 : 1e3;
     if (b->parameter_bytes >= 4000)
         snprintf(out, size, "--params %.4g%s", n, unit);
-    else
-        snprintf(out, size, "--params N");
 }
