@@ -328,7 +328,7 @@ static bool sensible(const struct settings *s, const struct format *f, int opera
     if (operands == 0)
         complain("export: which recording? give a file, such as: gpuspy export run.db");
     else if (operands > 1 && f->write)
-        complain("export: one recording at a time");
+        complain("export: one recording at a time; of several processes, name their folder");
     else if (s->wish.at && !options_is_word(s->wish.at, "peak|oom|end") &&
              !export_seconds(s->wish.at, &ns))
         complain("export: --at: '%s' is neither seconds nor one of peak, oom, end",

@@ -1,0 +1,176 @@
+"""What the documentation, --help and the man pages tell people to type works as it is written: each line is run, by
+a shell, in a folder that has the files it names. A stand-in starts the program where a launcher is not here; what
+cannot run is listed in NOT_HERE, with the reason."""
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from conftest import BUILD, ROOT, SECONDS
+from rows import GIB, MIB, TENSOR, Rows
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TABLE = dict(re.findall(r"^COMMAND\((\w+), \w+, (\w+),", (ROOT / "analyzer/command/commands.def").read_text(), re.M))
+
+# A placeholder of the documents, and what stands for it here.
+PLACES = [(r"\[OPTION\.\.\.\]|\[PYTHON\|PROGRAM\]|\[COMMAND\]", ""), (r"\bCOMMAND\b", "report"), (r"\bFORMAT\b", "folded"),
+          (r'"QUERY"', '"select 1"'), (r"\bFILE\b|\bDATABASE\b", "run.db"), (r"\bSHELL\b", "bash"),
+          (r"/work/", "./work/")]
+
+# A line that cannot run here, and why. One that no document has any more is an error.
+NOT_HERE = [(r"^gpuspy top( (PID|4711))?$", "watches a recording that goes on: test_top.py"),
+            (r"^gpuspy sql run\.db$", "asks at a prompt: test_sql.py"),
+            (r"^gpuspy run$", "names the command, and no program")]
+
+# What starts programs and is not here: it leads to the first word that is.
+LAUNCHERS = "torchrun accelerate deepspeed srun mpirun jupyter"
+# What reads what gpuspy writes. Where it is not here, its part of the line is left out.
+READERS = ["jq", "flamegraph.pl", "go", "man", "less"]
+ANSWERS_NO = {"check", "estimate", "doctor"}  # 1 is an answer of theirs
+
+
+# ---------------------------------------------------------------- the lines
+
+def of_document(path):
+    """(line, whether it stands as one to type): code blocks, and what stands between backquotes."""
+    text = path.read_text()
+    fenced = re.findall(r"^```[a-z]*\n(.*?)^```", text, re.M | re.S)
+    text = re.sub(r"^```[a-z]*\n.*?^```", "", text, flags=re.M | re.S)
+    blocks = fenced + ["\n".join(m[4:] for m in re.findall(r"^ {4}.*$", text, re.M))]
+    for block in blocks:
+        for line in re.sub(r"\\\n\s*", "", block).splitlines():
+            found = re.search(r"(?:^|[\s'(&|])((?:srun|mpirun)\b[^|&]*? )?gpuspy [^#]*", line)
+            if found:
+                one = re.sub(r"^[\s'(&|]+", "", re.split(r"\s+#", line[found.start():])[0]).strip()
+                yield one[:-1] if one.count("'") % 2 else one, True  # in a line of YAML that is quoted
+    prose = re.sub(r"^ {4}.*$", "", text, flags=re.M)
+    for span in re.findall(r"`([^`]+)`", prose):
+        if re.match(r"gpuspy [a-z\[]", span):
+            yield " ".join(span.split()), False
+
+
+def of_help(command):
+    shown = subprocess.run([BUILD / "gpuspy", command, "--help"], text=True, stdout=subprocess.PIPE, check=True).stdout
+    return re.findall(r"^  (\S.*)$", shown.split("\nExamples:\n")[1], re.M)
+
+
+def lines():
+    found = {}
+    for path in DOCUMENTS:
+        for line, whole in of_document(path):
+            found.setdefault(line, (path.name, whole))
+    for command in TABLE:
+        for line in of_help(command):
+            found.setdefault(line, (f"{command} --help", True))
+    return [(line, where, whole) for line, (where, whole) in found.items()]
+
+
+def runnable(line, whole):
+    """As it is typed here."""
+    for pattern, here in PLACES:
+        line = re.sub(pattern, here, line)
+    words = line.split()
+    if not whole and TABLE.get(words[1]) == "FILE" and not any(re.search(r"\.db|/$", word) for word in words[2:]):
+        line += " run.db"  # of a command that is mentioned, what it reads
+    if not whole and words[1] == "run" and len(words) > 2 and "--" not in words:
+        line += " -- python train.py"
+    for reader in READERS:
+        if not shutil.which(reader):
+            line = re.sub(rf" (\||&&) {re.escape(reader)}\b[^|&>]*", "", line)
+    return line
+
+
+# ---------------------------------------------------------------- where they run
+
+def recording(path, **more):
+    with Rows(path, seconds=30, **more) as r:
+        r.device()
+        keep = r.stack("/home/me/train.py:40 main", "/home/me/train.py:20 remember")
+        step = r.stack("/home/me/train.py:40 main", "/home/me/train.py:12 step")
+        r.block(0.1, 8 * GIB, None, step, address=1 << 30)
+        for i in range(30):
+            r.block(0.5 + i * 0.4, 64 * MIB, None, keep, layer=TENSOR, address=(1 << 30) + i * 64 * MIB)
+            r.block(0.51 + i * 0.4, 16 * MIB, 0.2, step, layer=TENSOR, address=(5 << 30) + i * 16 * MIB)
+            r.sync(0.8 + i * 0.4, 0.02, step)
+        r.db.execute("INSERT INTO copy_row(kind,bytes,start_ns,blocked_ns,stream,stack_id) VALUES(?,?,?,?,0,?)",
+                     (0 + 1 * 8 + 64 + 3 * 8192, MIB, 10**9, 1000, step))
+        r.oom(19, 30 * GIB, GIB, 24 * GIB, stack=keep)
+
+
+def executable(path, text):
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    work, tools = tmp_path / "work", tmp_path / "tools"
+    for one in (work / "runs/monday", work / "runs/tuesday", tools, tmp_path / "home/symbols", tmp_path / "home/venv/bin"):
+        one.mkdir(parents=True)
+    for name in "run before after a b main".split():
+        recording(work / f"{name}.db", run=name)
+    for rank in (0, 3):
+        for name in ("", "monday/", "tuesday/"):
+            recording(work / f"runs/{name}run{rank or ''}.db", run=f"job{name}", rank=rank, pid=200 + rank)
+    (work / "queries.sql").write_text("select count(*) from allocations;\n")
+    (work / ".gpuspy-check").write_text("max-peak = 100GiB\n")
+    (work / "train.py").write_text("import sys\nsys.path.insert(0, %r)\nfrom minicuda import Runtime, Tensor\n"
+                                   "Tensor(Runtime(), 1 << 20).item()\n" % str(ROOT / "fixtures/python"))
+    executable(tools / "python", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    shutil.copy(tools / "python", tmp_path / "home/venv/bin/python")
+    executable(work / "solver", "#!/bin/sh\nexec python train.py\n")
+    for name in LAUNCHERS.split():
+        executable(tools / name, '#!/bin/sh\nwhile [ $# -gt 0 ]; do case $1 in gpuspy|./solver) exec "$@";; '
+                                 '*.py) exec python "$@";; esac; shift; done; exec python train.py\n')
+    return work
+
+
+def typed(line, folder, **more):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
+    env.update(PATH=f"{BUILD}:{folder.parent / 'tools'}:{env['PATH']}", HOME=str(folder.parent / "home"),
+               LD_LIBRARY_PATH=str(BUILD / "sim"), SLURM_JOB_ID="42", d=".", TMPDIR=str(folder), **more)
+    return subprocess.run(["bash", "-o", "pipefail", "-c", line.replace('"/tmp/', '"./')], cwd=folder, env=env, text=True, timeout=SECONDS,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace")
+
+
+LINES = lines()
+
+
+def not_here(line):
+    return next((reason for pattern, reason in NOT_HERE if re.search(pattern, line)), None)
+
+
+@pytest.mark.parametrize("line, where, whole", [pytest.param(*one, id=one[0][:80]) for one in LINES])
+def test_line(folder, line, where, whole):
+    reason = not_here(line)
+    if reason:
+        pytest.skip(reason)
+    here = runnable(line, whole)
+    done = typed(here, folder)
+    command = re.search(r"gpuspy (\w+)", here)[1]
+    assert done.returncode == 0 or (done.returncode == 1 and command in ANSWERS_NO), (where, here, done.stdout, done.stderr)
+    assert not re.search(r"gpuspy: (cannot|there is no)", done.stderr), (where, here, done.stderr)
+
+
+def test_there_are_lines():
+    """Of each command, and in each of the documents that has some."""
+    commands = {re.search(r"gpuspy ([a-z]+)", line)[1] for line, _, _ in LINES if re.search(r"gpuspy ([a-z]+)", line)}
+    assert commands >= set(TABLE)
+    assert {where for _, where, _ in LINES} >= {"README.md", "launchers.md", "export.md", "symbols.md", "ci.md", "terminal.md"}
+
+
+def test_nothing_is_excused_in_vain():
+    for pattern, reason in NOT_HERE:
+        assert any(re.search(pattern, line) for line, _, _ in LINES), (pattern, reason)
+
+
+@pytest.mark.parametrize("command", TABLE)
+def test_man_page_has_the_examples(command):
+    page = subprocess.run([BUILD / "gpuspy", "help", "--man", command], text=True, stdout=subprocess.PIPE, check=True).stdout
+    plain = page.replace("\\-", "-").replace("\\(aq", "'").replace("\\e", "\\").replace("\\(dq", '"')
+    for line in of_help(command):
+        assert line in plain, line
