@@ -12,7 +12,7 @@ struct settings {
 };
 
 static const struct option_row options[] = {
-    {"min", 0, OPTION_BYTES, offsetof(struct settings, min), "SIZE", NULL, 0, 1e18,
+    {"min", 'm', OPTION_BYTES, offsetof(struct settings, min), "SIZE", NULL, 0, 1e18,
      "leave out what holds less, such as 1MiB"},
     {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
      "a row for each call path, with its calls, C and C++ functions included"},

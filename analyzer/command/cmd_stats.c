@@ -16,7 +16,7 @@ struct settings {
 
 #define LAYERS "tensor|device|pinned|host"
 static const struct option_row options[] = {
-    {"layer", 0, OPTION_CHOICE, offsetof(struct settings, layer), "LAYER", LAYERS, 0, 0,
+    {"layer", 'l', OPTION_CHOICE, offsetof(struct settings, layer), "LAYER", LAYERS, 0, 0,
      "whose sizes, lifetimes and lines: PyTorch's tensors, what CUDA gave, pinned host memory, CPU "
      "tensors; the default is tensors where there are some, else what CUDA gave"},
     VIEWING_TOP(struct settings, view, "N lines in each list; the default is 5, with --json 50"),

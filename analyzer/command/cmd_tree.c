@@ -21,7 +21,7 @@ struct settings {
     PROFILE_OPTIONS(struct settings, profile),                                                     \
         {"depth", 0, OPTION_NUMBER, offsetof(struct settings, depth), "N", NULL, 1, GS_DEPTH_MAX,  \
          "not more than N rows below one another"},                                                \
-        {"min", 0, OPTION_TEXT, offsetof(struct settings, min), "SHARE", NULL, 0, 0,               \
+        {"min", 'm', OPTION_TEXT, offsetof(struct settings, min), "SHARE", NULL, 0, 0,               \
          "sum up calls below this share of the whole, such as 0.5%, or below a size such as "      \
          "10MiB; the default is 1%, with --json none"},                                            \
         {"full", 0, OPTION_FLAG, offsetof(struct settings, full), NULL, NULL, 0, 0,                \

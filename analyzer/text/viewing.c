@@ -126,6 +126,8 @@ bool profile_sensible(const char *who, const struct profile_settings *s)
 
     if (s->at && s->what)
         complain("%s: --at or --what, one of the two", who);
+    else if (s->at && options_is_word(s->at, PROFILE_WHATS))
+        complain("%s: --at takes seconds; that moment is --what %s", who, s->at);
     else if (s->at && !export_seconds(s->at, &ns))
         complain("%s: --at: '%s' are no seconds; give a number such as 12.5", who, s->at);
     else

@@ -74,7 +74,7 @@ struct profile_settings {
      "copied"},                                                                                    \
     {"at", 0, OPTION_TEXT, offsetof(type, member.at), "SECONDS", NULL, 0, 0,                       \
      "what was live so many seconds after the recording began"},                                   \
-    {"layer", 0, OPTION_CHOICE, offsetof(type, member.layer), "LAYER", PROFILE_LAYERS, 0, 0,       \
+    {"layer", 'l', OPTION_CHOICE, offsetof(type, member.layer), "LAYER", PROFILE_LAYERS, 0, 0,       \
      "of live and allocated memory: PyTorch's tensors, what CUDA gave, pinned host memory, CPU "   \
      "tensors, or all; the default is a GPU's tensors where it has some, else what CUDA gave"},    \
     {"native", 0, OPTION_FLAG, offsetof(type, member.native), NULL, NULL, 0, 0,                    \

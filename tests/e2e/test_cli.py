@@ -125,6 +125,20 @@ def test_completion(tmp_path, line, wanted):
     assert done.stdout.split() == [wanted] and not done.stderr
 
 
+# The same option has the same letter in every command, or none; and where it has a letter, that is no other's.
+# run's and export's stacks, top's and export's -t, -n, … are of one command alone.
+ALIKE = {"output": "-o", "top": "-n", "device": "-d", "rank": "-r", "process": "-p", "what": "-w", "by": "-b", "sort": "-s",
+         "min": "-m", "layer": "-l", "json": None, "native": None, "at": None, "color": None, "no-pager": None, "only": None,
+         "alone": None, "stacks": None}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_options_are_alike(command):
+    for letter, name in re.findall(r"^  (?:(-\w),|   ) --([\w-]+)", gpuspy(command, "--help").stdout, re.M):
+        if name in ALIKE:
+            assert (letter or None) == ALIKE[name], (command, name)
+
+
 LINES = [("gpuspy re", "report"), ("gpuspy report --js", "--json"), ("gpuspy run --stacks py", "python"),
          ("gpuspy estimate --optimizer adamw8", "adamw8bit"), ("gpuspy help esti", "estimate"),
          ("gpuspy report ru", "run.db"), ("gpuspy run -o ru", "run.db"), ("gpuspy export --at p", "peak"),

@@ -283,7 +283,7 @@ def test_moments_and_limits(run):
 
 @pytest.mark.parametrize("words, said, code", [
     (["tree", "--what", "oom"], "memory did not run out", 1), (["table", "--what", "copies"], "nothing was copied", 1),
-    (["tree", "--at", "x"], "no seconds", 2), (["tree", "--at", "1", "--what", "peak"], "one of the two", 2),
+    (["tree", "--at", "x"], "no seconds", 2), (["table", "--at", "oom"], "is --what oom", 2), (["tree", "--at", "1", "--what", "peak"], "one of the two", 2),
     (["tree", "--min", "5x%"], "no share", 2), (["flame", "--min", "blah"], "is not a", 2),
     (["table", "--what", "waits", "--by", "owner"], "have no owner", 2), (["table", "--by", "lien"], "'line'", 2),
     (["tree", "--rank", "3"], "no such process", 1), (["leaks", "--process", "7"], "its processes are 100", 1),
