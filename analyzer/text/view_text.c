@@ -261,7 +261,7 @@ static void next_commands(const struct view_text *v)
     for (size_t i = 0; i < r->peaks_n; i++)
         memory = memory || (r->peaks[i].device >= 0 && r->peaks[i].bytes > 0);
     for (size_t i = 0; i < r->devices_n; i++)
-        simulated = simulated || simulate_is(r->devices[i].name);
+        simulated = simulated || gs_device_simulated(r->devices[i].name);
     add_command(&c, "report --html out.html", "to look at and to send: what was live when");
     if (memory && fatal)
         add_command(&c, "tree --what oom", "the calls that held memory when it ran out");
