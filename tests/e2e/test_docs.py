@@ -75,7 +75,7 @@ def runnable(line, whole):
         line = re.sub(pattern, here, line)
     words = line.split()
     if not whole and TABLE.get(words[1]) == "FILE" and not any(re.search(r"\.db|/$", word) for word in words[2:]):
-        line += " run.db"  # of a command that is mentioned, what it reads
+        line += " before.db after.db" if words[1] == "diff" else " run.db"  # of one that is mentioned, what it reads
     if not whole and words[1] == "run" and len(words) > 2 and "--" not in words:
         line += " -- python train.py"
     for reader in READERS:
