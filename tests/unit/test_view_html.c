@@ -35,10 +35,11 @@ static void test_long_text_is_cut(void **state)
     (void)state;
     char *text = malloc(GS_PAGE_TEXT + 3);
     memset(text, 'x', GS_PAGE_TEXT + 2);
-    memcpy(text + GS_PAGE_TEXT - 1, "\xc3\xa9", 3); /* two bytes, of which one is past the end */
+    memcpy(text + GS_PAGE_TEXT - 1, "\xc3\xa9", 3); /* one byte more than there is room for */
     const char *out = put(text);
-    assert_int_equal(strlen(out), 2 + GS_PAGE_TEXT - 1 + 3);
-    assert_string_equal(out + strlen(out) - 5, "x\xe2\x80\xa6\"");
+    assert_int_equal(strlen(out), 2 + GS_PAGE_TEXT + 3);
+    assert_memory_equal(out + 1 + GS_PAGE_TEXT / 2, "\xe2\x80\xa6x", 4);
+    assert_string_equal(out + strlen(out) - 4, "x\xc3\xa9\"");
     free(text);
 }
 
