@@ -23,7 +23,7 @@ static const struct option_row rows[] = {
     {"number", 'n', OPTION_NUMBER, offsetof(struct settings, number), "N", NULL, -5, 100, "a number"},
     {"memory", 'm', OPTION_BYTES, offsetof(struct settings, size), "SIZE", NULL, 1, 1e18, "a size"},
     {"output", 'o', OPTION_FILE, offsetof(struct settings, file), "FILE", NULL, 0, 0, "a file"},
-    ESTIMATE_OPTIONS(struct settings, model),
+    ESTIMATE_OPTIONS(struct settings, model, 'p'),
     {0},
 };
 static const struct example no_examples[] = {{0}};
