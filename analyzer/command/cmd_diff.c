@@ -170,6 +170,33 @@ static int print(const struct settings *s, const struct gs_diff *d, const struct
     return ok ? EXIT_YES : EXIT_INPUT;
 }
 
+/* What was chosen must be somewhere: of what is in neither, "no difference" would be no answer. */
+static bool chosen_is_there(const struct settings *s, const struct gs_diff_side *side)
+{
+    bool rank = s->rank < 0, device = s->device < 0;
+
+    for (int i = 0; i < 2; i++) {
+        size_t n;
+        const struct gs_process *p = gs_run_processes(side[i].run, &n);
+        for (size_t j = 0; j < n; j++) {
+            rank = rank || p[j].rank == s->rank;
+        }
+        const struct gs_device *d = gs_run_devices(side[i].run, &n);
+        for (size_t j = 0; j < n; j++) {
+            device = device || d[j].device == s->device;
+        }
+        for (size_t j = 0; j < side[i].report->peaks_n; j++) {
+            device = device || side[i].report->peaks[j].device == s->device;
+        }
+    }
+    if (!rank) {
+        complain("diff: neither recording has a rank %d", s->rank);
+    } else if (!device) {
+        complain("diff: neither recording has a GPU %d", s->device);
+    }
+    return rank && device;
+}
+
 static int compare(const struct settings *s, const struct gs_diff_wish *wish, char **paths, struct symbolizer *symbols)
 {
     struct gs_diff_side side[2] = {0};
@@ -181,8 +208,11 @@ static int compare(const struct settings *s, const struct gs_diff_wish *wish, ch
     int code = EXIT_INPUT;
     if (open_side(&side[0], paths[0], &options_) && open_side(&side[1], paths[1], &options_)) {
         char error[1024] = "";
-        struct gs_diff *d = gs_diff_build(side, wish, error, sizeof error);
-        if (d) {
+        bool there = chosen_is_there(s, side);
+        struct gs_diff *d = there ? gs_diff_build(side, wish, error, sizeof error) : NULL;
+        if (!there) {
+            code = EXIT_NO;
+        } else if (d) {
             code = print(s, d, side, (const char *const *)paths);
         } else {
             complain("diff: %s", error);

@@ -207,6 +207,9 @@ def test_ranks_are_paired_by_rank(recording):
     assert only["total"]["change"] == 30 * MIB and [u["rank_after"] for u in only["by_process"]] == [1]
     text = recording.gpuspy("diff", "a", "b").stdout
     assert "By process, paired by rank" in text and "rank 2" in text
+    for option, words in [("--rank", "neither recording has a rank 7"), ("--device", "neither recording has a GPU 7")]:
+        done = recording.gpuspy("diff", option, "7", "a", "b")
+        assert done.returncode == 1 and words in done.stderr and not done.stdout
 
 
 def test_processes_without_ranks_are_paired_in_order(recording):
