@@ -37,7 +37,10 @@ echo "(the job ended with status $status)"
 title "gpuspy report leak.db"
 "$build/gpuspy" report "$demo/leak.db"
 
+title "the same to look at"
+"$build/gpuspy" report --html "$demo/leak.html" "$demo/leak.db"
+
 title "what it should have needed"
 "$build/gpuspy" estimate --params 1e9
-printf '\nThe databases are in %s; look on with:\n  gpuspy report --json %s\n  sqlite3 %s "select * from sync_sites limit 5"\n' \
-    "$demo" "$demo/leak.db" "$demo/leak.db"
+printf '\nThe databases are in %s; look on with:\n  gpuspy tree %s\n  gpuspy report --json %s\n  gpuspy sql %s "select * from sync_sites limit 5"\n' \
+    "$demo" "$demo/leak.db" "$demo/leak.db" "$demo/leak.db"
