@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/units.h"
+#include "analyzer/model/model.h"
 
 /* ---------------------------------------------------------------- values */
 
@@ -209,7 +210,7 @@ static bool budget_key(struct budget_text *b, const char *key, const char *value
     }
     if (strcmp(key, "model") == 0) {
         b->s.model = value;
-        return known_word(key, value, estimate_models, NULL, why);
+        return known_word(key, value, model_names, NULL, why);
     }
     if (strcmp(key, "optimizer") == 0) {
         b->s.optimizer = value;
@@ -249,7 +250,7 @@ static bool budget_settled(const struct budget_text *b, struct budget_limit *out
         return false;
     }
     *out = (struct budget_limit){
-        .estimate = estimate_training(b->s.model ? estimate_model(b->s.model) : b->s.params, o, p,
+        .estimate = estimate_training(b->s.model ? model_preset_params(b->s.model) : b->s.params, o, p,
                                       b->s.master_weights),
         .tolerance = b->tolerance,
         .activations = b->activations,

@@ -5,22 +5,20 @@
 #include <string.h>
 #include "analyzer/command/command.h"
 #include "analyzer/estimate/estimate.h"
-#include "analyzer/estimate/settings.h"
+#include "analyzer/estimate/plan_settings.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
 
 #define ON_TOP "Activations and temporary buffers come on top"
 
 struct settings {
-    struct estimate_settings model;
-    uint64_t memory; /* 0: not asked */
+    struct plan_settings plan;
     bool json;
 };
 
 static const struct option_row options[] = {
-    ESTIMATE_OPTIONS(struct settings, model, 'p'),
-    {"memory", 0, OPTION_BYTES, offsetof(struct settings, memory), "SIZE", NULL, 1, 1e18,
-     "say whether that fits into SIZE (such as 24GiB); exit status 1 if not"},
+    ESTIMATE_OPTIONS(struct settings, plan.model, 'p'),
+    PLAN_OPTIONS(struct settings, plan),
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
      "print JSON, sizes in bytes"},
     {0},
@@ -57,8 +55,8 @@ static void print_text(const struct settings *s, const struct estimate *e)
 {
     char text[UNITS_TEXT];
 
-    printf("%s parameters, %s, %s%s\n\n", format_count(text, e->params), s->model.optimizer,
-           estimate_precision(s->model.precision)->meaning,
+    printf("%s parameters, %s, %s%s\n\n", format_count(text, e->params), s->plan.model.optimizer,
+           estimate_precision(s->plan.model.precision)->meaning,
            e->master ? " with master weights" : "");
     row("weights", e->weights, e->params);
     row("gradients", e->gradients, e->params);
@@ -70,11 +68,11 @@ static void print_text(const struct settings *s, const struct estimate *e)
     if (e->cast_copies)
         printf("So do autocast's 16-bit copies of the weights, up to %s while forward runs.\n",
                format_bytes(text, e->cast_copies));
-    if (s->memory) {
+    if (s->plan.memory) {
         char total[UNITS_TEXT];
         printf("\n%s: %s are needed before them, %s are there.\n",
-               e->total <= s->memory ? "It may fit" : "It does not fit",
-               format_bytes(total, e->total), format_bytes(text, s->memory));
+               e->total <= s->plan.memory ? "It may fit" : "It does not fit",
+               format_bytes(total, e->total), format_bytes(text, s->plan.memory));
     }
 }
 
@@ -82,17 +80,17 @@ static void print_json(const struct settings *s, const struct estimate *e)
 {
     json_t *root = json_pack(
         "{s:i, s:I, s:s, s:s, s:b, s:{s:I, s:I, s:I, s:I, s:I}, s:I, s:f, s:s}", "schema", 1,
-        "params", (json_int_t)e->params, "optimizer", s->model.optimizer, "precision",
-        s->model.precision, "master_weights", e->master != 0, "estimate", "weights_bytes",
+        "params", (json_int_t)e->params, "optimizer", s->plan.model.optimizer, "precision",
+        s->plan.model.precision, "master_weights", e->master != 0, "estimate", "weights_bytes",
         (json_int_t)e->weights, "gradients_bytes", (json_int_t)e->gradients, "optimizer_bytes",
         (json_int_t)e->optimizer, "master_bytes", (json_int_t)e->master, "total_bytes",
         (json_int_t)e->total, "autocast_copies_bytes", (json_int_t)e->cast_copies,
         "bytes_per_parameter", (double)e->total / (double)e->params, "note", ON_TOP);
 
-    if (s->memory)
+    if (s->plan.memory)
         json_object_set_new(root, "memory",
-                            json_pack("{s:I, s:b}", "memory_bytes", (json_int_t)s->memory, "fits",
-                                      e->total <= s->memory));
+                            json_pack("{s:I, s:b}", "memory_bytes", (json_int_t)s->plan.memory, "fits",
+                                      e->total <= s->plan.memory));
     json_dumpf(root, stdout, JSON_INDENT(2));
     putchar('\n');
     json_decref(root);
@@ -100,9 +98,12 @@ static void print_json(const struct settings *s, const struct estimate *e)
 
 int cmd_estimate(int argc, char **argv)
 {
-    struct settings s = {.model = ESTIMATE_SETTINGS_DEFAULT};
-    struct estimate e;
+    static struct estimate_result r;
+    struct settings s = {.plan = PLAN_SETTINGS_DEFAULT};
+    struct plan plan;
+    struct model model;
     int operands = options_parse(&command_estimate, argc, argv, &s);
+    int exit_code = EXIT_USAGE;
 
     if (operands < 0)
         return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
@@ -112,12 +113,20 @@ int cmd_estimate(int argc, char **argv)
             argv[0]);
         return EXIT_USAGE;
     }
-    if (!estimate_wanted(&s.model)) {
+    if (!plan_settings_model_given(&s.plan)) {
         complain("estimate: how many parameters? add --params, such as --params 7B");
         return EXIT_USAGE;
     }
-    if (!estimate_from_settings("estimate", &s.model, &e))
-        return EXIT_USAGE;
-    (s.json ? print_json : print_text)(&s, &e);
-    return s.memory && e.total > s.memory ? EXIT_NO : EXIT_YES;
+    if (plan_from_settings("estimate", &s.plan, &plan, &model, &exit_code)) {
+        if (estimate_make(&plan, &r)) {
+            struct estimate e = estimate_training(model.params, plan.optimizer, plan.precision,
+                                                  plan.master_weights);
+            (s.json ? print_json : print_text)(&s, &e);
+            exit_code = plan.memory > 0 && r.peak.likely > plan.memory ? EXIT_NO : EXIT_YES;
+        } else {
+            complain("estimate: that needs more than 2^63 bytes on one GPU");
+        }
+    }
+    model_free(&model);
+    return exit_code;
 }

@@ -186,9 +186,10 @@ int cmd_report(int argc, char **argv)
                                   SYMBOLIZER_OPTIONS(symbols),
                                   .progress = progress_show};
     if (estimate_wanted(&s.model)) {
-        if (!estimate_from_settings("report", &s.model, &e)) {
+        int exit_code;
+        if (!estimate_from_settings("report", &s.model, &e, &exit_code)) {
             symbolizer_free(symbols);
-            return EXIT_USAGE;
+            return exit_code;
         }
         bytes = (struct gs_estimate_bytes){(double)e.weights, (double)e.gradients,
                                            (double)(e.optimizer + e.master), (double)e.total,

@@ -27,29 +27,6 @@ const char estimate_precisions[] =
 #undef PRECISION
     "";
 
-const char estimate_models[] =
-#define MODEL(name, params, source) name "|"
-#include "analyzer/estimate/models.def"
-#undef MODEL
-    "";
-
-static const struct {
-    const char *name;
-    uint64_t params;
-} models[] = {
-#define MODEL(name, params, source) {name, params},
-#include "analyzer/estimate/models.def"
-#undef MODEL
-};
-
-uint64_t estimate_model(const char *name)
-{
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
-        if (strcmp(models[i].name, name) == 0)
-            return models[i].params;
-    return 0;
-}
-
 static const char *const shaped[][2] = {
 #define OPTIMIZER(name, copies, fixed_32nds, source)
 #define SHAPED_OPTIMIZER(name, why) {name, why},

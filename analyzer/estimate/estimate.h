@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "analyzer/estimate/plan.h"
 
 #define ESTIMATE_PARAMS_MAX 1e15 /* 24 bytes each still fit in 64 bits */
 
@@ -28,9 +29,8 @@ struct precision {
     const char *meaning;
 };
 
-/* "adam|adamw|…", "fp32|amp|…" and "gpt2|…": what the options accept. */
-extern const char estimate_optimizers[], estimate_precisions[], estimate_models[];
-uint64_t estimate_model(const char *name); /* its parameters; 0: none of that name */
+/* "adam|adamw|…", "fp32|amp|…": what the options accept. */
+extern const char estimate_optimizers[], estimate_precisions[];
 const struct optimizer *estimate_optimizer(const char *name); /* NULL: none of that name */
 const struct precision *estimate_precision(const char *name);
 /* Why an optimizer that people do use is not in the table: what its states depend on; NULL where the
@@ -48,5 +48,124 @@ struct estimate {
  * are rounded up. params 1 … ESTIMATE_PARAMS_MAX. */
 struct estimate estimate_training(uint64_t params, const struct optimizer *optimizer,
                                   const struct precision *precision, bool master_weights);
+
+/* --- the whole estimate ------------------------------------------------------------------------ */
+
+/* Bytes, all double: exact for whole numbers below 2^53 (9 PB); where something is known exactly, the
+ * three are equal. `likely` lies between. */
+struct interval {
+    double low, likely, high;
+};
+
+#define EXACTLY(bytes) ((struct interval){(bytes), (bytes), (bytes)})
+
+static inline struct interval interval_add(struct interval a, struct interval b)
+{
+    return (struct interval){a.low + b.low, a.likely + b.likely, a.high + b.high};
+}
+
+/* PART(id, key in JSON, title): what memory is for. A line belongs to one. */
+#define ESTIMATE_PARTS(PART)                                \
+    PART(WEIGHTS, "weights", "weights")                     \
+    PART(MASTER, "master_weights", "master weights")        \
+    PART(GRADIENTS, "gradients", "gradients")               \
+    PART(OPTIMIZER, "optimizer_states", "optimizer states") \
+    PART(ADAPTERS, "adapters", "adapters")                  \
+    PART(EMA, "ema", "moving average of weights")           \
+    PART(ACTIVATIONS, "activations", "activations")         \
+    PART(LOGITS, "logits", "logits and loss")               \
+    PART(CACHE, "kv_cache", "KV cache")                     \
+    PART(TEMPORARIES, "temporaries", "temporaries")         \
+    PART(BUCKETS, "buckets", "buckets and gathers")         \
+    PART(WORKSPACE, "workspaces", "workspaces")             \
+    PART(COMMUNICATION, "communication", "NCCL")            \
+    PART(CONTEXT, "context", "CUDA context")                \
+    PART(ALLOCATOR, "allocator", "allocator rounding and fragmentation")
+
+enum estimate_part {
+#define PART(id, key, title) ESTIMATE_##id,
+    ESTIMATE_PARTS(PART)
+#undef PART
+        ESTIMATE_PARTS_N
+};
+
+/* PHASE(id, key, title): moments at which the sum is taken, from the second step on, when gradients
+ * were freed by zero_grad and the optimizer has its states. */
+#define ESTIMATE_PHASES(PHASE)                                                       \
+    PHASE(FORWARD, "forward_end", "end of forward, backward begins")                 \
+    PHASE(BACKWARD, "backward_end", "end of backward, all gradients are there")      \
+    PHASE(STEP, "step", "optimizer step")                                            \
+    PHASE(PREFILL, "prefill", "prefill, the prompt is read")                         \
+    PHASE(DECODE, "decode", "decode, the context is full")
+
+enum estimate_phase {
+#define PHASE(id, key, title) PHASE_##id,
+    ESTIMATE_PHASES(PHASE)
+#undef PHASE
+        ESTIMATE_PHASES_N
+};
+
+#define IN_PHASE(id) (1u << PHASE_##id)
+#define IN_TRAINING (IN_PHASE(FORWARD) | IN_PHASE(BACKWARD) | IN_PHASE(STEP))
+#define IN_INFERENCE (IN_PHASE(PREFILL) | IN_PHASE(DECODE))
+#define IN_ALL (IN_TRAINING | IN_INFERENCE)
+
+struct estimate_line {
+    enum estimate_part part;
+    unsigned phases;       /* IN_PHASE bits: when it is there */
+    bool host;             /* in the host's memory (offloaded): not part of any sum */
+    char name[56];         /* "exp_avg, exp_avg_sq" */
+    struct interval bytes; /* of one GPU, the fullest */
+    char formula[192];     /* with the numbers in it: "32 layers · 34·s·b·h (s 2048, b 1, h 4096) · 2 B" */
+    const char *source;    /* of the formula or constant; static */
+    const char *why;       /* why low and high differ; static, NULL where they do not */
+};
+
+enum { ESTIMATE_LINES_MAX = 64, ESTIMATE_NOTES_MAX = 16 };
+
+struct estimate_result {
+    struct estimate_line lines[ESTIMATE_LINES_MAX];
+    size_t lines_n;
+    struct interval phase[ESTIMATE_PHASES_N]; /* sums; 0 for phases that do not occur */
+    enum estimate_phase peak_phase;           /* of the larger likely sum */
+    struct interval peak;
+    struct interval part[ESTIMATE_PARTS_N];   /* at the peak */
+    uint64_t stage; /* pipeline stage that is fullest, from 0 */
+    /* What was assumed, or left out: one sentence each, such as "no --batch: activations are left out". */
+    char notes[ESTIMATE_NOTES_MAX][192];
+    size_t notes_n;
+};
+
+/* Works everything out, for the fullest GPU. False where a sum passes 2^63 bytes (`r` is then
+ * unspecified). The plan must be one that plan_check() took. */
+bool estimate_make(const struct plan *p, struct estimate_result *r);
+/* Contradictions (tp does not divide the heads, gpus not a multiple of tp·pp·cp …): false after one line on
+ * stderr. */
+bool plan_check(const char *command, const struct plan *p);
+
+/* For those who make lines (estimate_states.c, activations.c, …). Each adds nothing where there is nothing
+ * to say. The line's pointer is good until the next is added; never NULL (past ESTIMATE_LINES_MAX the last
+ * is added to). */
+struct estimate_line *estimate_add(struct estimate_result *r, enum estimate_part part, unsigned phases,
+                                   const char *name, struct interval bytes);
+__attribute__((format(printf, 3, 4))) void estimate_explain(struct estimate_line *line, const char *source,
+                                                            const char *formula, ...);
+__attribute__((format(printf, 2, 3))) void estimate_note(struct estimate_result *r, const char *text, ...);
+
+/* What estimate_make calls, in this order, each for the pipeline stage `stage`. */
+void estimate_states(const struct plan *p, uint64_t stage, struct estimate_result *r);      /* states.c */
+void estimate_adapters(const struct plan *p, uint64_t stage, struct estimate_result *r);    /* adapters.c */
+void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_result *r); /* activations.c */
+void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_result *r);     /* serving.c */
+/* Last: contexts, workspaces, NCCL, and the allocator's share of the lines before it. */
+void estimate_fixed(const struct plan *p, uint64_t stage, struct estimate_result *r);       /* fixed.c */
+
+/* Parameters of a pipeline stage on one GPU after tensor and expert parallelism, before any sharding
+ * among the data-parallel ones. For dense ones and experts, whose data-parallel groups differ. */
+struct local_params {
+    double dense, experts;
+    double largest_layer; /* of both together */
+};
+struct local_params estimate_local_params(const struct plan *p, uint64_t stage); /* states.c */
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <string.h>
 #include "analyzer/base/term.h"
+#include "analyzer/command/command.h"
 
 static const struct optimizer *find_optimizer(const char *command, const char *name)
 {
@@ -23,26 +24,47 @@ static const struct optimizer *find_optimizer(const char *command, const char *n
     return NULL;
 }
 
-bool estimate_from_settings(const char *command, const struct estimate_settings *s,
-                            struct estimate *e)
+bool estimate_parts_of(const char *command, const struct estimate_settings *s,
+                       const struct optimizer **o, const struct precision **p)
 {
-    const struct optimizer *o = find_optimizer(command, s->optimizer);
-    const struct precision *p = estimate_precision(s->precision);
+    *o = find_optimizer(command, s->optimizer);
+    *p = estimate_precision(s->precision);
+    if (!*o || !*p)
+        return false;
+    if (s->master_weights && (*p)->weights >= 4) {
+        complain(
+            "%s: --master-weights: with --precision %s the weights are float32 already; use it "
+            "with bf16 or fp16",
+            command, (*p)->name);
+        return false;
+    }
+    return true;
+}
 
-    if (!o || !p)
+bool estimate_from_settings(const char *command, const struct estimate_settings *s,
+                            struct estimate *e, int *exit_code)
+{
+    const struct optimizer *o;
+    const struct precision *p;
+    struct model m;
+
+    *exit_code = EXIT_USAGE;
+    if (!estimate_parts_of(command, s, &o, &p))
         return false;
     if (s->model && s->params) {
         complain("%s: --model: '%s' says how many parameters there are; give it or --params", command,
                  s->model);
         return false;
     }
-    if (s->master_weights && p->weights >= 4) {
-        complain(
-            "%s: --master-weights: with --precision %s the weights are float32 already; use it "
-            "with bf16 or fp16",
-            command, p->name);
-        return false;
+    if (s->model) {
+        bool found = model_named(command, s->model, &m, exit_code);
+        uint64_t params = m.params;
+        model_free(&m);
+        if (!found)
+            return false;
+        *e = estimate_training(params, o, p, s->master_weights);
+    } else {
+        *e = estimate_training(s->params, o, p, s->master_weights);
     }
-    *e = estimate_training(s->model ? estimate_model(s->model) : s->params, o, p, s->master_weights);
     return true;
 }

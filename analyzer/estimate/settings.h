@@ -19,8 +19,8 @@ struct estimate_settings {
 #define ESTIMATE_OPTIONS(type, member, letter)                                                    \
     {"params", letter, OPTION_COUNT, offsetof(type, member.params), "N", NULL, 1, ESTIMATE_PARAMS_MAX, \
      "number of parameters of the model: 1e9, 7B, 350M"},                                          \
-        {"model", 0, OPTION_CHOICE, offsetof(type, member.model), "NAME", estimate_models, 0, 0,   \
-         "a model whose parameters are known, instead of --params"},                               \
+        {"model", 0, OPTION_TEXT, offsetof(type, member.model), "NAME|FILE", model_names, 0, 0,   \
+         "a model by its name, or its config.json, .safetensors or .gguf"},                               \
         {"optimizer", 0, OPTION_TEXT, offsetof(type, member.optimizer), "NAME",                    \
          estimate_optimizers, 0, 0, "optimizer, adam if not given"},                    \
         {"precision", 0, OPTION_CHOICE, offsetof(type, member.precision), "NAME",                  \
@@ -35,8 +35,11 @@ static inline bool estimate_wanted(const struct estimate_settings *s)
     return s->params || s->model;
 }
 
-/* Fills `e`; false after a line on stderr where the settings do not go together. */
+/* Fills `e`; false after a line on stderr where the settings do not go together, with the exit code. */
 bool estimate_from_settings(const char *command, const struct estimate_settings *s,
-                            struct estimate *e);
+                            struct estimate *e, int *exit_code);
+/* The optimizer and the precision; false after a line on stderr. */
+bool estimate_parts_of(const char *command, const struct estimate_settings *s,
+                       const struct optimizer **o, const struct precision **p);
 
 #endif

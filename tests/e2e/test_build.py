@@ -72,6 +72,7 @@ run
 symbol
 question oom allocator step category
 profile
+model
 estimate
 launch
 diff

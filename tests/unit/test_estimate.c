@@ -82,13 +82,13 @@ static void models_have_the_parameters_of_their_shapes(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (estimate_model(rows[i].name) != rows[i].params)
-            fail_msg("%s: %llu, not %llu", rows[i].name, (unsigned long long)estimate_model(rows[i].name),
+        if (model_preset_params(rows[i].name) != rows[i].params)
+            fail_msg("%s: %llu, not %llu", rows[i].name, (unsigned long long)model_preset_params(rows[i].name),
                      (unsigned long long)rows[i].params);
-    for (const char *p = estimate_models; *p; p++)
+    for (const char *p = model_names; *p; p++)
         listed += *p == '|';
     assert_int_equal(listed, sizeof rows / sizeof *rows);
-    assert_int_equal(estimate_model("gpt3"), 0);
+    assert_int_equal(model_preset_params("gpt3"), 0);
 }
 
 static void the_default_is_14_90_gib(void **state)

@@ -1,0 +1,91 @@
+/* From a plan to lines, phases and the peak. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/estimate/estimate.h"
+
+#define TOO_MUCH 9.2e18 /* 2^63 bytes */
+
+struct estimate_line *estimate_add(struct estimate_result *r, enum estimate_part part, unsigned phases,
+                                   const char *name, struct interval bytes)
+{
+    struct estimate_line *line;
+
+    if (r->lines_n == ESTIMATE_LINES_MAX) {
+        line = &r->lines[r->lines_n - 1];
+        line->bytes = interval_add(line->bytes, bytes);
+        return line;
+    }
+    line = &r->lines[r->lines_n++];
+    *line = (struct estimate_line){.part = part, .phases = phases, .bytes = bytes};
+    snprintf(line->name, sizeof line->name, "%s", name);
+    return line;
+}
+
+void estimate_explain(struct estimate_line *line, const char *source, const char *formula, ...)
+{
+    va_list arguments;
+
+    line->source = source;
+    va_start(arguments, formula);
+    vsnprintf(line->formula, sizeof line->formula, formula, arguments);
+    va_end(arguments);
+}
+
+void estimate_note(struct estimate_result *r, const char *text, ...)
+{
+    va_list arguments;
+
+    if (r->notes_n == ESTIMATE_NOTES_MAX)
+        return;
+    va_start(arguments, text);
+    vsnprintf(r->notes[r->notes_n++], sizeof *r->notes, text, arguments);
+    va_end(arguments);
+}
+
+static void add_up(const struct plan *p, struct estimate_result *r)
+{
+    unsigned occurring = p->inference ? IN_INFERENCE : IN_TRAINING;
+
+    for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
+        for (size_t i = 0; i < r->lines_n && (occurring & 1u << phase); i++)
+            if (!r->lines[i].host && (r->lines[i].phases & 1u << phase))
+                r->phase[phase] = interval_add(r->phase[phase], r->lines[i].bytes);
+    for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
+        if (r->phase[phase].likely > r->phase[r->peak_phase].likely)
+            r->peak_phase = phase;
+    r->peak = r->phase[r->peak_phase];
+    for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) { /* another phase may be the peak */
+        r->peak.low = r->phase[phase].low > r->peak.low ? r->phase[phase].low : r->peak.low;
+        r->peak.high = r->phase[phase].high > r->peak.high ? r->phase[phase].high : r->peak.high;
+    }
+    for (size_t i = 0; i < r->lines_n; i++)
+        if (!r->lines[i].host && (r->lines[i].phases & 1u << r->peak_phase))
+            r->part[r->lines[i].part] =
+                interval_add(r->part[r->lines[i].part], r->lines[i].bytes);
+}
+
+static void make_stage(const struct plan *p, uint64_t stage, struct estimate_result *r)
+{
+    memset(r, 0, sizeof *r);
+    r->stage = stage;
+    r->peak_phase = p->inference ? PHASE_PREFILL : PHASE_FORWARD;
+    estimate_states(p, stage, r);
+    estimate_adapters(p, stage, r);
+    estimate_activations(p, stage, r);
+    estimate_serving(p, stage, r);
+    estimate_fixed(p, stage, r);
+    add_up(p, r);
+}
+
+bool estimate_make(const struct plan *p, struct estimate_result *r)
+{
+    make_stage(p, 0, r);
+    if (p->pp > 1) { /* the first holds the embedding and most micro-batches, the last the logits */
+        static _Thread_local struct estimate_result last;
+        make_stage(p, p->pp - 1, &last);
+        if (last.peak.likely > r->peak.likely)
+            *r = last;
+    }
+    return r->peak.high < TOO_MUCH; /* also false for NaN */
+}

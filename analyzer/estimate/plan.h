@@ -1,0 +1,130 @@
+/* What is to be estimated: a model, and how it is trained or served. */
+#ifndef GPUSPY_ESTIMATE_PLAN_H
+#define GPUSPY_ESTIMATE_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "analyzer/model/model.h"
+
+struct gpu;         /* gpu.h */
+struct calibration; /* calibration.h */
+struct optimizer;   /* estimate.h */
+struct precision;
+
+/* Each list: X(id, word on the command line, meaning). */
+#define PLAN_ATTENTIONS(X)                                                                          \
+    X(FLASH, "flash", "scaled_dot_product_attention or FlashAttention: no matrix of scores is kept") \
+    X(EAGER, "eager", "the matrix of scores is made and kept for backward")
+
+#define PLAN_CHECKPOINTS(X)                                                           \
+    X(NONE, "none", "all activations are kept for backward")                          \
+    X(SELECTIVE, "selective", "attention's core is computed again in backward")       \
+    X(FULL, "full", "only each layer's input is kept; forward is computed again")
+
+#define PLAN_STEPS(X)                                                                    \
+    X(FOREACH, "foreach", "PyTorch's default on CUDA: a temporary copy of all parameters' size") \
+    X(FUSED, "fused", "one kernel, no temporaries (fused=True; DeepSpeed, apex)")        \
+    X(LOOP, "loop", "one parameter after another (foreach=False)")
+
+/* What is divided among the data-parallel GPUs. FSDP's words are ZeRO's: FULL_SHARD is zero3,
+ * SHARD_GRAD_OP zero2. */
+#define PLAN_SHARDINGS(X)                                                                       \
+    X(DDP, "ddp", "every GPU holds everything; gradients are reduced in buckets")               \
+    X(ZERO1, "zero1", "optimizer states are divided (Megatron's distributed optimizer)")        \
+    X(ZERO2, "zero2", "gradients too (FSDP SHARD_GRAD_OP)")                                     \
+    X(ZERO3, "zero3", "parameters too (FSDP FULL_SHARD, fully_shard)")
+
+#define PLAN_OFFLOADS(X)                                                                        \
+    X(NONE, "none", "everything stays on the GPU")                                              \
+    X(OPTIMIZER, "optimizer", "optimizer states and master weights live in the host's memory")  \
+    X(ALL, "all", "parameters too")
+
+#define PLAN_ADAPTERS(X)                                              \
+    X(NONE, "none", "all parameters are trained")                     \
+    X(LORA, "lora", "low-rank adapters beside frozen weights")        \
+    X(DORA, "dora", "LoRA and a magnitude vector for each matrix")
+
+#define PLAN_TARGETS(X)                                    \
+    X(QV, "qv", "the query and value projections")         \
+    X(ATTENTION, "attention", "q, k, v and output")        \
+    X(LINEAR, "all-linear", "attention and MLP matrices")
+
+#define ATTENTION(id, word, what) PLAN_ATTENTION_##id,
+enum plan_attention { PLAN_ATTENTIONS(ATTENTION) };
+#undef ATTENTION
+#define CHECKPOINT(id, word, what) PLAN_CHECKPOINT_##id,
+enum plan_checkpoint { PLAN_CHECKPOINTS(CHECKPOINT) };
+#undef CHECKPOINT
+#define STEP(id, word, what) PLAN_STEP_##id,
+enum plan_step { PLAN_STEPS(STEP) };
+#undef STEP
+#define SHARDING(id, word, what) PLAN_SHARDING_##id,
+enum plan_sharding { PLAN_SHARDINGS(SHARDING) };
+#undef SHARDING
+#define OFFLOAD(id, word, what) PLAN_OFFLOAD_##id,
+enum plan_offload { PLAN_OFFLOADS(OFFLOAD) };
+#undef OFFLOAD
+#define ADAPTER(id, word, what) PLAN_ADAPTER_##id,
+enum plan_adapter { PLAN_ADAPTERS(ADAPTER) };
+#undef ADAPTER
+#define TARGET(id, word, what) PLAN_TARGET_##id,
+enum plan_target { PLAN_TARGETS(TARGET) };
+#undef TARGET
+
+/* How stored weights are quantised: quantisations.def. NULL in a plan: as `precision` says. */
+struct quantisation {
+    const char *word;
+    double bits; /* a weight, with its share of the scales */
+    const char *source;
+};
+
+/* Numbers are at least 1 unless said otherwise. Divisors of the world: gpus = tp · pp · cp · (data-parallel
+ * GPUs); ep divides the data-parallel GPUs. */
+struct plan {
+    const struct model *model;
+    bool inference;
+    const struct precision *precision;
+    const struct optimizer *optimizer;
+    bool master_weights;
+    enum plan_step step;
+
+    uint64_t batch;        /* sequences (or images) in one forward pass on one GPU; 0: no activations */
+    uint64_t seq;          /* tokens a sequence (prompt and answer in inference) */
+    uint64_t accumulation; /* forward and backward passes before a step */
+    enum plan_attention attention;
+    enum plan_checkpoint checkpoint;
+    bool chunked_loss;     /* logits are made in pieces (Liger, cut cross-entropy) */
+
+    uint64_t gpus, gpus_per_node; /* gpus_per_node 0: not given */
+    uint64_t tp, pp, cp, ep;
+    uint64_t interleave;      /* model chunks a pipeline stage (virtual stages) */
+    bool sequence_parallel;   /* with tp: norms and dropouts are divided too */
+    enum plan_sharding sharding;
+    enum plan_offload offload;
+    bool bucket_view;         /* gradient_as_bucket_view=True */
+
+    enum plan_adapter adapter;
+    uint64_t rank;            /* of the adapters */
+    enum plan_target target;
+    const struct quantisation *weights; /* of frozen weights (QLoRA) or in inference; NULL: precision */
+    bool ema;                 /* an exponential moving average of the weights, float32, on the GPU */
+
+    /* inference */
+    const struct quantisation *cache; /* KV cache; NULL: 16 bits */
+    uint64_t cache_block;     /* tokens a block (vLLM: 16); 0: contiguous */
+
+    const struct gpu *gpu;    /* NULL: not named */
+    double memory;            /* bytes of one GPU; 0: not given. From --memory, or the GPU's */
+    const struct calibration *calibration; /* NULL: none */
+};
+
+/* The data-parallel GPUs: gpus / (tp · pp · cp). */
+static inline uint64_t plan_dp(const struct plan *p)
+{
+    uint64_t divided = p->tp * p->pp * p->cp;
+    return divided && p->gpus >= divided ? p->gpus / divided : 1;
+}
+
+#define PLAN_DEFAULT                                                                                 {                                                                                                    .accumulation = 1, .gpus = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1, .interleave = 1,               .rank = 16, .target = PLAN_TARGET_LINEAR                                                     }
+
+#endif

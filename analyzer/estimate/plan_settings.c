@@ -1,0 +1,131 @@
+#include "analyzer/estimate/plan_settings.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/base/term.h"
+#include "analyzer/command/command.h"
+
+#define WORD(id, word, what) word "|"
+const char plan_attentions[] = PLAN_ATTENTIONS(WORD);
+const char plan_checkpoints[] = PLAN_CHECKPOINTS(WORD);
+const char plan_steps[] = PLAN_STEPS(WORD);
+const char plan_shardings[] = PLAN_SHARDINGS(WORD);
+const char plan_offloads[] = PLAN_OFFLOADS(WORD);
+const char plan_adapters[] = PLAN_ADAPTERS(WORD);
+const char plan_targets[] = PLAN_TARGETS(WORD);
+const char plan_families[] = MODEL_FAMILIES(WORD);
+#undef WORD
+
+#define QUANTISATION(word, bits, source) {word, bits, source},
+static const struct quantisation quantisations[] = {
+#include "analyzer/estimate/quantisations.def"
+};
+#undef QUANTISATION
+#define QUANTISATION(word, bits, source) word "|"
+const char plan_quantisations[] =
+#include "analyzer/estimate/quantisations.def"
+    ;
+#undef QUANTISATION
+#define GPU(key, ...) key "|"
+const char plan_gpus[] =
+#include "analyzer/estimate/gpus.def"
+    ;
+#undef GPU
+
+/* The place of `word` in "a|b|"; 0 where it is NULL: each list's first is the default. */
+static int place_of(const char *word, const char *words)
+{
+    for (int i = 0; word && *words; i++, words += strcspn(words, "|") + 1)
+        if (strncmp(word, words, strlen(word)) == 0 && words[strlen(word)] == '|')
+            return i;
+    return 0;
+}
+
+static bool quantisation_of(const char *command, const char *option, const char *word,
+                            const struct quantisation **out)
+{
+    char near[32];
+
+    *out = NULL;
+    if (!word)
+        return true;
+    for (size_t i = 0; i < sizeof quantisations / sizeof *quantisations; i++)
+        if (strcmp(quantisations[i].word, word) == 0)
+            *out = &quantisations[i];
+    if (*out)
+        return true;
+    if (options_nearest(word, plan_quantisations, near, sizeof near))
+        complain("%s: --%s: '%s' is not known; did you mean '%s'?", command, option, word, near);
+    else
+        complain("%s: --%s: '%s' is not known; 'gpuspy %s --help' lists them", command, option, word, command);
+    return false;
+}
+
+static bool shape_given(const struct plan_settings *s)
+{
+    return s->family || s->layers || s->hidden || s->heads;
+}
+
+bool plan_settings_model_given(const struct plan_settings *s)
+{
+    return s->model.params || s->model.model || shape_given(s);
+}
+
+static bool find_model(const char *command, const struct plan_settings *s, struct model *m, int *exit_code)
+{
+    struct model_shape shape = {
+        .family = s->family ? place_of(s->family, plan_families) : MODEL_LLAMA,
+        .layers = s->layers, .hidden = s->hidden, .heads = s->heads, .kv_heads = s->kv_heads,
+        .head_dim = s->head_dim, .ffn = s->ffn, .vocab = s->vocab, .context = s->context,
+        .experts = s->experts, .experts_used = s->experts_used, .tied = s->tied,
+    };
+
+    *m = (struct model){.source = "--params"};
+    *exit_code = EXIT_USAGE;
+    if (s->model.model && s->model.params) {
+        complain("%s: --model: '%s' says how many parameters there are; give it or --params", command,
+                 s->model.model);
+        return false;
+    }
+    if ((s->model.model || s->model.params) && shape_given(s)) {
+        complain("%s: --layers, --hidden, --heads describe a model; give them, or %s", command,
+                 s->model.model ? "--model" : "--params");
+        return false;
+    }
+    if (s->model.model)
+        return model_named(command, s->model.model, m, exit_code);
+    if (shape_given(s))
+        return model_shaped(command, "--layers", &shape, m, exit_code);
+    model_counted(s->model.params, m);
+    return true;
+}
+
+static uint64_t at_least_1(uint64_t n)
+{
+    return n ? n : 1;
+}
+
+bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p,
+                        struct model *m, int *exit_code)
+{
+    if (!find_model(command, s, m, exit_code))
+        return false;
+    *exit_code = EXIT_USAGE;
+    *p = (struct plan){
+        .model = m, .inference = s->inference, .master_weights = s->model.master_weights,
+        .step = place_of(s->step, plan_steps), .batch = s->batch, .seq = s->seq,
+        .accumulation = at_least_1(s->accumulation),
+        .attention = place_of(s->attention, plan_attentions),
+        .checkpoint = place_of(s->checkpointing, plan_checkpoints), .chunked_loss = s->chunked_loss,
+        .gpus = at_least_1(s->gpus), .gpus_per_node = s->per_node, .tp = at_least_1(s->tp),
+        .pp = at_least_1(s->pp), .cp = at_least_1(s->cp), .ep = at_least_1(s->ep),
+        .interleave = at_least_1(s->interleave), .sequence_parallel = s->sequence_parallel,
+        .sharding = place_of(s->sharding, plan_shardings), .offload = place_of(s->offload, plan_offloads),
+        .bucket_view = s->bucket_view, .adapter = place_of(s->adapter, plan_adapters),
+        .rank = s->rank ? s->rank : 16, .target = s->target ? place_of(s->target, plan_targets) : PLAN_TARGET_LINEAR,
+        .ema = s->ema, .cache_block = s->cache_block, .memory = (double)s->memory,
+    };
+    return estimate_parts_of(command, &s->model, &p->optimizer, &p->precision) &&
+           quantisation_of(command, "weights", s->weights, &p->weights) &&
+           quantisation_of(command, "kv-cache", s->cache, &p->cache) && plan_check(command, p);
+}

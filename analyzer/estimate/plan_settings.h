@@ -1,0 +1,115 @@
+/* The options that describe a plan, as read from the command line, and the plan that they make. To add one:
+ * a row below, a field, a line in plan_settings.c. */
+#ifndef GPUSPY_ESTIMATE_PLAN_SETTINGS_H
+#define GPUSPY_ESTIMATE_PLAN_SETTINGS_H
+
+#include "analyzer/command/options.h"
+#include "analyzer/estimate/estimate.h"
+#include "analyzer/estimate/settings.h"
+
+/* Option kinds' types: OPTION_COUNT and OPTION_BYTES are uint64_t, 0 where not given. */
+struct plan_settings {
+    struct estimate_settings model; /* --params, --model, --optimizer, --precision, --master-weights */
+    /* an explicit shape, instead of --model */
+    const char *family;
+    uint64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, context, experts, experts_used;
+    bool tied;
+    /* training */
+    uint64_t batch, seq, accumulation;
+    const char *attention, *checkpointing, *step;
+    bool chunked_loss, bucket_view, ema;
+    uint64_t gpus, per_node, tp, pp, cp, ep, interleave;
+    bool sequence_parallel;
+    const char *sharding, *offload;
+    const char *adapter, *target;
+    uint64_t rank;
+    const char *weights; /* quantisation */
+    /* inference */
+    bool inference;
+    const char *cache;
+    uint64_t cache_block;
+    /* the device */
+    const char *gpu;
+    uint64_t memory;
+};
+
+#define PLAN_SETTINGS_DEFAULT {.model = ESTIMATE_SETTINGS_DEFAULT}
+
+extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_steps[], plan_shardings[],
+    plan_offloads[], plan_adapters[], plan_targets[];
+
+#define PLAN_AT(type, member, field) offsetof(type, member) + offsetof(struct plan_settings, field)
+#define PLAN_COUNT(type, member, name, field, argument, help) \
+    {name, 0, OPTION_COUNT, PLAN_AT(type, member, field), argument, NULL, 1, 1e12, help}
+#define PLAN_WORD(type, member, name, field, words, help) \
+    {name, 0, OPTION_CHOICE, PLAN_AT(type, member, field), "WORD", words, 0, 0, help}
+#define PLAN_FLAG(type, member, name, field, help) \
+    {name, 0, OPTION_FLAG, PLAN_AT(type, member, field), NULL, NULL, 0, 0, help}
+
+/* What activations depend on: also where a recording is held against an estimate. */
+#define PLAN_ACTIVATION_OPTIONS(type, member)                                                             \
+    PLAN_COUNT(type, member, "batch", batch, "N",                                                         \
+               "sequences or images in one forward pass on one GPU (micro-batch)"),                       \
+        PLAN_COUNT(type, member, "seq", seq, "N", "tokens a sequence"),                                   \
+        PLAN_WORD(type, member, "attention", attention, plan_attentions,                                  \
+                  "flash (also scaled_dot_product_attention; if not given) or eager"),                    \
+        PLAN_WORD(type, member, "checkpointing", checkpointing, plan_checkpoints,                         \
+                  "activation checkpointing, none if not given"),                                         \
+        PLAN_WORD(type, member, "step", step, plan_steps, "how the optimizer steps, foreach if not given")
+
+/* All of them. */
+#define PLAN_OPTIONS(type, member)                                                                        \
+    PLAN_ACTIVATION_OPTIONS(type, member),                                                                \
+        PLAN_COUNT(type, member, "accumulation", accumulation, "N", "micro-batches before a step"),       \
+        PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                             \
+                  "logits are made in pieces (Liger kernels, cut cross-entropy)"),                        \
+        PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU"),        \
+        PLAN_COUNT(type, member, "gpus", gpus, "N", "GPUs in all, 1 if not given"),                       \
+        PLAN_COUNT(type, member, "gpus-per-node", per_node, "N", "GPUs in one machine"),                  \
+        PLAN_WORD(type, member, "sharding", sharding, plan_shardings,                                     \
+                  "what data-parallel GPUs divide: ddp (nothing), zero1, zero2, zero3 (FSDP)"),           \
+        PLAN_WORD(type, member, "offload", offload, plan_offloads, "what lives in the host's memory"),    \
+        PLAN_FLAG(type, member, "bucket-view", bucket_view, "DDP with gradient_as_bucket_view=True"),     \
+        PLAN_COUNT(type, member, "tp", tp, "N", "tensor parallel GPUs"),                                  \
+        PLAN_FLAG(type, member, "sequence-parallel", sequence_parallel,                                   \
+                  "with --tp: norms and dropouts are divided too"),                                       \
+        PLAN_COUNT(type, member, "pp", pp, "N", "pipeline stages"),                                       \
+        PLAN_COUNT(type, member, "interleave", interleave, "N", "model chunks a pipeline stage"),         \
+        PLAN_COUNT(type, member, "cp", cp, "N", "context parallel GPUs"),                                 \
+        PLAN_COUNT(type, member, "ep", ep, "N", "expert parallel GPUs"),                                  \
+        PLAN_WORD(type, member, "adapter", adapter, plan_adapters, "lora or dora: frozen weights"),       \
+        PLAN_COUNT(type, member, "rank", rank, "N", "of the adapters, 16 if not given"),                  \
+        PLAN_WORD(type, member, "target", target, plan_targets, "matrices with adapters"),                \
+        {"weights", 0, OPTION_TEXT, PLAN_AT(type, member, weights), "WORD", plan_quantisations, 0, 0,     \
+         "how frozen or served weights are stored: nf4 with --adapter lora is QLoRA"},                    \
+        PLAN_FLAG(type, member, "inference", inference, "serve the model rather than train it"),          \
+        {"kv-cache", 0, OPTION_TEXT, PLAN_AT(type, member, cache), "WORD", plan_quantisations, 0, 0,      \
+         "how the KV cache is stored, 16 bits if not given"},                                             \
+        PLAN_COUNT(type, member, "cache-block", cache_block, "N", "tokens a block of the KV cache"),      \
+        PLAN_WORD(type, member, "family", family, plan_families, "kind of model, with --layers …"),       \
+        PLAN_COUNT(type, member, "layers", layers, "N", "a shape instead of --model: layers"),            \
+        PLAN_COUNT(type, member, "hidden", hidden, "N", "hidden size"),                                   \
+        PLAN_COUNT(type, member, "heads", heads, "N", "attention heads"),                                 \
+        PLAN_COUNT(type, member, "kv-heads", kv_heads, "N", "heads of keys and values"),                  \
+        PLAN_COUNT(type, member, "head-dim", head_dim, "N", "size of a head"),                            \
+        PLAN_COUNT(type, member, "ffn", ffn, "N", "size of the MLP"),                                     \
+        PLAN_COUNT(type, member, "vocab", vocab, "N", "tokens in the vocabulary"),                        \
+        PLAN_COUNT(type, member, "context", context, "N", "longest sequence"),                            \
+        PLAN_COUNT(type, member, "experts", experts, "N", "experts a layer"),                             \
+        PLAN_COUNT(type, member, "experts-used", experts_used, "N", "experts that a token uses"),         \
+        PLAN_FLAG(type, member, "tied", tied, "the output layer is the embedding"),                       \
+        {"gpu", 0, OPTION_TEXT, PLAN_AT(type, member, gpu), "NAME", plan_gpus, 0, 0,                      \
+         "hold it against this GPU, such as h100-80g"},                                                   \
+        {"memory", 0, OPTION_BYTES, PLAN_AT(type, member, memory), "SIZE", NULL, 1, 1e18,                 \
+         "say whether that fits into SIZE (such as 24GiB); exit status 1 if not"}
+
+extern const char plan_quantisations[], plan_gpus[];
+
+/* Is a model named, counted or described? */
+bool plan_settings_model_given(const struct plan_settings *s);
+/* Fills the plan and the model that it points to (model_free() it in any case). False after one line on
+ * stderr, with the exit code. */
+bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p,
+                        struct model *m, int *exit_code);
+
+#endif

@@ -1,0 +1,57 @@
+/* The list of tensors and what is summed over it. */
+#include "analyzer/model/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct model_tensor *model_add(struct model *m, const char *name, enum tensor_role role,
+                               enum tensor_place place, uint64_t rows, uint64_t cols, uint64_t count)
+{
+    unsigned __int128 params = (unsigned __int128)rows * cols;
+    struct model_tensor *t;
+
+    if (params > MODEL_PARAMS_MAX || params * count > MODEL_PARAMS_MAX - m->params)
+        return NULL;
+    if (m->tensors_n == m->tensors_cap) {
+        size_t cap = m->tensors_cap ? m->tensors_cap * 2 : 32;
+        struct model_tensor *more = realloc(m->tensors, cap * sizeof *more);
+        if (!more)
+            return NULL;
+        m->tensors = more;
+        m->tensors_cap = cap;
+    }
+    t = &m->tensors[m->tensors_n++];
+    *t = (struct model_tensor){.role = role, .place = place, .rows = rows, .cols = cols,
+                               .dims = cols > 1 ? 2 : 1, .count = count};
+    snprintf(t->name, sizeof t->name, "%s", name);
+    m->params += (uint64_t)(params * count);
+    return t;
+}
+
+void model_counted(uint64_t params, struct model *m)
+{
+    struct model_tensor *t;
+
+    *m = (struct model){.source = "--params"};
+    t = model_add(m, "parameters", TENSOR_OTHER, TENSOR_IN_LAYER, params, 1, 1);
+    if (t)
+        t->dims = 0;
+}
+
+void model_free(struct model *m)
+{
+    free(m->tensors);
+    m->tensors = NULL;
+    m->tensors_n = m->tensors_cap = 0;
+}
+
+uint64_t model_params_of(const struct model *m, bool (*keep)(const struct model_tensor *))
+{
+    uint64_t params = 0;
+
+    for (size_t i = 0; i < m->tensors_n; i++)
+        if (!keep || keep(&m->tensors[i]))
+            params += m->tensors[i].rows * m->tensors[i].cols * m->tensors[i].count;
+    return params;
+}

@@ -1,0 +1,139 @@
+/* A model as the estimator sees it: the numbers of its configuration (its shape), and the list of its
+ * parameter tensors that follows from them or was read from a file's header.
+ *
+ * Everything that is exact comes from the tensors: the count, the states of optimizers that depend on
+ * matrices, the largest layer, what LoRA adds, what the allocator rounds. What grows with the batch
+ * comes from the shape. A model can have one without the other: a bare number of parameters has one
+ * tensor of unknown form, a .safetensors file has tensors and, without a config.json beside it, no
+ * shape. */
+#ifndef GPUSPY_MODEL_H
+#define GPUSPY_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* FAMILY(id, word, what it is): how activations are computed and how the tensors are laid out. */
+#define MODEL_FAMILIES(FAMILY)                                                                       \
+    FAMILY(UNKNOWN, "unknown", "only its tensors or their number are known")                         \
+    FAMILY(GPT, "gpt", "decoder with learned positions, LayerNorm, biases and a plain MLP: GPT-2, OPT") \
+    FAMILY(LLAMA, "llama", "decoder with rotary positions, RMSNorm and a gated MLP; with experts: Mixtral") \
+    FAMILY(BERT, "bert", "encoder with token types, a pooler and LayerNorm after each block")        \
+    FAMILY(VIT, "vit", "encoder of image patches with a class token")                                \
+    FAMILY(CONV, "conv", "convolutional network, known by its name")
+
+enum model_family {
+#define FAMILY(id, word, what) MODEL_##id,
+    MODEL_FAMILIES(FAMILY)
+#undef FAMILY
+        MODEL_FAMILIES_N
+};
+
+/* The numbers of a configuration; 0 or false where a family has no such thing. Sizes are elements. */
+struct model_shape {
+    enum model_family family;
+    uint64_t layers, hidden, heads, kv_heads, head_dim, ffn;
+    uint64_t vocab;
+    uint64_t context;     /* the longest sequence it was made for (max_position_embeddings) */
+    uint64_t positions;   /* rows of a learned position table; 0: rotary or none */
+    uint64_t token_types; /* rows of BERT's token-type table */
+    bool tied;            /* the output layer is the embedding */
+    bool gated;           /* MLP of three matrices (SwiGLU, GeGLU) */
+    bool qkv_bias, out_bias, mlp_bias, head_bias; /* of q, k, v; of the output projection; of the MLP */
+    bool qk_norm;         /* RMSNorm of each head's queries and keys (Qwen3) */
+    bool norm_bias;       /* LayerNorm rather than RMSNorm */
+    unsigned norms;       /* a layer: 2; Gemma-2: 4 */
+    bool final_norm;
+    /* experts: in `moe_layers` of the layers the MLP is `experts` MLPs of `expert_ffn`, of which each
+     * token uses `experts_used`, and `shared_experts` that all tokens use */
+    uint64_t experts, experts_used, shared_experts, expert_ffn, moe_layers;
+    /* multi-head latent attention (DeepSeek): ranks of the compressed queries and keys/values, and the
+     * parts of a head; kv_rank 0: ordinary attention */
+    uint64_t q_rank, kv_rank, rope_dim, nope_dim, v_dim;
+    /* sliding window in tokens (0: none) and how many of the layers have it */
+    uint64_t window, window_layers;
+    /* images */
+    uint64_t image, patch, channels, classes;
+    bool pooler;
+};
+
+enum tensor_role {
+    TENSOR_OTHER,     /* not known */
+    TENSOR_EMBEDDING, /* tokens (also the output layer where tied), positions, types */
+    TENSOR_ATTENTION, /* matrices of q, k, v and the output */
+    TENSOR_MLP,       /* matrices of a dense MLP, or of shared experts */
+    TENSOR_EXPERT,    /* matrices of the experts that tokens choose */
+    TENSOR_ROUTER,
+    TENSOR_CONV,
+    TENSOR_NORM,      /* vectors of norms */
+    TENSOR_BIAS,
+    TENSOR_HEAD,      /* output layer, classifier, pooler */
+    TENSOR_ROLES_N
+};
+
+enum tensor_place { TENSOR_BEFORE, TENSOR_IN_LAYER, TENSOR_AFTER }; /* for pipeline stages */
+
+/* Some tensors of one form. */
+struct model_tensor {
+    char name[48];       /* such as "q_proj"; from a file: its name with the layer's number as "*" */
+    enum tensor_role role;
+    enum tensor_place place;
+    uint64_t rows, cols; /* of one; a vector has cols 1; a convolution has rows = outputs, cols = the rest */
+    unsigned dims;       /* 1: vector, 2: matrix, 4: convolution, 0: unknown form */
+    uint64_t count;      /* how many there are in the whole model */
+    double bytes;        /* stored bytes of all of them, as their file says; 0: not from a file */
+};
+
+struct model {
+    char name[64];      /* the preset's, or the file's base name */
+    const char *source; /* "preset", "config.json", "safetensors", "gguf", "options", "--params" */
+    struct model_shape shape;
+    struct model_tensor *tensors; /* owned */
+    size_t tensors_n, tensors_cap;
+    uint64_t params;        /* exact: the sum over the tensors */
+    double stored_bytes;    /* as the files say; 0: not from a file */
+    char stored_as[64];     /* "BF16", "F32 + BF16", "Q4_K + Q6_K": as the files say, "" else */
+};
+
+#define MODEL_PARAMS_MAX 1000000000000000u /* 1e15 */
+
+/* All that make a model return false after one line on stderr ("COMMAND: what, where, what to do"),
+ * and `*exit_code` is then 2 (usage) or 3 (a bad file). model_free() in any case. */
+
+/* `text` is a preset's name, or a path: config.json, a folder with one, .safetensors (one file, an
+ * index, a folder of them) or .gguf. A name that is neither gets the nearest names. */
+bool model_named(const char *command, const char *text, struct model *m, int *exit_code);
+/* Parameters of a preset; 0: none of that name. */
+uint64_t model_preset_params(const char *name);
+/* Only a count. */
+void model_counted(uint64_t params, struct model *m);
+/* From a shape: completes what follows from the rest (head_dim, kv_heads …), refuses contradictions
+ * (heads that do not divide hidden), and lists the tensors. `what` names the source in errors. */
+bool model_shaped(const char *command, const char *what, const struct model_shape *shape,
+                  struct model *m, int *exit_code);
+void model_free(struct model *m);
+
+/* "gpt2|gpt2-medium|…", for help and completion. */
+extern const char model_names[];
+const char *model_family_word(enum model_family family);
+
+/* Adds tensors to the list; `params` grows. Returns the row, or NULL where the count passes
+ * MODEL_PARAMS_MAX. */
+struct model_tensor *model_add(struct model *m, const char *name, enum tensor_role role,
+                               enum tensor_place place, uint64_t rows, uint64_t cols, uint64_t count);
+
+/* Parameters of the tensors that `keep` says yes to (all where NULL). */
+uint64_t model_params_of(const struct model *m, bool (*keep)(const struct model_tensor *));
+/* Parameters of one layer, the largest where they differ; of the experts alone; of those that one token
+ * uses (all but the experts it does not choose). */
+uint64_t model_layer_params(const struct model *m);
+uint64_t model_expert_params(const struct model *m);
+uint64_t model_active_params(const struct model *m);
+
+/* The readers behind model_named, for the fuzzers: `bytes` are a whole file (or the head of one). */
+bool model_from_config(const char *command, const char *path, const char *bytes, size_t n,
+                       struct model *m, int *exit_code);
+bool model_from_safetensors(const char *command, const char *path, struct model *m, int *exit_code);
+bool model_from_gguf(const char *command, const char *path, struct model *m, int *exit_code);
+
+#endif
