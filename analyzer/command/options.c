@@ -139,7 +139,7 @@ static bool take_text(const struct value *v)
 
 static bool unknown_word(const struct value *v, const char *word)
 {
-    char near[WORD_MAX + 1], hint[WORD_MAX + 24] = "", known[512];
+    char near[WORD_MAX + 1], hint[WORD_MAX + 24] = "", known[1024];
 
     if (options_nearest(word, v->row->words, near, sizeof near))
         snprintf(hint, sizeof hint, "did you mean '%s'? ", near);

@@ -1,38 +1,19 @@
 #include "analyzer/launch/simulate.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/term.h"
+#include "analyzer/estimate/gpu.h"
 #include "analyzer/run/run.h"
-
-static const struct gpu {
-    const char *key, *product;
-    unsigned total_mib;
-    const char *capability;
-    int multiprocessors;
-    double hbm_gb_s, pcie_gb_s;
-} gpus[] = {
-#define GPU(key, product, total_mib, capability, multiprocessors, hbm, pcie)                       \
-    {key, product, total_mib, capability, multiprocessors, hbm, pcie},
-#include "analyzer/estimate/gpus.def"
-#undef GPU
-};
 
 const char simulate_words[] =
 #define GPU(key, ...) key "|"
 #include "analyzer/estimate/gpus.def"
 #undef GPU
     "";
-
-static const struct gpu *find(const char *key)
-{
-    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++)
-        if (strcmp(gpus[i].key, key) == 0)
-            return &gpus[i];
-    return NULL;
-}
 
 bool simulate_folder(char *folder, size_t size, char *why, size_t why_size)
 {
@@ -62,9 +43,9 @@ bool simulate_set(struct launch *l, const char *key, int count)
     static char redirect[PATH_MAX + 64], libraries[2 * PATH_MAX + 16], name[128], memory[32], sms[16],
         devices[16], hbm[32], pcie[32];
     char folder[PATH_MAX], why[PATH_MAX + 256];
-    const struct gpu *gpu = find(key);
+    const struct gpu *gpu = gpu_find(key);
 
-    if (!gpu)
+    if (!gpu || !gpu->simulated)
         return false;
     if (!simulate_folder(folder, sizeof folder, why, sizeof why)) {
         complain("run: %s", why);
@@ -80,11 +61,11 @@ bool simulate_set(struct launch *l, const char *key, int count)
     snprintf(redirect, sizeof redirect, "%s/libsimcuda-redirect.so", folder);
     snprintf(libraries, sizeof libraries, "%s:%s/math", folder, folder);
     snprintf(name, sizeof name, "%s" GS_SIMULATED, gpu->product);
-    snprintf(memory, sizeof memory, "%uMiB", gpu->total_mib);
+    snprintf(memory, sizeof memory, "%" PRIu64, gpu->total_bytes);
     snprintf(sms, sizeof sms, "%d", gpu->multiprocessors);
     snprintf(devices, sizeof devices, "%d", count ? count : 1);
-    snprintf(hbm, sizeof hbm, "%.0fe9", gpu->hbm_gb_s);
-    snprintf(pcie, sizeof pcie, "%.1fe9", gpu->pcie_gb_s);
+    snprintf(hbm, sizeof hbm, "%.0f", gpu->hbm);
+    snprintf(pcie, sizeof pcie, "%.0f", gpu->pcie);
     launch_set(l, "LD_AUDIT", redirect);
     launch_set(l, "SIMCUDA_LIBRARIES", libraries);
     launch_set(l, "SIMCUDA_NAME", name);

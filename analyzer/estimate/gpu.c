@@ -1,0 +1,218 @@
+#include "analyzer/estimate/gpu.h"
+
+#include <ctype.h>
+#include <string.h>
+#include <jansson.h>
+#include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
+#include "analyzer/command/options.h"
+#include "analyzer/run/run.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+const char gpu_rate_words[] =
+#define RATE(symbol, word, bytes, what) word "|"
+    GPU_RATES(RATE)
+#undef RATE
+        "";
+const char *const gpu_rate_name[GPU_RATES_N] = {
+#define RATE(symbol, word, bytes, what) word,
+    GPU_RATES(RATE)
+#undef RATE
+};
+const char *const gpu_rate_meaning[GPU_RATES_N] = {
+#define RATE(symbol, word, bytes, what) what,
+    GPU_RATES(RATE)
+#undef RATE
+};
+const double gpu_rate_bytes[GPU_RATES_N] = {
+#define RATE(symbol, word, bytes, what) bytes,
+    GPU_RATES(RATE)
+#undef RATE
+};
+
+const char *const gpu_known_text[GPU_KNOWNS_N] = {
+#define KNOWN(symbol, off, text) text,
+    GPU_KNOWNS(KNOWN)
+#undef KNOWN
+};
+/* Of the GPU's total, in MiB. */
+enum {
+#define KNOWN(symbol, off, text) OFF_##symbol = (int)((off) * 1024),
+    GPU_KNOWNS(KNOWN)
+#undef KNOWN
+};
+
+#define ROW(simulates, k, p, mib, how, cap, sms, hbm_gb, host, link, joins, machine, from, ...)     \
+    {.key = k, .product = p, .total_bytes = (mib)*MIB, .total_off = OFF_##how * MIB,               \
+     .known = GPU_BY_##how, .capability = cap, .multiprocessors = sms, .hbm = (hbm_gb)*1e9,        \
+     .pcie = (host)*1e9, .nvlink = (link)*1e9, .reach = joins, .node = machine, .source = from,    \
+     .simulated = simulates, .tflops = {__VA_ARGS__}},
+#define GPU(...) ROW(true, __VA_ARGS__)
+#define OTHER_GPU(...) ROW(false, __VA_ARGS__)
+const struct gpu gpus[] = {
+#include "analyzer/estimate/gpus.def"
+};
+#undef GPU
+#undef OTHER_GPU
+const size_t gpus_n = sizeof gpus / sizeof *gpus;
+
+#define GPU(key, ...) key "|"
+#define OTHER_GPU(key, ...) key "|"
+const char gpu_words[] =
+#include "analyzer/estimate/gpus.def"
+    "";
+#undef GPU
+#undef OTHER_GPU
+
+/* Keys and what people say, for the nearest name. */
+#define GPU(key, ...) key "|"
+#define OTHER_GPU(key, ...) key "|"
+#define ALIAS(name, key) name "|"
+static const char said[] =
+#include "analyzer/estimate/gpus.def"
+    "";
+#undef GPU
+#undef OTHER_GPU
+#undef ALIAS
+
+static const char *const aliases[][2] = {
+#define GPU(key, ...)
+#define ALIAS(name, key) {name, key},
+#include "analyzer/estimate/gpus.def"
+#undef GPU
+#undef ALIAS
+};
+
+/* ---------------------------------------------------------------- by name */
+
+/* "NVIDIA A100-SXM4-80GB" → "a100sxm480g": letters and digits, makers and families left out. */
+static void bare(const char *name, char *out, size_t size)
+{
+    static const char *const families[] = {"nvidia", "amd", "geforce", "tesla", "instinct"};
+    size_t n = 0;
+
+    for (const char *p = name; *p && n + 1 < size; p++)
+        if (isalnum((unsigned char)*p))
+            out[n++] = (char)tolower((unsigned char)*p);
+    out[n] = 0;
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        size_t length = strlen(families[i]);
+        char *at = strstr(out, families[i]);
+        if (at && at[length])
+            memmove(at, at + length, strlen(at + length) + 1);
+    }
+    n = strlen(out);
+    if (n > 2 && out[n - 1] == 'b' && out[n - 2] == 'g' && isdigit((unsigned char)out[n - 3]))
+        out[n - 1] = 0;
+}
+
+static bool same(const char *name, const char *bared)
+{
+    char own[96];
+
+    bare(name, own, sizeof own);
+    return strcmp(own, bared) == 0;
+}
+
+const struct gpu *gpu_find(const char *name)
+{
+    char plain[96], bared[96];
+    const char *simulated = strstr(name, GS_SIMULATED);
+    size_t length = simulated ? (size_t)(simulated - name) : strlen(name);
+
+    if (length >= sizeof plain)
+        return NULL;
+    memcpy(plain, name, length);
+    plain[length] = 0;
+    bare(plain, bared, sizeof bared);
+    if (!*bared)
+        return NULL;
+    for (size_t i = 0; i < gpus_n; i++)
+        if (same(gpus[i].key, bared) || same(gpus[i].product, bared))
+            return &gpus[i];
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (same(aliases[i][0], bared))
+            return gpu_find(aliases[i][1]);
+    return NULL;
+}
+
+const struct gpu *gpu_named(const char *command, const char *option, const char *name)
+{
+    const struct gpu *gpu = gpu_find(name);
+    char near[32], small[33];
+    size_t n = 0;
+
+    if (gpu)
+        return gpu;
+    for (; name[n] && n + 1 < sizeof small; n++)
+        small[n] = name[n] == ' ' || name[n] == '_' ? '-' : (char)tolower((unsigned char)name[n]);
+    small[n] = 0;
+    if (options_nearest(small, said, near, sizeof near))
+        complain("%s: --%s: '%s' is not known; did you mean '%s'? 'gpuspy estimate --gpus' lists them",
+                 command, option, name, near);
+    else
+        complain("%s: --%s: '%s' is not known; 'gpuspy estimate --gpus' lists them", command, option,
+                 name);
+    return NULL;
+}
+
+/* ---------------------------------------------------------------- the list */
+
+static const char *rate_text(double tflops, char out[16])
+{
+    if (tflops <= 0)
+        return "-";
+    snprintf(out, 16, tflops < 10 ? "%.2g" : "%.0f", tflops);
+    return out;
+}
+
+void gpus_list_text(FILE *out)
+{
+    struct term term = term_of(out);
+    bool wide = term.width >= 110;
+    static const enum gpu_rate shown[] = {GPU_FP32, GPU_TF32, GPU_FP16, GPU_FP8};
+
+    fprintf(out, "%sGPU                 memory    HBM  host   link   fp32   tf32  16bit    fp8%s%s\n",
+            term_style(&term, TERM_BOLD), wide ? "  name" : "", term_style(&term, TERM_PLAIN));
+    fprintf(out, "%s                             GB/s, a direction      TFLOPS, dense%s\n",
+            term_style(&term, TERM_DIM), term_style(&term, TERM_PLAIN));
+    for (size_t i = 0; i < gpus_n; i++) {
+        const struct gpu *g = &gpus[i];
+        char size[UNITS_TEXT], link[16], rate[16];
+        fprintf(out, "%-15s %10s %6.0f %5.3g", g->key, format_bytes(size, g->total_bytes), g->hbm / 1e9,
+                g->pcie / 1e9);
+        snprintf(link, sizeof link, "%.3g%s", g->nvlink / 1e9, g->reach == 2 ? "*" : "");
+        fprintf(out, " %6s", g->nvlink > 0 ? link : "-");
+        for (size_t r = 0; r < sizeof shown / sizeof *shown; r++)
+            fprintf(out, " %6s", rate_text(g->tflops[shown[r]], rate));
+        fprintf(out, wide ? "  %s\n" : "\n", g->product);
+    }
+    fputs("\nMemory is what the driver gives to a program. TFLOPS are the vendors' figures without\n"
+          "sparsity, 16 bit and fp8 on tensor cores. * a bridge, which joins two GPUs. --json has all\n"
+          "rates, and the source of each row.\n", out);
+}
+
+void gpus_list_json(FILE *out)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < gpus_n; i++) {
+        const struct gpu *g = &gpus[i];
+        json_t *rates = json_object();
+        for (int r = 0; r < GPU_RATES_N; r++)
+            json_object_set_new(rates, gpu_rate_name[r], g->tflops[r] > 0 ? json_real(g->tflops[r]) : json_null());
+        json_array_append_new(
+            list, json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:i, s:f, s:f, s:f, s:i, s:i, s:o, s:s, s:b}",
+                            "key", g->key, "name", g->product, "total_bytes", (json_int_t)g->total_bytes,
+                            "total_uncertain_bytes", (json_int_t)g->total_off, "total_known_from",
+                            gpu_known_text[g->known], "capability", g->capability, "multiprocessors",
+                            g->multiprocessors, "memory_bytes_per_s", g->hbm, "host_bytes_per_s", g->pcie,
+                            "link_bytes_per_s", g->nvlink, "link_joins", g->reach, "node_gpus", g->node,
+                            "tflops", rates, "source", g->source, "simulated", g->simulated));
+    }
+    json_t *root = json_pack("{s:i, s:o}", "schema", 1, "gpus", list);
+    json_dumpf(root, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
+    fputc('\n', out);
+    json_decref(root);
+}

@@ -1,0 +1,70 @@
+/* The GPUs that estimates know: gpus.def, and how people name them. */
+#ifndef GPUSPY_GPU_H
+#define GPUSPY_GPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* What a GPU computes with. RATE(symbol, word, bytes an element, what it is): all without sparsity. */
+#define GPU_RATES(RATE)                                                                            \
+    RATE(FP64, "fp64", 8, "FP64 on the ordinary cores")                                            \
+    RATE(FP64_TENSOR, "fp64-tensor", 8, "FP64 on tensor cores")                                    \
+    RATE(FP32, "fp32", 4, "FP32 on the ordinary cores")                                            \
+    RATE(FP16_PLAIN, "fp16-plain", 2, "FP16 on the ordinary cores, without tensor cores")          \
+    RATE(TF32, "tf32", 4, "TF32 on tensor cores: what float32 matmuls use where it is allowed")     \
+    RATE(FP16, "fp16", 2, "FP16 on tensor cores, added up in FP32")                                \
+    RATE(BF16, "bf16", 2, "BF16 on tensor cores, added up in FP32")                                \
+    RATE(FP8, "fp8", 1, "FP8 on tensor cores")                                                     \
+    RATE(INT8, "int8", 1, "INT8 on tensor cores")                                                  \
+    RATE(FP4, "fp4", 0.5, "FP4 on tensor cores")
+#define GPU_RATE(symbol, word, bytes, what) GPU_##symbol,
+enum gpu_rate { GPU_RATES(GPU_RATE) GPU_RATES_N };
+#undef GPU_RATE
+
+extern const char gpu_rate_words[]; /* "fp64|fp64-tensor|…" */
+extern const char *const gpu_rate_name[GPU_RATES_N], *const gpu_rate_meaning[GPU_RATES_N];
+extern const double gpu_rate_bytes[GPU_RATES_N]; /* of an element */
+
+/* How the memory of a GPU is known. */
+#define GPU_KNOWNS(KNOWN)                                                                          \
+    KNOWN(PYTORCH, 0.3, "the total capacity in PyTorch's out-of-memory messages")                  \
+    KNOWN(SMI, 0.5, "nvidia-smi's total, less what the driver keeps")                              \
+    KNOWN(LABEL, 6, "computed from the label")
+#define GPU_KNOWN(symbol, off, text) GPU_BY_##symbol,
+enum gpu_known { GPU_KNOWNS(GPU_KNOWN) GPU_KNOWNS_N };
+#undef GPU_KNOWN
+extern const char *const gpu_known_text[GPU_KNOWNS_N];
+
+struct gpu {
+    const char *key, *product;
+    uint64_t total_bytes;  /* as the driver gives it to a program */
+    uint64_t total_off;    /* by how much that may differ, either way */
+    enum gpu_known known;
+    const char *capability; /* "8.0", "gfx942" */
+    int multiprocessors;
+    double hbm, pcie, nvlink; /* bytes/s; pcie (host and device) and nvlink (all links) a direction;
+                                 nvlink 0: none */
+    int reach;                /* GPUs that the links join: 2 is a bridge, 0 none */
+    int node;                 /* GPUs of a machine as it is commonly rented */
+    double tflops[GPU_RATES_N]; /* 10^12 operations/s, dense; 0: none, or no figure */
+    const char *source;
+    bool simulated;           /* gpuspy run --simulate knows it */
+};
+
+extern const struct gpu gpus[];
+extern const size_t gpus_n;
+extern const char gpu_words[]; /* "p100-16g|…": all keys */
+
+/* By key, by what people call it ("h100", "RTX 4090", "A100-80GB") or by the driver's name of it, large and
+ * small letters alike. NULL: none. */
+const struct gpu *gpu_find(const char *name);
+/* The same; where there is none, a line on stderr: which option of which command, and the nearest names. */
+const struct gpu *gpu_named(const char *command, const char *option, const char *name);
+
+/* The list: for people, and for programs ({"schema": 1, "gpus": [...]}). */
+void gpus_list_text(FILE *out);
+void gpus_list_json(FILE *out);
+
+#endif
