@@ -1,0 +1,23 @@
+/* An estimate held against a GPU's memory. */
+#include "analyzer/estimate/fit.h"
+
+const char *const fit_word[] = {
+#define VERDICT(id, word, words) word,
+    FIT_VERDICTS(VERDICT)
+#undef VERDICT
+};
+const char *const fit_words[] = {
+#define VERDICT(id, word, words) words,
+    FIT_VERDICTS(VERDICT)
+#undef VERDICT
+};
+
+struct fit fit_of(const struct estimate_result *r, double memory)
+{
+    return (struct fit){
+        .verdict = r->peak.high <= memory ? FIT_YES : r->peak.likely <= memory ? FIT_TIGHT : FIT_NO,
+        .usable = memory,
+        .margin = {memory - r->peak.high, memory - r->peak.likely, memory - r->peak.low},
+        .share = r->peak.likely / memory,
+    };
+}

@@ -1,0 +1,40 @@
+/* Does it fit? An estimate held against a GPU's memory.
+ *
+ * What is usable is what the driver gives to a program (gpu.total_bytes, or --memory): the CUDA context is a
+ * line of the estimate already. */
+#ifndef GPUSPY_FIT_H
+#define GPUSPY_FIT_H
+
+#include "analyzer/estimate/estimate.h"
+#include "analyzer/estimate/gpu.h"
+
+/* VERDICT(id, word in JSON, words). Ordered: the better the smaller. */
+#define FIT_VERDICTS(VERDICT)                                                                     \
+    VERDICT(YES, "fits", "fits: also where everything turns out at the high end")                \
+    VERDICT(TIGHT, "tight", "tight: likely, but not at the high end")                            \
+    VERDICT(NO, "does_not_fit", "does not fit")
+
+enum fit_verdict {
+#define VERDICT(id, word, words) FIT_##id,
+    FIT_VERDICTS(VERDICT)
+#undef VERDICT
+};
+
+extern const char *const fit_word[], *const fit_words[]; /* by verdict: "does_not_fit", "does not fit" */
+
+struct fit {
+    enum fit_verdict verdict;
+    double usable;          /* bytes */
+    struct interval margin; /* usable less the peak, negative where it lacks; low belongs to the peak's high */
+    double share;           /* the likely peak's, of what is usable: 0.83 */
+};
+
+/* `memory` > 0. The verdict never gets worse with more memory. */
+struct fit fit_of(const struct estimate_result *r, double memory);
+/* The same for each of gpus[] (gpu.h) is fit_of(r, fit_usable(gpu)). */
+static inline double fit_usable(const struct gpu *gpu)
+{
+    return (double)gpu->total_bytes;
+}
+
+#endif
