@@ -15,6 +15,9 @@ SECONDS = 120
 SAN = [name for name in os.environ.get("SAN", "").split(",") if name]
 # ThreadSanitizer's reports (tests/run.py says where); its exit status is lost where a program is killed.
 RACES = BUILD / "tests" / "tsan"
+# Nothing of the developer's own: what `gpuspy calibrate` once learned would change every estimate.
+os.environ["XDG_CONFIG_HOME"] = str(BUILD / "tests" / "no-config")
+os.environ.pop("GPUSPY_CALIBRATION", None)
 
 
 def sanitized(reason):

@@ -1,0 +1,358 @@
+#include "analyzer/estimate/calibration.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/base/output.h"
+#include "analyzer/base/term.h"
+#include "analyzer/command/command.h"
+#include "analyzer/estimate/gpu.h"
+
+#define KIND "gpuspy calibration"
+enum { SCHEMA = 1, FILE_MAX = 4 << 20 };
+
+/* --- where --------------------------------------------------------------------------------------- */
+
+static const char *set_in(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+bool calibration_path(char *path, size_t size)
+{
+    const char *file = set_in("GPUSPY_CALIBRATION"), *config = set_in("XDG_CONFIG_HOME"), *home = set_in("HOME");
+    int n = file                            ? snprintf(path, size, "%s", file)
+            : config && *config == '/'      ? snprintf(path, size, "%s/gpuspy/calibration.json", config)
+            : home                          ? snprintf(path, size, "%s/.config/gpuspy/calibration.json", home)
+                                            : -1;
+    bool fits = n > 0 && (size_t)n < size;
+
+    if (!fits)
+        *path = 0;
+    return fits;
+}
+
+/* --- the file ------------------------------------------------------------------------------------ */
+
+/* Of each row: TEXT(JSON key, field) and NUMBER(JSON key, field, the least and the most that make sense).
+ * What is not known is absent, NAN. Shares of reserved memory: nobody reserves a hundred times what he uses;
+ * zero is what an allocator without holes has. */
+#define FIELDS(TEXT, NUMBER)                                        \
+    TEXT("run", run)                                                \
+    TEXT("gpu", gpu)                                                \
+    NUMBER("context_bytes", context, 0, 1e15)                       \
+    NUMBER("fragmentation", fragmentation, 0, 100)                  \
+    NUMBER("workspace_bytes", workspace, 0, 1e15)                   \
+    TEXT("family", family)                                          \
+    TEXT("precision", precision)                                    \
+    TEXT("attention", attention)                                    \
+    TEXT("checkpointing", checkpointing)                            \
+    NUMBER("activations_bytes", activations, 1, 1e18)               \
+    NUMBER("activations_predicted_bytes", activations_predicted, 1, 1e18) \
+    NUMBER("batch", batch, 1, 1e12)                                 \
+    NUMBER("seq", seq, 1, 1e12)                                     \
+    NUMBER("formulas", formulas, 1, 1e6)
+
+static bool read_text(const json_t *o, const char *key, char *out, size_t size, char *why, size_t why_size)
+{
+    json_t *value = json_object_get(o, key);
+
+    *out = 0;
+    if (!value || json_is_null(value))
+        return true;
+    if (!json_is_string(value) || json_string_length(value) >= size || strlen(json_string_value(value)) >= size) {
+        snprintf(why, why_size, "'%s' is no text of fewer than %zu bytes", key, size);
+        return false;
+    }
+    snprintf(out, size, "%s", json_string_value(value));
+    return true;
+}
+
+static bool read_number(const json_t *o, const char *key, double *out, double least, double most, char *why,
+                        size_t why_size)
+{
+    json_t *value = json_object_get(o, key);
+
+    *out = NAN;
+    if (!value || json_is_null(value))
+        return true;
+    if (!json_is_number(value) || !(json_number_value(value) >= least && json_number_value(value) <= most)) {
+        snprintf(why, why_size, "'%s' is no number from %g to %g", key, least, most);
+        return false;
+    }
+    *out = json_number_value(value);
+    return true;
+}
+
+static bool read_row(const json_t *o, struct calibration_row *row, char *why, size_t n)
+{
+#define TEXT(key, field) &&read_text(o, key, row->field, sizeof row->field, why, n)
+#define NUMBER(key, field, least, most) &&read_number(o, key, &row->field, least, most, why, n)
+    return true FIELDS(TEXT, NUMBER);
+#undef TEXT
+#undef NUMBER
+}
+
+static bool read_rows(json_t *runs, struct calibration *c, char *why, size_t why_size)
+{
+    char what[96];
+
+    if (!json_is_array(runs)) {
+        snprintf(why, why_size, "it has no list of runs");
+        return false;
+    }
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        json_t *o = json_array_get(runs, i);
+        struct calibration_row row;
+        if (!json_is_object(o))
+            snprintf(what, sizeof what, "it is no object");
+        if (!json_is_object(o) || !read_row(o, &row, what, sizeof what)) {
+            snprintf(why, why_size, "run %zu: %s", i + 1, what);
+            return false;
+        }
+        calibration_learn(c, &row);
+    }
+    return true;
+}
+
+bool calibration_parse(const char *text, size_t n, struct calibration *c, char *why, size_t why_size)
+{
+    json_error_t error;
+    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
+    const char *kind = json_string_value(json_object_get(root, "kind"));
+    json_t *schema = json_object_get(root, "schema");
+    bool ok = false;
+
+    if (!root)
+        snprintf(why, why_size, "it is damaged, line %d: %.60s", error.line, error.text);
+    else if (!kind || strcmp(kind, KIND) != 0 || !json_is_integer(schema))
+        snprintf(why, why_size, "it is no calibration file of gpuspy");
+    else if (json_integer_value(schema) != SCHEMA)
+        snprintf(why, why_size, "it has version %lld, made by another gpuspy; this one knows %d",
+                 (long long)json_integer_value(schema), SCHEMA);
+    else
+        ok = read_rows(json_object_get(root, "runs"), c, why, why_size);
+    json_decref(root);
+    return ok;
+}
+
+/* NULL with errno; EFBIG past FILE_MAX. */
+static char *whole(const char *path, size_t *n)
+{
+    struct stat st;
+    FILE *in = stat(path, &st) != 0 ? NULL : fopen(path, "re");
+    char *text;
+
+    if (!in)
+        return NULL;
+    if (!S_ISREG(st.st_mode) || st.st_size > FILE_MAX) {
+        fclose(in);
+        errno = S_ISDIR(st.st_mode) ? EISDIR : S_ISREG(st.st_mode) ? EFBIG : EINVAL;
+        return NULL;
+    }
+    text = gs_realloc(NULL, FILE_MAX + 1, 1);
+    *n = fread(text, 1, FILE_MAX + 1, in);
+    if (ferror(in) || *n > FILE_MAX) {
+        errno = ferror(in) ? EIO : EFBIG;
+        free(text);
+        text = NULL;
+    }
+    fclose(in);
+    return text;
+}
+
+bool calibration_load(const char *command, const char *path, struct calibration *c, int *exit_code)
+{
+    char why[256], *text;
+    size_t n = 0;
+    bool ok;
+
+    *c = (struct calibration){0};
+    *exit_code = EXIT_INPUT;
+    if (strlen(path) >= sizeof c->path) {
+        complain("%s: the name of the calibration file is longer than %zu bytes", command, sizeof c->path - 1);
+        return false;
+    }
+    strcpy(c->path, path);
+    text = *path ? whole(path, &n) : NULL;
+    if (!text) {
+        if (!*path || errno == ENOENT)
+            return true;
+        complain("%s: cannot read the calibration '%s': %s", command, path, strerror(errno));
+        return false;
+    }
+    ok = calibration_parse(text, n, c, why, sizeof why);
+    free(text);
+    if (!ok)
+        complain("%s: cannot use the calibration '%s': %s; remove it, or 'gpuspy calibrate --forget'", command,
+                 path, why);
+    return ok;
+}
+
+void calibration_free(struct calibration *c)
+{
+    free(c->rows);
+    c->rows = NULL;
+    c->rows_n = c->rows_cap = 0;
+}
+
+void calibration_learn(struct calibration *c, const struct calibration_row *row)
+{
+    for (size_t i = 0; i < c->rows_n && *row->run; i++)
+        if (strcmp(c->rows[i].run, row->run) == 0) {
+            struct calibration_row old = c->rows[i];
+            c->rows[i] = *row;
+            if (isnan(row->activations_predicted) && !isnan(old.activations_predicted)) { /* read without a model */
+                c->rows[i] = old;
+                c->rows[i].context = row->context;
+                c->rows[i].fragmentation = row->fragmentation;
+                c->rows[i].workspace = row->workspace;
+            }
+            return;
+        }
+    if (c->rows_n == CALIBRATION_ROWS_MAX)
+        memmove(c->rows, c->rows + 1, --c->rows_n * sizeof *c->rows);
+    *GS_PUSH(c->rows, c->rows_n, c->rows_cap) = *row;
+}
+
+static json_t *row_json(const struct calibration_row *row)
+{
+    json_t *o = json_object();
+
+#define TEXT(key, field)  \
+    if (*row->field)      \
+        json_object_set_new(o, key, json_string(row->field));
+#define NUMBER(key, field, least, most) \
+    if (!isnan(row->field))             \
+        json_object_set_new(o, key, json_real(row->field));
+    FIELDS(TEXT, NUMBER)
+#undef TEXT
+#undef NUMBER
+    return o;
+}
+
+/* The folder of `path`, and those above it. What cannot be made is said when the file is. */
+static void make_folders(const char *path)
+{
+    char folder[4096];
+
+    snprintf(folder, sizeof folder, "%s", path);
+    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(folder, 0777);
+        *slash = '/';
+    }
+}
+
+bool calibration_save(const char *command, const struct calibration *c)
+{
+    struct output out;
+    json_t *runs = json_array(), *root;
+
+    if (!*c->path) {
+        complain("%s: no folder for the calibration: set HOME, or GPUSPY_CALIBRATION to a file", command);
+        json_decref(runs);
+        return false;
+    }
+    for (size_t i = 0; i < c->rows_n; i++)
+        json_array_append_new(runs, row_json(&c->rows[i]));
+    root = json_pack("{s:s, s:i, s:o}", "kind", KIND, "schema", SCHEMA, "runs", runs);
+    make_folders(c->path);
+    if (!output_open(&out, command, c->path)) {
+        json_decref(root);
+        return false;
+    }
+    json_dumpf(root, out.file, JSON_INDENT(1));
+    fputc('\n', out.file);
+    json_decref(root);
+    return output_keep(&out, command);
+}
+
+/* --- what was seen ------------------------------------------------------------------------------- */
+
+static void see(struct calibrated *seen, double value)
+{
+    if (isnan(value))
+        return;
+    seen->least = seen->runs == 0 || value < seen->least ? value : seen->least;
+    seen->most = seen->runs == 0 || value > seen->most ? value : seen->most;
+    seen->mean += (value - seen->mean) / (double)++seen->runs;
+}
+
+struct interval calibrated_interval(const struct calibrated *seen)
+{
+    double more = seen->runs ? 0.1 / sqrt((double)seen->runs) : 0;
+
+    return (struct interval){seen->least * (1 - more), seen->mean, seen->most * (1 + more)};
+}
+
+static bool on(const struct calibration_row *row, const struct gpu *gpu)
+{
+    return !gpu || (*row->gpu && gpu_find(row->gpu) == gpu);
+}
+
+struct calibrated calibration_context(const struct calibration *c, const struct gpu *gpu)
+{
+    struct calibrated seen = {0};
+
+    for (size_t i = 0; c && i < c->rows_n; i++)
+        if (on(&c->rows[i], gpu))
+            see(&seen, c->rows[i].context);
+    return seen;
+}
+
+struct calibrated calibration_workspace(const struct calibration *c, const struct gpu *gpu)
+{
+    struct calibrated seen = {0};
+
+    for (size_t i = 0; c && i < c->rows_n; i++)
+        if (on(&c->rows[i], gpu))
+            see(&seen, c->rows[i].workspace);
+    return seen;
+}
+
+struct calibrated calibration_fragmentation(const struct calibration *c)
+{
+    struct calibrated seen = {0};
+
+    for (size_t i = 0; c && i < c->rows_n; i++)
+        see(&seen, c->rows[i].fragmentation);
+    return seen;
+}
+
+#define ATTENTION(id, word, what) word,
+static const char *const attentions[] = {PLAN_ATTENTIONS(ATTENTION)};
+#undef ATTENTION
+#define CHECKPOINT(id, word, what) word,
+static const char *const checkpoints[] = {PLAN_CHECKPOINTS(CHECKPOINT)};
+#undef CHECKPOINT
+
+void calibration_key(struct calibration_row *row, const struct plan *p)
+{
+    snprintf(row->family, sizeof row->family, "%s", model_family_word(p->model->shape.family));
+    snprintf(row->precision, sizeof row->precision, "%s", p->precision->name);
+    snprintf(row->attention, sizeof row->attention, "%s", attentions[p->attention]);
+    snprintf(row->checkpointing, sizeof row->checkpointing, "%s", checkpoints[p->checkpoint]);
+}
+
+struct calibrated calibration_activations(const struct calibration *c, const struct plan *p)
+{
+    struct calibrated seen = {0};
+    struct calibration_row key;
+
+    calibration_key(&key, p);
+    for (size_t i = 0; c && i < c->rows_n; i++) {
+        const struct calibration_row *row = &c->rows[i];
+        if (row->formulas == CALIBRATION_FORMULAS && row->activations_predicted > 0 &&
+            strcmp(row->family, key.family) == 0 && strcmp(row->precision, key.precision) == 0 &&
+            strcmp(row->attention, key.attention) == 0 && strcmp(row->checkpointing, key.checkpointing) == 0)
+            see(&seen, row->activations / row->activations_predicted);
+    }
+    return seen;
+}

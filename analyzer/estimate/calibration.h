@@ -1,0 +1,75 @@
+/* What the user's own recorded runs cost: learned by `gpuspy calibrate`, used by the next estimate.
+ *
+ * Kept is what was observed of each run, one row a process and device, so that a run which is read again
+ * replaces what was known of it, and one with other formulas can be told. Everything else is worked out
+ * from the rows when they are asked for. */
+#ifndef GPUSPY_CALIBRATION_H
+#define GPUSPY_CALIBRATION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "analyzer/estimate/estimate.h"
+
+/* Goes up whenever an estimate of activations changes by more than a rounding: the factors learned with
+ * other formulas are then not used. */
+enum { CALIBRATION_FORMULAS = 1 };
+
+enum { CALIBRATION_ROWS_MAX = 512 }; /* older ones go */
+
+struct calibration_row {
+    char run[80];        /* which run, process and device */
+    char gpu[96];        /* as the driver calls it */
+    double context;      /* bytes of the CUDA context, kernels and libraries; NAN: not seen */
+    double fragmentation; /* of what tensors hold at most, so much more is reserved: 0.08 is 8 %; NAN */
+    double workspace;    /* bytes of cuBLAS's and cuDNN's workspaces; NAN */
+    /* activations, logits among them; activations_predicted NAN: not learned */
+    char family[16], precision[16], attention[16], checkpointing[16];
+    double activations, activations_predicted; /* bytes at most; predicted: the likely ones */
+    double batch, seq;
+    double formulas;
+};
+
+struct calibration {
+    char path[4096];
+    struct calibration_row *rows; /* oldest first */
+    size_t rows_n, rows_cap;
+};
+
+/* $GPUSPY_CALIBRATION, else $XDG_CONFIG_HOME/gpuspy/calibration.json, else ~/.config/…; false: neither
+ * is there, and the path is "". */
+bool calibration_path(char *path, size_t size);
+
+/* Reads the file; none there is an empty calibration. False after one line on stderr, with the exit code
+ * (3). calibration_free() in any case. */
+bool calibration_load(const char *command, const char *path, struct calibration *c, int *exit_code);
+void calibration_free(struct calibration *c);
+/* Replaces the row of the same run, or adds it. */
+void calibration_learn(struct calibration *c, const struct calibration_row *row);
+/* Writes it: there complete, or as it was. False after one line on stderr. */
+bool calibration_save(const char *command, const struct calibration *c);
+/* The text of such a file, for tests and fuzzers: false with a reason. */
+bool calibration_parse(const char *text, size_t n, struct calibration *c, char *why, size_t why_size);
+
+/* What was seen of something. */
+struct calibrated {
+    size_t runs; /* 0: nothing, and the rest is 0 */
+    double least, mean, most;
+};
+
+/* For the lines of an estimate: low and high are the least and the most seen, and a little more the fewer
+ * runs there are (10 % of the value with one, 5 % with four). */
+struct interval calibrated_interval(const struct calibrated *seen);
+
+/* The words that activations are told apart by, as this plan has them. */
+void calibration_key(struct calibration_row *row, const struct plan *p);
+
+/* All take NULL for no calibration. `gpu` NULL: of all GPUs; else only what was seen on such a one. */
+struct calibrated calibration_context(const struct calibration *c, const struct gpu *gpu);   /* bytes */
+struct calibrated calibration_workspace(const struct calibration *c, const struct gpu *gpu); /* bytes */
+/* Share of the live bytes at their peak that the allocator reserves on top: rounding, holes, cache. */
+struct calibrated calibration_fragmentation(const struct calibration *c);
+/* Measured over predicted bytes of activations and logits together. */
+struct calibrated calibration_activations(const struct calibration *c, const struct plan *p);
+
+#endif
