@@ -75,6 +75,8 @@ static void make_stage(const struct plan *p, uint64_t stage, struct estimate_res
     estimate_activations(p, stage, r);
     estimate_serving(p, stage, r);
     estimate_fixed(p, stage, r);
+    if (*p->model->note)
+        estimate_note(r, "%s", p->model->note);
     add_up(p, r);
 }
 

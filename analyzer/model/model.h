@@ -75,7 +75,7 @@ enum tensor_place { TENSOR_BEFORE, TENSOR_IN_LAYER, TENSOR_AFTER }; /* for pipel
 
 /* Some tensors of one form. */
 struct model_tensor {
-    char name[48];       /* such as "q_proj"; from a file: its name with the layer's number as "*" */
+    char name[80];       /* such as "q_proj"; from a file: its name with the layer's number as "*" */
     enum tensor_role role;
     enum tensor_place place;
     uint64_t rows, cols; /* of one; a vector has cols 1; a convolution has rows = outputs, cols = the rest */
@@ -92,7 +92,9 @@ struct model {
     size_t tensors_n, tensors_cap;
     uint64_t params;        /* exact: the sum over the tensors */
     double stored_bytes;    /* as the files say; 0: not from a file */
+    double other_bytes;     /* of these: what is no parameter (masks, scales of quantised weights) */
     char stored_as[64];     /* "BF16", "F32 + BF16", "Q4_K + Q6_K": as the files say, "" else */
+    char note[192];         /* how a file was read where that needs saying, one sentence; "" else */
 };
 
 #define MODEL_PARAMS_MAX 1000000000000000u /* 1e15 */
@@ -103,6 +105,10 @@ struct model {
 /* `text` is a preset's name, or a path: config.json, a folder with one, .safetensors (one file, an
  * index, a folder of them) or .gguf. A name that is neither gets the nearest names. */
 bool model_named(const char *command, const char *text, struct model *m, int *exit_code);
+/* Does `text` look like a path (a slash, .json, .safetensors, .gguf …), or is there such a file? */
+bool model_is_path(const char *text);
+/* What the file or folder there says. */
+bool model_from_path(const char *command, const char *path, struct model *m, int *exit_code);
 /* Parameters of a preset; 0: none of that name. */
 uint64_t model_preset_params(const char *name);
 /* Only a count. */

@@ -42,6 +42,8 @@ bool model_named(const char *command, const char *text, struct model *m, int *ex
         }
     }
     *m = (struct model){.source = "preset"};
+    if (model_is_path(text))
+        return model_from_path(command, text, m, exit_code);
     *exit_code = EXIT_USAGE;
     if (options_nearest(text, model_names, near, sizeof near))
         complain("%s: --model: '%s' is not known; did you mean '%s'?", command, text, near);
