@@ -71,14 +71,25 @@ bool plan_settings_model_given(const struct plan_settings *s)
     return s->model.params || s->model.model || shape_given(s);
 }
 
+/* Over what the family has by itself. */
+static void set_shape(const struct plan_settings *s, struct model_shape *shape)
+{
+    shape->layers = s->layers;
+    shape->hidden = s->hidden;
+    shape->heads = s->heads;
+    shape->kv_heads = s->kv_heads;
+    shape->head_dim = s->head_dim;
+    shape->ffn = s->ffn;
+    shape->vocab = s->vocab;
+    shape->context = s->context;
+    shape->experts = s->experts;
+    shape->experts_used = s->experts_used;
+    shape->tied = shape->tied || s->tied;
+}
+
 static bool find_model(const char *command, const struct plan_settings *s, struct model *m, int *exit_code)
 {
-    struct model_shape shape = {
-        .family = s->family ? place_of(s->family, plan_families) : MODEL_LLAMA,
-        .layers = s->layers, .hidden = s->hidden, .heads = s->heads, .kv_heads = s->kv_heads,
-        .head_dim = s->head_dim, .ffn = s->ffn, .vocab = s->vocab, .context = s->context,
-        .experts = s->experts, .experts_used = s->experts_used, .tied = s->tied,
-    };
+    struct model_shape shape = model_family_shape(s->family ? place_of(s->family, plan_families) : MODEL_LLAMA);
 
     *m = (struct model){.source = "--params"};
     *exit_code = EXIT_USAGE;
@@ -94,8 +105,10 @@ static bool find_model(const char *command, const struct plan_settings *s, struc
     }
     if (s->model.model)
         return model_named(command, s->model.model, m, exit_code);
-    if (shape_given(s))
+    if (shape_given(s)) {
+        set_shape(s, &shape);
         return model_shaped(command, "--layers", &shape, m, exit_code);
+    }
     model_counted(s->model.params, m);
     return true;
 }

@@ -16,11 +16,12 @@
 /* FAMILY(id, word, what it is): how activations are computed and how the tensors are laid out. */
 #define MODEL_FAMILIES(FAMILY)                                                                       \
     FAMILY(UNKNOWN, "unknown", "only its tensors or their number are known")                         \
-    FAMILY(GPT, "gpt", "decoder with learned positions, LayerNorm, biases and a plain MLP: GPT-2, OPT") \
+    FAMILY(GPT, "gpt", "decoder with LayerNorm, biases and a plain MLP: GPT-2, OPT, NeoX, Falcon")   \
     FAMILY(LLAMA, "llama", "decoder with rotary positions, RMSNorm and a gated MLP; with experts: Mixtral") \
     FAMILY(BERT, "bert", "encoder with token types, a pooler and LayerNorm after each block")        \
     FAMILY(VIT, "vit", "encoder of image patches with a class token")                                \
-    FAMILY(CONV, "conv", "convolutional network, known by its name")
+    FAMILY(CONV, "conv", "convolutional network, known by its name")                                 \
+    FAMILY(T5, "t5", "encoder and decoder with cross-attention: T5")
 
 enum model_family {
 #define FAMILY(id, word, what) MODEL_##id,
@@ -29,32 +30,46 @@ enum model_family {
         MODEL_FAMILIES_N
 };
 
+#define MODEL_AS_CONTEXT UINT64_MAX /* as positions: a learned table of `context` rows */
+
 /* The numbers of a configuration; 0 or false where a family has no such thing. Sizes are elements. */
 struct model_shape {
     enum model_family family;
     uint64_t layers, hidden, heads, kv_heads, head_dim, ffn;
+    uint64_t encoder_layers; /* T5: of the layers, those of the encoder; the others are the decoder's */
     uint64_t vocab;
+    uint64_t embedding;   /* width of the token table where it is not `hidden` (OPT-350m); else 0 */
     uint64_t context;     /* the longest sequence it was made for (max_position_embeddings) */
     uint64_t positions;   /* rows of a learned position table; 0: rotary or none */
+    uint64_t buckets;     /* T5: rows of the relative-position table, one a stack */
     uint64_t token_types; /* rows of BERT's token-type table */
     bool tied;            /* the output layer is the embedding */
     bool gated;           /* MLP of three matrices (SwiGLU, GeGLU) */
+    bool fused_qkv;       /* q, k and v are stored as one matrix (GPT-2, NeoX, Phi-3, torchvision) */
+    bool fused_gate;      /* the MLP's gate and up matrices are stored as one (Phi-3) */
     bool qkv_bias, out_bias, mlp_bias, head_bias; /* of q, k, v; of the output projection; of the MLP */
     bool qk_norm;         /* RMSNorm of each head's queries and keys (Qwen3) */
+    bool qk_norm_wide;    /* with qk_norm: of all heads at once (OLMo-2) */
+    bool sinks;           /* a learned number for each head and layer (gpt-oss) */
     bool norm_bias;       /* LayerNorm rather than RMSNorm */
-    unsigned norms;       /* a layer: 2; Gemma-2: 4 */
+    unsigned norms;       /* a layer: 2; Gemma-2: 4; Falcon-7B: 1; OLMo-1 has none with weights: 0 */
+    bool embedding_norm;  /* a norm after the embeddings (BERT, BLOOM) */
     bool final_norm;
     /* experts: in `moe_layers` of the layers the MLP is `experts` MLPs of `expert_ffn`, of which each
-     * token uses `experts_used`, and `shared_experts` that all tokens use */
-    uint64_t experts, experts_used, shared_experts, expert_ffn, moe_layers;
-    /* multi-head latent attention (DeepSeek): ranks of the compressed queries and keys/values, and the
-     * parts of a head; kv_rank 0: ordinary attention */
+     * token uses `experts_used`, and `shared_experts` that all tokens use, of `shared_ffn` together
+     * (0: shared_experts · expert_ffn). The other layers, the first ones, have an MLP of `ffn`. */
+    uint64_t experts, experts_used, shared_experts, expert_ffn, shared_ffn, moe_layers;
+    bool router_bias, expert_bias; /* gpt-oss; DeepSeek-V3's correction of the router */
+    bool shared_gate;     /* a gate in front of the shared experts (Qwen2-MoE) */
+    /* multi-head latent attention (DeepSeek): ranks of the compressed queries (0: not compressed) and
+     * keys/values, and the parts of a head; kv_rank 0: ordinary attention */
     uint64_t q_rank, kv_rank, rope_dim, nope_dim, v_dim;
     /* sliding window in tokens (0: none) and how many of the layers have it */
     uint64_t window, window_layers;
     /* images */
     uint64_t image, patch, channels, classes;
     bool pooler;
+    unsigned conv_net;    /* which convolutional network: 1 + its row in convnets.def */
 };
 
 enum tensor_role {
@@ -73,7 +88,10 @@ enum tensor_role {
 
 enum tensor_place { TENSOR_BEFORE, TENSOR_IN_LAYER, TENSOR_AFTER }; /* for pipeline stages */
 
-/* Some tensors of one form. */
+/* Some tensors of one form. Names that model_shaped gives to the matrices of a layer: q_proj, k_proj,
+ * v_proj (qkv_proj where fused), o_proj; with latent attention q_proj or q_a_proj and q_b_proj, kv_a_proj,
+ * kv_b_proj; gate_proj, up_proj (gate_up_proj where fused), down_proj, of experts and shared experts too
+ * (role and `kind` tell); a bias is called as its matrix and " bias". */
 struct model_tensor {
     char name[80];       /* such as "q_proj"; from a file: its name with the layer's number as "*" */
     enum tensor_role role;
@@ -81,6 +99,10 @@ struct model_tensor {
     uint64_t rows, cols; /* of one; a vector has cols 1; a convolution has rows = outputs, cols = the rest */
     unsigned dims;       /* 1: vector, 2: matrix, 4: convolution, 0: unknown form */
     uint64_t count;      /* how many there are in the whole model */
+    uint64_t layers;     /* TENSOR_IN_LAYER: how many layers have it; 0: as many as the shape has */
+    unsigned kind;       /* 0: in layers of every kind; else only in layers of this kind: where some layers
+                          * have experts, those without are kind 1, those with are kind 2; T5: 1 is the
+                          * encoder's, 2 the decoder's; convolutional networks: one kind a block */
     double bytes;        /* stored bytes of all of them, as their file says; 0: not from a file */
 };
 
@@ -113,8 +135,15 @@ bool model_from_path(const char *command, const char *path, struct model *m, int
 uint64_t model_preset_params(const char *name);
 /* Only a count. */
 void model_counted(uint64_t params, struct model *m);
-/* From a shape: completes what follows from the rest (head_dim, kv_heads …), refuses contradictions
- * (heads that do not divide hidden), and lists the tensors. `what` names the source in errors. */
+/* What a family has unless a configuration says otherwise: whether the MLP is gated, which norms and
+ * biases there are, learned positions (MODEL_AS_CONTEXT), image and patch; all sizes that differ from
+ * model to model are 0. The start for a shape whose numbers come from options or a file. */
+struct model_shape model_family_shape(enum model_family family);
+/* From a shape: completes what numbers follow from the rest (head_dim, kv_heads, ffn of GPT, BERT and ViT,
+ * moe_layers, expert_ffn, image positions), refuses contradictions (heads that do not divide hidden) and
+ * what is missing with exit code 2, and lists the tensors. Yes and no (gated, biases, norms) are taken as
+ * they stand: see model_family_shape. `what` names the source in errors; one that begins with '-' is an
+ * option, and the errors then name the options to give. */
 bool model_shaped(const char *command, const char *what, const struct model_shape *shape,
                   struct model *m, int *exit_code);
 void model_free(struct model *m);

@@ -1,46 +1,121 @@
 /* Models that are known by name, and the door for names and paths. */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/term.h"
 #include "analyzer/command/command.h"
 #include "analyzer/command/options.h"
+#include "analyzer/model/families.h"
 #include "analyzer/model/model.h"
 
-static const struct {
+/* A row may say otherwise than its family. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverride-init"
+
+static const struct preset {
     const char *name;
-    uint64_t params;
-} models[] = {
-#define MODEL(name, params, source) {name, params},
+    struct model_shape shape;
+    uint64_t params; /* where there is no shape */
+} presets[] = {
+#define MODEL(name, what, ...) {name, {__VA_ARGS__}, 0},
+#define CONV_MODEL(name, params) {name, {.family = MODEL_CONV}, params},
 #include "analyzer/model/models.def"
 #undef MODEL
+#undef CONV_MODEL
 };
 
+#pragma GCC diagnostic pop
+
 const char model_names[] =
-#define MODEL(name, params, source) name "|"
+#define MODEL(name, ...) name "|"
+#define CONV_MODEL(name, ...) name "|"
 #include "analyzer/model/models.def"
 #undef MODEL
+#undef CONV_MODEL
     "";
+
+enum { NAME_MAX_BYTES = 96 };
+
+/* Words of a published name that say how a model was tuned, not what it is. */
+static bool says_only_how_tuned(const char *word, size_t n)
+{
+    static const char *const words[] = {"instruct", "chat", "it", "hf", "pt", "meta"};
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strlen(words[i]) == n && memcmp(words[i], word, n) == 0)
+            return true;
+    return false;
+}
+
+/* "meta-llama/Meta-Llama-3-8B-Instruct" → "llama-3-8b". */
+static void plain_name(char out[NAME_MAX_BYTES], const char *text)
+{
+    const char *slash = strrchr(text, '/');
+    char lower[NAME_MAX_BYTES];
+    size_t n = 0;
+
+    text = slash ? slash + 1 : text;
+    snprintf(lower, sizeof lower, "%s", text);
+    for (char *c = lower; *c; c++)
+        *c = *c == '_' ? '-' : (char)tolower((unsigned char)*c);
+    out[0] = 0;
+    for (const char *word = lower; *word;) {
+        size_t length = strcspn(word, "-");
+
+        if (length && !says_only_how_tuned(word, length))
+            n += (size_t)snprintf(out + n, NAME_MAX_BYTES - n, "%s%.*s", n ? "-" : "", (int)length, word);
+        word += length + (word[length] == '-');
+    }
+}
+
+static const struct preset *preset_of(const char *text)
+{
+    char name[NAME_MAX_BYTES];
+
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
+        if (strcmp(presets[i].name, text) == 0)
+            return &presets[i];
+    if (strlen(text) >= NAME_MAX_BYTES)
+        return NULL;
+    plain_name(name, text);
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
+        if (strcmp(presets[i].name, name) == 0)
+            return &presets[i];
+    return NULL;
+}
+
+static bool of_preset(const char *command, const struct preset *p, struct model *m, int *exit_code)
+{
+    if (p->params) {
+        model_counted(p->params, m);
+        m->shape.family = p->shape.family;
+    } else if (!model_shaped(command, p->name, &p->shape, m, exit_code)) {
+        return false;
+    }
+    m->source = "preset";
+    snprintf(m->name, sizeof m->name, "%s", p->name);
+    return true;
+}
 
 uint64_t model_preset_params(const char *name)
 {
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
-        if (strcmp(models[i].name, name) == 0)
-            return models[i].params;
-    return 0;
+    const struct preset *p = preset_of(name);
+    struct model m = {0};
+    int exit_code;
+    uint64_t params;
+
+    params = p && of_preset("estimate", p, &m, &exit_code) ? m.params : 0;
+    model_free(&m);
+    return params;
 }
 
 bool model_named(const char *command, const char *text, struct model *m, int *exit_code)
 {
+    const struct preset *p = preset_of(text);
     char near[64];
 
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        if (strcmp(models[i].name, text) == 0) {
-            model_counted(models[i].params, m);
-            m->source = "preset";
-            snprintf(m->name, sizeof m->name, "%s", text);
-            return true;
-        }
-    }
+    if (p)
+        return of_preset(command, p, m, exit_code);
     *m = (struct model){.source = "preset"};
     if (model_is_path(text))
         return model_from_path(command, text, m, exit_code);

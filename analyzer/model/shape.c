@@ -2,7 +2,11 @@
 #include <stdio.h>
 #include "analyzer/base/term.h"
 #include "analyzer/command/command.h"
+#include "analyzer/model/families.h"
 #include "analyzer/model/model.h"
+
+/* Layers of a kind: see struct model_tensor. */
+enum { EVERY, FIRST, SECOND };
 
 static const char *const words[] = {
 #define FAMILY(id, word, what) word,
@@ -15,35 +19,419 @@ const char *model_family_word(enum model_family family)
     return words[family];
 }
 
-static void add_decoder(const struct model_shape *s, struct model *m)
+struct model_shape model_family_shape(enum model_family family)
 {
-    uint64_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim, n = s->layers;
+    static const struct model_shape shapes[MODEL_FAMILIES_N] = {
+        [MODEL_GPT] = {GPT}, [MODEL_LLAMA] = {LLAMA}, [MODEL_BERT] = {BERT},
+        [MODEL_VIT] = {VIT}, [MODEL_T5] = {T5}, [MODEL_CONV] = {.family = MODEL_CONV},
+    };
 
-    model_add(m, "embedding", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
-    if (s->positions)
-        model_add(m, "positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
-    model_add(m, "q_proj", TENSOR_ATTENTION, TENSOR_IN_LAYER, q, s->hidden, n);
-    model_add(m, "k_proj", TENSOR_ATTENTION, TENSOR_IN_LAYER, kv, s->hidden, n);
-    model_add(m, "v_proj", TENSOR_ATTENTION, TENSOR_IN_LAYER, kv, s->hidden, n);
-    model_add(m, "o_proj", TENSOR_ATTENTION, TENSOR_IN_LAYER, s->hidden, q, n);
-    model_add(m, "mlp in", TENSOR_MLP, TENSOR_IN_LAYER, s->ffn, s->hidden, n * (s->gated ? 2 : 1));
-    model_add(m, "mlp out", TENSOR_MLP, TENSOR_IN_LAYER, s->hidden, s->ffn, n);
-    model_add(m, "norms", TENSOR_NORM, TENSOR_IN_LAYER, s->hidden, 1, n * s->norms * (s->norm_bias ? 2 : 1));
-    model_add(m, "norm", TENSOR_NORM, TENSOR_AFTER, s->hidden, 1, s->norm_bias ? 2 : 1);
-    if (!s->tied)
-        model_add(m, "lm_head", TENSOR_HEAD, TENSOR_AFTER, s->vocab, s->hidden, 1);
+    return shapes[family];
+}
+
+/* The list in the making. */
+struct lister {
+    struct model *m;
+    const struct model_shape *s;
+    uint64_t layers[3]; /* of each kind; [EVERY] is their sum */
+    bool failed;        /* too many parameters, or no memory */
+};
+
+static void add(struct lister *l, const char *name, enum tensor_role role, enum tensor_place place,
+                uint64_t rows, uint64_t cols, uint64_t count)
+{
+    if (count && rows && cols && !model_add(l->m, name, role, place, rows, cols, count))
+        l->failed = true;
+}
+
+/* `each` of them in every layer of the kind. */
+static void add_in(struct lister *l, unsigned kind, const char *name, enum tensor_role role, uint64_t rows,
+                   uint64_t cols, uint64_t each)
+{
+    struct model_tensor *t;
+
+    if (!l->layers[kind] || !each || !rows || !cols)
+        return;
+    t = model_add(l->m, name, role, TENSOR_IN_LAYER, rows, cols, l->layers[kind] * each);
+    if (!t) {
+        l->failed = true;
+        return;
+    }
+    t->layers = l->layers[kind];
+    t->kind = l->layers[kind] == l->layers[EVERY] ? EVERY : kind;
+    if (role == TENSOR_ATTENTION || role == TENSOR_MLP || role == TENSOR_EXPERT || role == TENSOR_ROUTER)
+        t->dims = 2;
+}
+
+static void add_bias(struct lister *l, unsigned kind, bool has, const char *name, uint64_t rows, uint64_t each)
+{
+    if (has)
+        add_in(l, kind, name, TENSOR_BIAS, rows, 1, each);
+}
+
+static void add_norms(struct lister *l, unsigned kind, const char *name, uint64_t rows, uint64_t each)
+{
+    add_in(l, kind, name, TENSOR_NORM, rows, 1, each);
+    add_bias(l, kind, l->s->norm_bias, "norm bias", rows, each);
+}
+
+static void add_norm(struct lister *l, const char *name, enum tensor_place place)
+{
+    add(l, name, TENSOR_NORM, place, l->s->hidden, 1, 1);
+    if (l->s->norm_bias)
+        add(l, "norm bias", TENSOR_BIAS, place, l->s->hidden, 1, 1);
+}
+
+static void add_latent_attention(struct lister *l)
+{
+    const struct model_shape *s = l->s;
+    uint64_t head = s->nope_dim + s->rope_dim;
+
+    if (s->q_rank) {
+        add_in(l, EVERY, "q_a_proj", TENSOR_ATTENTION, s->q_rank, s->hidden, 1);
+        add_in(l, EVERY, "q_a_norm", TENSOR_NORM, s->q_rank, 1, 1);
+        add_in(l, EVERY, "q_b_proj", TENSOR_ATTENTION, s->heads * head, s->q_rank, 1);
+    } else {
+        add_in(l, EVERY, "q_proj", TENSOR_ATTENTION, s->heads * head, s->hidden, 1);
+    }
+    add_in(l, EVERY, "kv_a_proj", TENSOR_ATTENTION, s->kv_rank + s->rope_dim, s->hidden, 1);
+    add_in(l, EVERY, "kv_a_norm", TENSOR_NORM, s->kv_rank, 1, 1);
+    add_in(l, EVERY, "kv_b_proj", TENSOR_ATTENTION, s->heads * (s->nope_dim + s->v_dim), s->kv_rank, 1);
+    add_in(l, EVERY, "o_proj", TENSOR_ATTENTION, s->hidden, s->heads * s->v_dim, 1);
+}
+
+/* `each` is 2 where the layer has cross-attention too. */
+static void add_attention(struct lister *l, unsigned kind, uint64_t each)
+{
+    const struct model_shape *s = l->s;
+    uint64_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
+
+    if (s->fused_qkv) {
+        add_in(l, kind, "qkv_proj", TENSOR_ATTENTION, q + 2 * kv, s->hidden, each);
+        add_bias(l, kind, s->qkv_bias, "qkv_proj bias", q + 2 * kv, each);
+    } else {
+        add_in(l, kind, "q_proj", TENSOR_ATTENTION, q, s->hidden, each);
+        add_bias(l, kind, s->qkv_bias, "q_proj bias", q, each);
+        add_in(l, kind, "k_proj", TENSOR_ATTENTION, kv, s->hidden, each);
+        add_bias(l, kind, s->qkv_bias, "k_proj bias", kv, each);
+        add_in(l, kind, "v_proj", TENSOR_ATTENTION, kv, s->hidden, each);
+        add_bias(l, kind, s->qkv_bias, "v_proj bias", kv, each);
+    }
+    if (s->qk_norm) {
+        add_in(l, kind, "q_norm", TENSOR_NORM, s->qk_norm_wide ? q : s->head_dim, 1, each);
+        add_in(l, kind, "k_norm", TENSOR_NORM, s->qk_norm_wide ? kv : s->head_dim, 1, each);
+    }
+    if (s->sinks)
+        add_in(l, kind, "sinks", TENSOR_OTHER, s->heads, 1, each);
+    add_in(l, kind, "o_proj", TENSOR_ATTENTION, s->hidden, q, each);
+    add_bias(l, kind, s->out_bias, "o_proj bias", s->hidden, each);
+}
+
+static void add_mlps(struct lister *l, unsigned kind, enum tensor_role role, uint64_t ffn, bool bias, uint64_t each)
+{
+    const struct model_shape *s = l->s;
+
+    if (s->gated && s->fused_gate) {
+        add_in(l, kind, "gate_up_proj", role, 2 * ffn, s->hidden, each);
+        add_bias(l, kind, bias, "gate_up_proj bias", 2 * ffn, each);
+    } else {
+        if (s->gated) {
+            add_in(l, kind, "gate_proj", role, ffn, s->hidden, each);
+            add_bias(l, kind, bias, "gate_proj bias", ffn, each);
+        }
+        add_in(l, kind, "up_proj", role, ffn, s->hidden, each);
+        add_bias(l, kind, bias, "up_proj bias", ffn, each);
+    }
+    add_in(l, kind, "down_proj", role, s->hidden, ffn, each);
+    add_bias(l, kind, bias, "down_proj bias", s->hidden, each);
+}
+
+static void add_experts(struct lister *l, unsigned kind)
+{
+    const struct model_shape *s = l->s;
+
+    add_in(l, kind, "router", TENSOR_ROUTER, s->experts, s->hidden, 1);
+    add_bias(l, kind, s->router_bias, "router bias", s->experts, 1);
+    add_mlps(l, kind, TENSOR_EXPERT, s->expert_ffn, s->expert_bias, s->experts);
+    if (s->shared_experts)
+        add_mlps(l, kind, TENSOR_MLP, s->shared_ffn, s->mlp_bias, 1);
+    if (s->shared_gate)
+        add_in(l, kind, "shared_gate", TENSOR_ROUTER, 1, s->hidden, 1);
+}
+
+static void add_layers(struct lister *l)
+{
+    const struct model_shape *s = l->s;
+
+    l->layers[FIRST] = s->layers - s->moe_layers;
+    l->layers[SECOND] = s->moe_layers;
+    if (s->kv_rank)
+        add_latent_attention(l);
+    else
+        add_attention(l, EVERY, 1);
+    add_mlps(l, FIRST, TENSOR_MLP, s->ffn, s->mlp_bias, 1);
+    if (s->moe_layers)
+        add_experts(l, SECOND);
+    add_norms(l, EVERY, "norm", s->hidden, s->norms);
+}
+
+static void add_head(struct lister *l, uint64_t rows, uint64_t cols, bool matrix)
+{
+    if (matrix)
+        add(l, "lm_head", TENSOR_HEAD, TENSOR_AFTER, rows, cols, 1);
+    if (l->s->head_bias)
+        add(l, "lm_head bias", TENSOR_BIAS, TENSOR_AFTER, rows, 1, 1);
+}
+
+static void list_decoder(struct lister *l)
+{
+    const struct model_shape *s = l->s;
+    uint64_t width = s->embedding ? s->embedding : s->hidden;
+
+    add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, width, 1);
+    add(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
+    if (s->embedding_norm)
+        add_norm(l, "embed_norm", TENSOR_BEFORE);
+    if (width != s->hidden)
+        add(l, "project_in", TENSOR_EMBEDDING, TENSOR_BEFORE, s->hidden, width, 1);
+    add_layers(l);
+    if (s->final_norm)
+        add_norm(l, "final_norm", TENSOR_AFTER);
+    if (width != s->hidden)
+        add(l, "project_out", TENSOR_HEAD, TENSOR_AFTER, width, s->hidden, 1);
+    add_head(l, s->vocab, width, !s->tied);
+}
+
+static void list_bert(struct lister *l)
+{
+    const struct model_shape *s = l->s;
+
+    add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
+    add(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
+    add(l, "embed_types", TENSOR_EMBEDDING, TENSOR_BEFORE, s->token_types, s->hidden, 1);
+    if (s->embedding_norm)
+        add_norm(l, "embed_norm", TENSOR_BEFORE);
+    add_layers(l);
+    if (s->final_norm)
+        add_norm(l, "final_norm", TENSOR_AFTER);
+    if (s->pooler) {
+        add(l, "pooler", TENSOR_HEAD, TENSOR_AFTER, s->hidden, s->hidden, 1);
+        add(l, "pooler bias", TENSOR_BIAS, TENSOR_AFTER, s->hidden, 1, 1);
+    }
+}
+
+static void list_vit(struct lister *l)
+{
+    const struct model_shape *s = l->s;
+    struct model_tensor *t;
+
+    add(l, "class_token", TENSOR_EMBEDDING, TENSOR_BEFORE, s->hidden, 1, 1);
+    add(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
+    t = model_add(l->m, "patch_proj", TENSOR_CONV, TENSOR_BEFORE, s->hidden, s->channels * s->patch * s->patch, 1);
+    if (t)
+        t->dims = 4;
+    else
+        l->failed = true;
+    add(l, "patch_proj bias", TENSOR_BIAS, TENSOR_BEFORE, s->hidden, 1, 1);
+    add_layers(l);
+    if (s->final_norm)
+        add_norm(l, "final_norm", TENSOR_AFTER);
+    if (s->pooler) {
+        add(l, "pooler", TENSOR_HEAD, TENSOR_AFTER, s->hidden, s->hidden, 1);
+        add(l, "pooler bias", TENSOR_BIAS, TENSOR_AFTER, s->hidden, 1, 1);
+    }
+    if (s->classes) {
+        add(l, "head", TENSOR_HEAD, TENSOR_AFTER, s->classes, s->hidden, 1);
+        add(l, "head bias", TENSOR_BIAS, TENSOR_AFTER, s->classes, 1, 1);
+    }
+}
+
+static void list_t5(struct lister *l)
+{
+    const struct model_shape *s = l->s;
+
+    l->layers[FIRST] = s->encoder_layers;
+    l->layers[SECOND] = s->layers - s->encoder_layers;
+    add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
+    add(l, "relative_attention_bias", TENSOR_EMBEDDING, TENSOR_BEFORE, s->buckets, s->heads, 2);
+    add_attention(l, FIRST, 1);
+    add_attention(l, SECOND, 2);
+    add_mlps(l, EVERY, TENSOR_MLP, s->ffn, s->mlp_bias, 1);
+    add_norms(l, FIRST, "norm", s->hidden, s->norms);
+    add_norms(l, SECOND, "norm", s->hidden, s->norms + 1);
+    add_norm(l, "encoder final_norm", TENSOR_BEFORE);
+    add_norm(l, "final_norm", TENSOR_AFTER);
+    add_head(l, s->vocab, s->hidden, !s->tied);
+}
+
+/* --- what a shape must have --------------------------------------------------------------------- */
+
+/* With products of two of them, and sums of a few such products, in 64 bits. */
+#define SIZE_LARGEST 1000000000u
+
+static bool refused(const char *command, const char *what, int *exit_code, const char *why)
+{
+    complain("%s: %s: %s", command, what, why);
+    *exit_code = EXIT_USAGE;
+    return false;
+}
+
+static bool needed(const char *command, const char *what, int *exit_code, enum model_family family,
+                   const char *number, const char *option)
+{
+    char why[160];
+
+    if (what[0] == '-')
+        snprintf(why, sizeof why, "a shape of family '%s' needs --%s too, the %s", words[family], option, number);
+    else
+        snprintf(why, sizeof why, "the %s is missing or zero", number);
+    return refused(command, what, exit_code, why);
+}
+
+/* Numbers that follow from the others. */
+static void complete(struct model_shape *s)
+{
+    bool fourfold = s->family == MODEL_GPT || s->family == MODEL_BERT || s->family == MODEL_VIT;
+
+    if (!s->head_dim && s->heads)
+        s->head_dim = s->hidden / s->heads;
+    if (!s->kv_heads)
+        s->kv_heads = s->heads;
+    if (!s->ffn && fourfold)
+        s->ffn = 4 * s->hidden;
+    if (s->experts) {
+        s->moe_layers = s->moe_layers ? s->moe_layers : s->layers;
+        s->expert_ffn = s->expert_ffn ? s->expert_ffn : s->ffn;
+        s->shared_ffn = s->shared_ffn ? s->shared_ffn : s->shared_experts * s->expert_ffn;
+    }
+    if (s->family == MODEL_VIT && s->patch)
+        s->positions = s->positions ? s->positions : (s->image / s->patch) * (s->image / s->patch) + 1;
+    if (s->positions == MODEL_AS_CONTEXT)
+        s->positions = s->context;
+    if (s->family == MODEL_T5 && !s->encoder_layers)
+        s->encoder_layers = s->layers / 2;
+    if (s->window && !s->window_layers)
+        s->window_layers = s->layers;
+}
+
+static bool sizes_in_bounds(const char *command, const char *what, const struct model_shape *s, int *exit_code)
+{
+    const struct {
+        const char *name;
+        uint64_t size;
+    } sizes[] = {
+        {"layers", s->layers}, {"hidden size", s->hidden}, {"heads", s->heads}, {"heads of keys", s->kv_heads},
+        {"head size", s->head_dim}, {"MLP size", s->ffn}, {"vocabulary", s->vocab},
+        {"positions", s->positions == MODEL_AS_CONTEXT ? s->context : s->positions}, {"token types", s->token_types},
+        {"experts", s->experts}, {"experts' size", s->expert_ffn}, {"shared experts", s->shared_experts},
+        {"shared experts' size", s->shared_ffn}, {"query rank", s->q_rank}, {"key and value rank", s->kv_rank},
+        {"rotary part of a head", s->rope_dim}, {"other part of a head", s->nope_dim},
+        {"head size of values", s->v_dim}, {"image size", s->image}, {"patch size", s->patch},
+        {"channels", s->channels}, {"classes", s->classes}, {"embedding size", s->embedding},
+        {"buckets", s->buckets},
+    };
+    char why[160];
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        if (sizes[i].size > SIZE_LARGEST) {
+            snprintf(why, sizeof why, "%s of %ju is more than any model has", sizes[i].name,
+                     (uintmax_t)sizes[i].size);
+            return refused(command, what, exit_code, why);
+        }
+    }
+    return true;
+}
+
+static bool sizes_are_there(const char *command, const char *what, const struct model_shape *s, int *exit_code)
+{
+    bool text = s->family != MODEL_VIT, all_moe = s->experts && s->expert_ffn &&
+                                                  (!s->moe_layers || s->moe_layers == s->layers);
+    bool fourfold = s->family == MODEL_GPT || s->family == MODEL_BERT || s->family == MODEL_VIT;
+    const struct {
+        bool missing;
+        const char *number, *option;
+    } rows[] = {
+        {!s->layers, "number of layers", "layers"},
+        {!s->hidden, "hidden size", "hidden"},
+        {!s->heads, "number of attention heads", "heads"},
+        {!s->ffn && !fourfold && !all_moe, "size of the MLP", "ffn"},
+        {text && !s->vocab, "size of the vocabulary", "vocab"},
+        {s->positions == MODEL_AS_CONTEXT && !s->context, "longest sequence, which its position table has as rows",
+         "context"},
+        {s->experts && !s->experts_used, "number of experts that a token uses", "experts-used"},
+        {(s->experts_used || s->moe_layers || s->shared_experts) && !s->experts, "number of experts", "experts"},
+        {s->kv_rank && !(s->nope_dim && s->v_dim), "size of a head's parts beside the key and value rank", "head-dim"},
+        {!text && !s->image, "image size", "model"},
+        {!text && !s->patch, "patch size", "model"},
+        {!text && !s->channels, "number of channels", "model"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].missing)
+            return needed(command, what, exit_code, s->family, rows[i].number, rows[i].option);
+    return true;
+}
+
+static bool consistent(const char *command, const char *what, const struct model_shape *s, int *exit_code)
+{
+    char why[160] = "";
+
+    if (!s->head_dim && !s->kv_rank && s->hidden % s->heads)
+        snprintf(why, sizeof why, "%ju heads do not divide a hidden size of %ju", (uintmax_t)s->heads,
+                 (uintmax_t)s->hidden);
+    else if (s->kv_heads && s->heads % s->kv_heads)
+        snprintf(why, sizeof why, "%ju heads of keys and values do not divide %ju heads", (uintmax_t)s->kv_heads,
+                 (uintmax_t)s->heads);
+    else if (s->experts_used > s->experts)
+        snprintf(why, sizeof why, "a token cannot use %ju of %ju experts", (uintmax_t)s->experts_used,
+                 (uintmax_t)s->experts);
+    else if (s->moe_layers > s->layers)
+        snprintf(why, sizeof why, "%ju layers with experts are more than %ju layers", (uintmax_t)s->moe_layers,
+                 (uintmax_t)s->layers);
+    else if (s->encoder_layers > s->layers)
+        snprintf(why, sizeof why, "%ju layers of the encoder are more than %ju layers",
+                 (uintmax_t)s->encoder_layers, (uintmax_t)s->layers);
+    else if (s->family == MODEL_T5 && !s->encoder_layers && s->layers % 2)
+        snprintf(why, sizeof why, "%ju layers cannot be halved between encoder and decoder", (uintmax_t)s->layers);
+    else if (s->window_layers > s->layers)
+        snprintf(why, sizeof why, "%ju layers with a sliding window are more than %ju layers",
+                 (uintmax_t)s->window_layers, (uintmax_t)s->layers);
+    else if (s->family == MODEL_VIT && (s->patch > s->image || s->image % s->patch))
+        snprintf(why, sizeof why, "patches of %ju do not divide an image of %ju", (uintmax_t)s->patch,
+                 (uintmax_t)s->image);
+    return !*why || refused(command, what, exit_code, why);
+}
+
+static void list(struct lister *l)
+{
+    static void (*const listed[MODEL_FAMILIES_N])(struct lister *) = {
+        [MODEL_GPT] = list_decoder, [MODEL_LLAMA] = list_decoder, [MODEL_BERT] = list_bert,
+        [MODEL_VIT] = list_vit,     [MODEL_T5] = list_t5,
+    };
+
+    listed[l->s->family](l);
 }
 
 bool model_shaped(const char *command, const char *what, const struct model_shape *shape,
                   struct model *m, int *exit_code)
 {
+    struct lister l = {.m = m, .s = &m->shape};
+
     *m = (struct model){.source = "options", .shape = *shape};
-    if (!shape->heads || shape->hidden % shape->heads) {
-        complain("%s: %s: %ju heads do not divide a hidden size of %ju", command, what,
-                 (uintmax_t)shape->heads, (uintmax_t)shape->hidden);
-        *exit_code = EXIT_USAGE;
+    *exit_code = EXIT_USAGE;
+    if (shape->family == MODEL_UNKNOWN || shape->family >= MODEL_FAMILIES_N)
+        return refused(command, what, exit_code, "the family of the model must be known for a shape: gpt, llama …");
+    if (shape->family == MODEL_CONV)
+        return refused(command, what, exit_code, "convolutional networks are known by name: --model resnet-50");
+    if (!sizes_in_bounds(command, what, shape, exit_code) || !sizes_are_there(command, what, shape, exit_code) ||
+        !consistent(command, what, shape, exit_code))
         return false;
-    }
-    add_decoder(&m->shape, m);
+    complete(&m->shape);
+    if (!sizes_in_bounds(command, what, &m->shape, exit_code))
+        return false;
+    l.layers[EVERY] = m->shape.layers;
+    list(&l);
+    if (l.failed || !m->params)
+        return refused(command, what, exit_code, "that makes more than 1e15 parameters");
     return true;
 }
