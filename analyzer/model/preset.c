@@ -2,6 +2,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "analyzer/base/term.h"
 #include "analyzer/command/command.h"
 #include "analyzer/command/options.h"
@@ -68,20 +69,24 @@ static void plain_name(char out[NAME_MAX_BYTES], const char *text)
     }
 }
 
-static const struct preset *preset_of(const char *text)
+static const struct preset *preset_called(const char *name)
 {
-    char name[NAME_MAX_BYTES];
-
-    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
-        if (strcmp(presets[i].name, text) == 0)
-            return &presets[i];
-    if (strlen(text) >= NAME_MAX_BYTES)
-        return NULL;
-    plain_name(name, text);
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
         if (strcmp(presets[i].name, name) == 0)
             return &presets[i];
     return NULL;
+}
+
+/* Also by the name that the model is published under. */
+static const struct preset *preset_of(const char *text)
+{
+    char name[NAME_MAX_BYTES];
+    const struct preset *p = preset_called(text);
+
+    if (p || strlen(text) >= NAME_MAX_BYTES)
+        return p;
+    plain_name(name, text);
+    return preset_called(name);
 }
 
 static bool of_preset(const char *command, const struct preset *p, struct model *m, int *exit_code)
@@ -109,18 +114,33 @@ uint64_t model_preset_params(const char *name)
     return params;
 }
 
+/* "owner/name", as models are published, and nothing on this machine is called so. */
+static bool published_name(const char *text)
+{
+    const char *slash = strchr(text, '/');
+
+    return slash && slash != text && slash[1] && !strchr(slash + 1, '/') && text[0] != '.' && text[0] != '~';
+}
+
 bool model_named(const char *command, const char *text, struct model *m, int *exit_code)
 {
-    const struct preset *p = preset_of(text);
-    char near[64];
+    const struct preset *p = preset_called(text);
+    char near[64], name[NAME_MAX_BYTES] = "";
+    struct stat st;
 
+    /* What is there goes before what a path of that name would be called elsewhere. */
+    if (!p && !(strchr(text, '/') && stat(text, &st) == 0))
+        p = preset_of(text);
     if (p)
         return of_preset(command, p, m, exit_code);
     *m = (struct model){.source = "preset"};
-    if (model_is_path(text))
+    if (strlen(text) < NAME_MAX_BYTES)
+        plain_name(name, text);
+    if (model_is_path(text) && !(published_name(text) && stat(text, &st) != 0 &&
+                                 options_nearest(name, model_names, near, sizeof near)))
         return model_from_path(command, text, m, exit_code);
     *exit_code = EXIT_USAGE;
-    if (options_nearest(text, model_names, near, sizeof near))
+    if (options_nearest(name, model_names, near, sizeof near))
         complain("%s: --model: '%s' is not known; did you mean '%s'?", command, text, near);
     else
         complain("%s: --model: '%s' is not known; 'gpuspy %s --help' lists them", command, text, command);
