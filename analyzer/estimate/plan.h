@@ -71,10 +71,13 @@ enum plan_adapter { PLAN_ADAPTERS(ADAPTER) };
 enum plan_target { PLAN_TARGETS(TARGET) };
 #undef TARGET
 
-/* How stored weights are quantised: quantisations.def. NULL in a plan: as `precision` says. */
+/* How stored weights are quantised: quantisations.def, quantisation.h. NULL in a plan: as `precision` says. */
+enum quantisation_scheme { QUANTISATION_ALL, QUANTISATION_LINEAR, QUANTISATION_EXPERTS, QUANTISATION_GGUF };
 struct quantisation {
     const char *word;
-    double bits; /* a weight, with its share of the scales */
+    double bits;     /* a weight, with its share of the scales */
+    double row_bits; /* on top, a row of a matrix */
+    enum quantisation_scheme scheme; /* which tensors have it; the others 16 bits (GGUF: 32) */
     const char *source;
 };
 
@@ -84,6 +87,7 @@ struct plan {
     const struct model *model;
     bool inference;
     const struct precision *precision;
+    bool precision_given; /* asked for: in inference weights are else as their file has them, or 16 bits */
     const struct optimizer *optimizer;
     bool master_weights;
     enum plan_step step;

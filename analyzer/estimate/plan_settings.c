@@ -4,6 +4,7 @@
 #include <string.h>
 #include "analyzer/base/term.h"
 #include "analyzer/command/command.h"
+#include "analyzer/estimate/quantisation.h"
 
 #define WORD(id, word, what) word "|"
 const char plan_attentions[] = PLAN_ATTENTIONS(WORD);
@@ -16,16 +17,6 @@ const char plan_targets[] = PLAN_TARGETS(WORD);
 const char plan_families[] = MODEL_FAMILIES(WORD);
 #undef WORD
 
-#define QUANTISATION(word, bits, source) {word, bits, source},
-static const struct quantisation quantisations[] = {
-#include "analyzer/estimate/quantisations.def"
-};
-#undef QUANTISATION
-#define QUANTISATION(word, bits, source) word "|"
-const char plan_quantisations[] =
-#include "analyzer/estimate/quantisations.def"
-    ;
-#undef QUANTISATION
 #define GPU(key, ...) key "|"
 const char plan_gpus[] =
 #include "analyzer/estimate/gpus.def"
@@ -46,13 +37,8 @@ static bool quantisation_of(const char *command, const char *option, const char 
 {
     char near[32];
 
-    *out = NULL;
-    if (!word)
-        return true;
-    for (size_t i = 0; i < sizeof quantisations / sizeof *quantisations; i++)
-        if (strcmp(quantisations[i].word, word) == 0)
-            *out = &quantisations[i];
-    if (*out)
+    *out = word ? quantisation_named(word) : NULL;
+    if (*out || !word)
         return true;
     if (options_nearest(word, plan_quantisations, near, sizeof near))
         complain("%s: --%s: '%s' is not known; did you mean '%s'?", command, option, word, near);
@@ -125,7 +111,8 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         return false;
     *exit_code = EXIT_USAGE;
     *p = (struct plan){
-        .model = m, .inference = s->inference, .master_weights = s->model.master_weights,
+        .model = m, .inference = s->inference,
+        .precision_given = s->model.precision != estimate_default_precision, .master_weights = s->model.master_weights,
         .step = place_of(s->step, plan_steps), .batch = s->batch, .seq = s->seq,
         .accumulation = at_least_1(s->accumulation),
         .attention = place_of(s->attention, plan_attentions),

@@ -5,6 +5,7 @@
 
 #include "analyzer/command/options.h"
 #include "analyzer/estimate/estimate.h"
+#include "analyzer/estimate/quantisation.h"
 #include "analyzer/estimate/settings.h"
 
 /* Option kinds' types: OPTION_COUNT and OPTION_BYTES are uint64_t, 0 where not given. */
@@ -103,7 +104,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         {"memory", 0, OPTION_BYTES, PLAN_AT(type, member, memory), "SIZE", NULL, 1, 1e18,                 \
          "say whether that fits into SIZE (such as 24GiB); exit status 1 if not"}
 
-extern const char plan_quantisations[], plan_gpus[];
+extern const char plan_gpus[]; /* plan_quantisations: quantisation.h */
 
 /* Is a model named, counted or described? */
 bool plan_settings_model_given(const struct plan_settings *s);

@@ -1,6 +1,417 @@
+/* What serving a model needs: its weights as they are stored, the KV cache, and what a forward pass without
+ * gradients keeps at once. */
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/base/units.h"
 #include "analyzer/estimate/estimate.h"
+#include "analyzer/estimate/quantisation.h"
+#include "analyzer/estimate/serving.h"
+
+#define KIB 1024.0
+#define MIB (1024 * KIB)
+#define GIB (1024 * MIB)
+
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static double most(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static double whole_up(double n)
+{
+    double down = (double)(uint64_t)n;
+    return down < n ? down + 1 : down;
+}
+
+/* ---------------------------------------------------------------- shares of one GPU */
+
+/* Layers of a pipeline stage: the first ones take the remainder. */
+static uint64_t layers_of(const struct plan *p, uint64_t stage)
+{
+    uint64_t layers = p->model->shape.layers;
+
+    return layers / p->pp + (stage < layers % p->pp);
+}
+
+static double place_share(const struct plan *p, uint64_t stage, const struct model_tensor *t)
+{
+    const struct model_shape *s = &p->model->shape;
+    bool last = stage == p->pp - 1;
+
+    if (t->place == TENSOR_IN_LAYER)
+        return s->layers ? (double)layers_of(p, stage) / (double)s->layers : 1.0 / (double)p->pp;
+    if (t->role == TENSOR_EMBEDDING && s->tied && last) /* also the output layer */
+        return 1;
+    return t->place == TENSOR_BEFORE ? stage == 0 : last;
+}
+
+/* As vLLM and Megatron-LM divide: vocabulary, heads and the MLP's width; a key head goes to several GPUs where
+ * there are more GPUs than heads. Latent attention's down-projections, norms and routers are everywhere. */
+static double tensor_share(const struct plan *p, const struct model_tensor *t)
+{
+    const struct model_shape *s = &p->model->shape;
+    double tp = (double)p->tp;
+
+    switch (t->role) {
+    case TENSOR_NORM:
+    case TENSOR_ROUTER:
+    case TENSOR_BIAS: return 1;
+    case TENSOR_EXPERT: return 1 / (tp * (double)p->ep);
+    case TENSOR_EMBEDDING: return strstr(t->name, "position") || strstr(t->name, "type") ? 1 : 1 / tp;
+    case TENSOR_ATTENTION:
+        if (s->kv_rank && (strstr(t->name, "q_a") || strstr(t->name, "kv_a")))
+            return 1;
+        if (!s->kv_rank && s->kv_heads && (strstr(t->name, "k_proj") || strstr(t->name, "v_proj")))
+            return 1 / least(tp, (double)s->kv_heads);
+        return 1 / tp;
+    default: return 1 / tp;
+    }
+}
+
+/* ---------------------------------------------------------------- weights */
+
+/* Bits of what is not quantised. */
+static double plain_bits(const struct plan *p)
+{
+    return p->precision && p->precision_given ? 8.0 * p->precision->weights : 16;
+}
+
+/* How the weights are stored where nobody said it. */
+static bool as_in_file(const struct plan *p)
+{
+    return !p->weights && !p->precision_given && p->model->stored_bytes > 0;
+}
+
+struct sums {
+    double params, bytes, plain_params, plain_bytes, unknown;
+};
+
+static struct sums weights_of(const struct plan *p, uint64_t stage)
+{
+    const struct model *m = p->model;
+    double plain = p->weights ? 16 : plain_bits(p);
+    struct sums sums = {0};
+
+    for (size_t i = 0; i < m->tensors_n; i++) {
+        const struct model_tensor *t = &m->tensors[i];
+        double share = place_share(p, stage, t) * tensor_share(p, t);
+        double params = (double)t->rows * (double)t->cols * (double)t->count * share;
+        double bits = p->weights ? quantisation_bits(p->weights, m, t, plain) : plain;
+        double bytes = as_in_file(p) && t->bytes > 0 ? t->bytes * share : params * bits / 8;
+
+        if (p->weights && p->weights->scheme != QUANTISATION_ALL && t->dims == 0 && t->role == TENSOR_OTHER)
+            sums.unknown += params;
+        if (p->weights && bits != plain && bits != 32) {
+            sums.params += params;
+            sums.bytes += bytes;
+        } else {
+            sums.plain_params += params;
+            sums.plain_bytes += bytes;
+        }
+    }
+    return sums;
+}
+
+double serving_weights(const struct plan *p, uint64_t stage)
+{
+    struct sums sums = weights_of(p, stage);
+
+    return sums.bytes + sums.plain_bytes;
+}
+
+/* Embeddings and output layer, which keep 16 bits, among a bare number of parameters: 4 % of Llama-2-7B, 13 %
+ * of Llama-3-8B. */
+#define KEPT_LIKELY 0.04
+#define KEPT_HIGH 0.14
+
+static void add_weights(const struct plan *p, uint64_t stage, struct estimate_result *r)
+{
+    struct sums sums = weights_of(p, stage);
+    char name[64], count[UNITS_TEXT];
+    struct estimate_line *line;
+
+    if (sums.bytes > 0) {
+        double more = p->weights->bits < 16 ? sums.unknown * (16 - p->weights->bits) / 8 : 0;
+        struct interval bytes = {sums.bytes, sums.bytes + KEPT_LIKELY * more, sums.bytes + KEPT_HIGH * more};
+        snprintf(name, sizeof name, "weights, %s", p->weights->word);
+        line = estimate_add(r, ESTIMATE_WEIGHTS, IN_INFERENCE, name, bytes);
+        estimate_explain(line, p->weights->source, "%s parameters · %.5g bits / 8",
+                         format_count(count, units_whole(sums.params)), 8 * sums.bytes / sums.params);
+        if (more > 0)
+            line->why = "how many parameters are embeddings, which keep 16 bits, is not known";
+    }
+    if (sums.plain_bytes > 0) {
+        const char *what = sums.bytes > 0 ? "embeddings, norms and what is not quantised" : "weights";
+        line = estimate_add(r, ESTIMATE_WEIGHTS, IN_INFERENCE, what, EXACTLY(sums.plain_bytes));
+        if (as_in_file(p))
+            estimate_explain(line, "the file's header", "as the file has them%s%s",
+                             *p->model->stored_as ? ": " : "", p->model->stored_as);
+        else
+            estimate_explain(line, p->weights ? p->weights->source : "a number's size",
+                             "%s parameters · %.4g B", format_count(count, units_whole(sums.plain_params)),
+                             sums.plain_bytes / sums.plain_params);
+    }
+}
+
+/* ---------------------------------------------------------------- KV cache */
+
+static double cache_bits(const struct plan *p)
+{
+    if (p->cache)
+        return p->cache->bits;
+    return p->precision && p->precision_given && p->precision->weights == 4 && !p->precision->cast_copy ? 32 : 16;
+}
+
+static bool decoder(const struct model_shape *s)
+{
+    return s->layers && (s->family == MODEL_GPT || s->family == MODEL_LLAMA);
+}
+
+static double kv_heads_here(const struct plan *p)
+{
+    return whole_up((double)p->model->shape.kv_heads / (double)p->tp);
+}
+
+/* Elements of a token in one layer: keys and values of the heads here, or the one latent vector (MLA). */
+static double elements(const struct plan *p)
+{
+    const struct model_shape *s = &p->model->shape;
+
+    if (s->kv_rank)
+        return (double)(s->kv_rank + s->rope_dim);
+    return 2 * kv_heads_here(p) * (double)s->head_dim;
+}
+
+/* Tokens that one sequence holds; `window` 0: all. A window in blocks may begin within one: one block more. */
+static double tokens_held(const struct plan *p, double tokens, double window)
+{
+    double block = (double)p->cache_block;
+    bool cut = window > 0 && tokens > window;
+
+    tokens = cut ? window : whole_up(tokens / (double)p->cp);
+    if (p->cache_block)
+        tokens = (whole_up(tokens / block) + cut) * block;
+    return tokens;
+}
+
+struct cached {
+    double full, windowed; /* layers here */
+    double tokens, window_tokens;
+    double bytes;
+};
+
+static struct cached cache_of(const struct plan *p, uint64_t stage)
+{
+    const struct model_shape *s = &p->model->shape;
+    double here = (double)layers_of(p, stage);
+    uint64_t window_layers = s->window ? s->window_layers : 0;
+    struct cached c = {.full = here};
+
+    if (window_layers > s->layers)
+        window_layers = s->layers;
+    if (window_layers) {
+        c.full = whole_up((double)(s->layers - window_layers) * here / (double)s->layers);
+        c.windowed = here - c.full;
+    }
+    c.tokens = tokens_held(p, (double)p->seq, 0);
+    c.window_tokens = tokens_held(p, (double)p->seq, (double)s->window);
+    c.bytes = (c.full * c.tokens + c.windowed * c.window_tokens) * (double)p->batch * elements(p) * cache_bits(p) / 8;
+    return c;
+}
+
+double serving_cache(const struct plan *p, uint64_t stage)
+{
+    return decoder(&p->model->shape) && p->batch && p->seq ? cache_of(p, stage).bytes : 0;
+}
+
+static void explain_cache(const struct plan *p, const struct cached *c, struct estimate_line *line)
+{
+    const struct model_shape *s = &p->model->shape;
+    char each[96], windowed[48] = "";
+
+    if (s->kv_rank)
+        snprintf(each, sizeof each, "(kv_rank %ju + rope %ju)", (uintmax_t)s->kv_rank, (uintmax_t)s->rope_dim);
+    else
+        snprintf(each, sizeof each, "2 · kv heads %.0f · head %ju", kv_heads_here(p), (uintmax_t)s->head_dim);
+    if (c->windowed > 0)
+        snprintf(windowed, sizeof windowed, " + %.0f layers · %.0f", c->windowed, c->window_tokens);
+    estimate_explain(line, s->kv_rank ? "DeepSeek-V2 (2405.04434), section 2.1: one latent vector a token"
+                                      : "keys and values of every token and layer",
+                     "(%.0f layers · %.0f tokens%s) · batch %ju · %s · %.4g B", c->full, c->tokens, windowed,
+                     (uintmax_t)p->batch, each, cache_bits(p) / 8);
+}
+
+static void add_cache(const struct plan *p, uint64_t stage, struct estimate_result *r)
+{
+    const struct model_shape *s = &p->model->shape;
+    struct cached c = cache_of(p, stage);
+    struct estimate_line *line = estimate_add(r, ESTIMATE_CACHE, IN_INFERENCE, "KV cache", EXACTLY(c.bytes));
+    double layer;
+    char text[UNITS_TEXT];
+
+    explain_cache(p, &c, line);
+    if (s->kv_rank) {
+        double expanded = (double)layers_of(p, stage) * c.tokens * (double)p->batch *
+                          whole_up((double)s->heads / (double)p->tp) *
+                          (double)(s->nope_dim + s->rope_dim + s->v_dim) * cache_bits(p) / 8;
+        estimate_note(r, "KV cache: the latent vectors, as vLLM and SGLang keep them; transformers keeps expanded keys "
+                         "and values: %s", format_bytes(text, units_whole(expanded)));
+    }
+    if (p->cache_block || s->kv_rank)
+        return;
+    /* transformers' DynamicCache: torch.cat makes a layer's keys anew for each token */
+    layer = c.tokens * (double)p->batch * elements(p) / 2 * cache_bits(p) / 8;
+    line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(DECODE), "a layer's keys while the cache grows",
+                        (struct interval){0, layer, layer});
+    line->why = "a cache made at full length (StaticCache) does not grow";
+    estimate_explain(line, "transformers cache_utils.py, DynamicLayer.update: torch.cat of old and new keys",
+                     "%.0f tokens · batch %ju · keys of one layer", c.tokens, (uintmax_t)p->batch);
+}
+
+/* ---------------------------------------------------------------- activations */
+
+/* Elements a token of what one layer keeps at once; attention and MLP come one after the other. */
+static struct interval token_elements(const struct plan *p)
+{
+    const struct model_shape *s = &p->model->shape;
+    double tp = (double)p->tp, h = (double)s->hidden, f = (double)s->ffn / tp;
+    double q = (double)s->heads * (double)s->head_dim / tp, kv = elements(p) / 2;
+    struct interval attention, mlp;
+
+    if (s->kv_rank) { /* expanded for prefill: queries and keys of nope + rope, values */
+        q = (double)s->heads * (double)(s->nope_dim + s->rope_dim) / tp;
+        kv = q;
+    }
+    /* residual, its norm, q, k, v, the output; rotary positions make q and k anew */
+    attention = (struct interval){2 * h + 2 * q + 2 * kv, 2 * h + 3 * q + 4 * kv, 2 * h + 5 * q + 6 * kv};
+    if (s->gated) /* act(gate), up, and their product */
+        mlp = (struct interval){2 * h + 3 * f, 2 * h + 3 * f, 2 * h + 4 * f};
+    else          /* before and after the activation; GELU's tanh form in pieces */
+        mlp = (struct interval){2 * h + 2 * f, 2 * h + 2 * f, 2 * h + 5 * f};
+    if (s->experts && s->experts_used) {
+        double used = (double)s->experts_used, e = (double)s->expert_ffn / tp;
+        double shared = 3 * (double)s->shared_experts * e;
+        double fused = used * (most(2 * e, h) + e) + 3 * h;
+        mlp.low = least(fused, 3 * h + 3 * e * used * 2 / (double)s->experts) + shared;
+        mlp.likely = fused + shared;
+        mlp.high = used * (2 * h + 4 * e) + 3 * h + shared;
+    }
+    return (struct interval){most(attention.low, mlp.low), most(attention.likely, mlp.likely),
+                             most(attention.high, mlp.high)};
+}
+
+/* vLLM reads prompts in pieces: max_num_batched_tokens is 2048 … 16384 by GPU and use (EngineArgs.
+ * get_batch_defaults). Without blocks the whole batch goes through at once, as model.generate() does. */
+static struct interval prefill_tokens(const struct plan *p, double a_sequence)
+{
+    double all = (double)p->batch * whole_up(a_sequence / (double)p->cp);
+
+    if (!p->cache_block)
+        return EXACTLY(all);
+    return (struct interval){least(all, 2048), least(all, 8192), least(all, 16384)};
+}
+
+static double element_size(const struct plan *p)
+{
+    return p->weights || !p->precision || !p->precision_given ? 2 : p->precision->cast_copy ? 2 : p->precision->weights;
+}
+
+/* The matrix of scores that eager attention makes: read in 16 bits, softmax in 32, cast back. */
+static double scores(const struct plan *p, double queries, double keys)
+{
+    double heads = whole_up((double)p->model->shape.heads / (double)p->tp);
+
+    return p->attention == PLAN_ATTENTION_EAGER ? (double)p->batch * heads * queries * keys * (element_size(p) + 4)
+                                                : 0;
+}
+
+/* Of a layer and of the logits the larger: when the logits come the layers' are gone. */
+static void add_pass(const struct plan *p, struct estimate_result *r, unsigned phase, const char *word,
+                     struct interval tokens, double score_bytes)
+{
+    const struct model_shape *s = &p->model->shape;
+    double size = element_size(p), rows = (double)p->batch, vocab = (double)s->vocab;
+    struct interval each = token_elements(p);
+    struct interval layer = {tokens.low * each.low * size + score_bytes, tokens.likely * each.likely * size + score_bytes,
+                             tokens.high * each.high * size + score_bytes};
+    /* of the last tokens: as computed, and float32; the highest with softmax and a sort for top-p */
+    struct interval logits = {rows * vocab * (size + 4), rows * vocab * (size + 4), rows * vocab * (size + 4 + 4 + 12)};
+    struct estimate_line *line;
+    char name[56];
+
+    if (layer.likely >= logits.likely) {
+        snprintf(name, sizeof name, "activations, %s", word);
+        layer.high = most(layer.high, logits.high);
+        line = estimate_add(r, ESTIMATE_ACTIVATIONS, phase, name, layer);
+        line->why = "which copies of one layer live at once depends on the code; servers read prompts in pieces";
+        estimate_explain(line, "the largest of one layer's attention and MLP, without gradients",
+                         "%.0f tokens · %.0f elements · %.0f B%s", tokens.likely, each.likely, size,
+                         score_bytes > 0 ? " + scores" : "");
+    } else {
+        snprintf(name, sizeof name, "logits, %s", word);
+        logits.low = most(logits.low, layer.low);
+        logits.high = most(logits.high, layer.high);
+        line = estimate_add(r, ESTIMATE_LOGITS, phase, name, logits);
+        line->why = "sampling with top-p sorts probabilities";
+        estimate_explain(line, "logits of the last token of each sequence", "batch %ju · vocabulary %ju · (%.0f + 4) B",
+                         (uintmax_t)p->batch, (uintmax_t)s->vocab, size);
+    }
+}
+
+static void add_activations(const struct plan *p, struct estimate_result *r)
+{
+    const struct model_shape *s = &p->model->shape;
+    double sequence = s->family == MODEL_VIT && s->patch ? (double)(s->image / s->patch * (s->image / s->patch) + 1)
+                                                         : (double)p->seq;
+    char text[UNITS_TEXT];
+
+    if (sequence < 1)
+        return;
+    add_pass(p, r, IN_PHASE(PREFILL), decoder(s) ? "prefill" : "forward", prefill_tokens(p, sequence),
+             scores(p, p->cache_block ? least(sequence, 8192) : sequence, sequence));
+    if (!decoder(s))
+        return;
+    add_pass(p, r, IN_PHASE(DECODE), "decode", EXACTLY((double)p->batch), scores(p, 1, sequence));
+    if (!p->cache_block)
+        estimate_note(r, "logits: of each sequence's last token, as generate() makes them; model(input_ids) makes all: %s",
+                      format_bytes(text, units_whole((double)p->batch * sequence * (double)s->vocab * element_size(p))));
+}
+
+/* ---------------------------------------------------------------- all */
 
 void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
-    (void)p, (void)stage, (void)r;
+    const struct model_shape *s = &p->model->shape;
+    struct estimate_line *line;
+
+    if (!p->inference)
+        return;
+    add_weights(p, stage, r);
+    if (s->family == MODEL_UNKNOWN || !s->layers || s->family == MODEL_CONV) {
+        estimate_note(r, s->family == MODEL_CONV ? "activations of convolutional nets are estimated for training only"
+                                                 : "the model's shape is not known: KV cache and activations are left out");
+        return;
+    }
+    if (!p->batch || (!p->seq && s->family != MODEL_VIT)) {
+        estimate_note(r, "no --batch and --seq: KV cache and activations are left out");
+        return;
+    }
+    if (decoder(s))
+        add_cache(p, stage, r);
+    add_activations(p, r);
+    if (p->cache_block && decoder(s)) {
+        line = estimate_add(r, ESTIMATE_WORKSPACE, IN_INFERENCE, "CUDA graphs",
+                            (struct interval){0.2 * GIB, 0.5 * GIB, 1.5 * GIB});
+        line->why = "by model and captured batch sizes; none with --enforce-eager";
+        estimate_explain(line, "vLLM's logs: 0.21 GiB for a 1B model, 0.36 and 1.3 GiB for larger ones", "measured");
+        estimate_note(r, "servers such as vLLM take a share of the GPU (gpu_memory_utilization) whatever is needed; this "
+                         "is what has to be in it");
+    }
+    if (s->context && p->seq > s->context)
+        estimate_note(r, "--seq %ju is longer than the %ju tokens that the model was made for", (uintmax_t)p->seq,
+                      (uintmax_t)s->context);
 }

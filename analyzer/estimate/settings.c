@@ -4,6 +4,8 @@
 #include "analyzer/base/term.h"
 #include "analyzer/command/command.h"
 
+const char estimate_default_precision[] = "fp32";
+
 static const struct optimizer *find_optimizer(const char *command, const char *name)
 {
     const struct optimizer *o = estimate_optimizer(name);

@@ -12,7 +12,9 @@ struct estimate_settings {
     bool master_weights;
 };
 
-#define ESTIMATE_SETTINGS_DEFAULT {.params = 0, .optimizer = "adam", .precision = "fp32"}
+extern const char estimate_default_precision[]; /* "fp32"; another pointer: asked for by name */
+#define ESTIMATE_SETTINGS_DEFAULT \
+    {.params = 0, .optimizer = "adam", .precision = estimate_default_precision}
 
 /* Rows for an option table whose settings have a struct estimate_settings called `member`. The
  * optimizer is a text, not a choice, so that known ones that cannot be computed get a reason. */

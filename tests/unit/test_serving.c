@@ -1,0 +1,234 @@
+/* Inference: bits of stored weights, KV caches, activations of prefill and decode. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/estimate/estimate.h"
+#include "analyzer/estimate/quantisation.h"
+
+static struct model shaped(uint64_t layers, uint64_t hidden, uint64_t heads, uint64_t kv, uint64_t ffn, uint64_t vocab)
+{
+    struct model_shape s = {.family = MODEL_LLAMA, .layers = layers, .hidden = hidden, .heads = heads,
+                            .kv_heads = kv, .head_dim = hidden / heads, .ffn = ffn, .vocab = vocab,
+                            .gated = true, .norms = 2, .final_norm = true};
+    struct model m;
+    int exit_code;
+
+    assert_true(model_shaped("test", "test", &s, &m, &exit_code));
+    return m;
+}
+
+/* Bits a weight of Llama-3.1-8B, from the table in llama.cpp's tools/quantize/README.md. */
+static void gguf_mixtures(void **state)
+{
+    static const struct {
+        const char *word;
+        double bits;
+    } rows[] = {
+        {"q2_k_s", 2.9697}, {"q2_k", 3.1593}, {"q3_k_s", 3.6429}, {"q3_k_l", 4.2979}, {"q4_k_s", 4.6672},
+        {"q4_k_m", 4.8944}, {"q5_k_s", 5.5704}, {"q5_k_m", 5.7036}, {"q6_k", 6.5633}, {"q8_0", 8.5008},
+        {"iq4_xs", 4.4597}, {"iq4_nl", 4.6818},
+    };
+    struct model m = shaped(32, 4096, 32, 8, 14336, 128256);
+
+    assert_int_equal(m.params, 8030261248);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double bits = quantisation_bytes(quantisation_named(rows[i].word), &m) * 8 / (double)m.params;
+        if (fabs(bits - rows[i].bits) > 0.00005)
+            fail_msg("%s: %.4f bits a weight, not %.4f", rows[i].word, bits, rows[i].bits);
+    }
+    model_free(&m);
+}
+
+#define MIB (1024.0 * 1024)
+
+static struct plan serving(const struct model *m, uint64_t batch, uint64_t seq)
+{
+    struct plan p = PLAN_DEFAULT;
+
+    p.model = m;
+    p.inference = true;
+    p.precision = estimate_precision("fp32"); /* the default, not asked for: 16 bits */
+    p.optimizer = estimate_optimizer("adam");
+    p.batch = batch;
+    p.seq = seq;
+    return p;
+}
+
+static struct estimate_result r;
+
+static double part(const struct plan *p, enum estimate_part which)
+{
+    assert_true(estimate_make(p, &r));
+    return r.part[which].likely;
+}
+
+static bool is_close(double a, double b)
+{
+    return fabs(a - b) <= 1e-9 * fabs(b);
+}
+
+static void caches_of_known_models(void **state)
+{
+    static const struct {
+        const char *what;
+        uint64_t layers, hidden, heads, kv, seq;
+        double mib;
+    } rows[] = {
+        {"Llama-2-7B", 32, 4096, 32, 32, 4096, 2048},       {"Llama-3-8B", 32, 4096, 32, 8, 8192, 1024},
+        {"Llama-2-70B", 80, 8192, 64, 8, 4096, 1280},       {"Mistral-7B", 32, 4096, 32, 8, 32768, 4096},
+        {"Qwen2.5-72B", 80, 8192, 64, 8, 32768, 10240},     {"Llama-3.1-405B", 126, 16384, 128, 8, 131072, 64512},
+        {"GPT-2", 12, 768, 12, 12, 1024, 36},               {"OPT-13B", 40, 5120, 40, 40, 2048, 1600},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct model m = shaped(rows[i].layers, rows[i].hidden, rows[i].heads, rows[i].kv, 4 * rows[i].hidden, 32000);
+        struct plan p = serving(&m, 1, rows[i].seq);
+        if (part(&p, ESTIMATE_CACHE) != rows[i].mib * MIB)
+            fail_msg("%s: %.3f MiB, not %.0f", rows[i].what, r.part[ESTIMATE_CACHE].likely / MIB, rows[i].mib);
+        p.cache = quantisation_named("fp8");
+        assert_true(part(&p, ESTIMATE_CACHE) == rows[i].mib * MIB / 2);
+        p.batch = 3;
+        assert_true(part(&p, ESTIMATE_CACHE) == rows[i].mib * MIB * 3 / 2);
+        model_free(&m);
+    }
+}
+
+static void blocks_windows_and_divided_heads(void **state)
+{
+    struct model m = shaped(32, 4096, 32, 8, 14336, 32000);
+    struct plan p = serving(&m, 2, 1000);
+    double token = 2 * 8 * 128 * 2.0 * 32; /* bytes of all layers */
+
+    assert_true(part(&p, ESTIMATE_CACHE) == 2 * 1000 * token);
+    p.cache_block = 16; /* 63 blocks */
+    assert_true(part(&p, ESTIMATE_CACHE) == 2 * 1008 * token);
+    p.cache_block = 0;
+    m.shape.window = 256;
+    m.shape.window_layers = 16;
+    assert_true(part(&p, ESTIMATE_CACHE) == 2 * (1000 + 256) * token / 2);
+    p.cache_block = 16; /* vLLM: one block more, a window may begin within one */
+    assert_true(part(&p, ESTIMATE_CACHE) == 2 * (1008 + 272) * token / 2);
+    m.shape.window = m.shape.window_layers = 0;
+    p.cache_block = 0;
+    for (uint64_t tp = 2; tp <= 32; tp *= 2) { /* beyond 8 each GPU has one whole head */
+        p.tp = p.gpus = tp;
+        assert_true(part(&p, ESTIMATE_CACHE) == 2 * 1000 * token / (double)(tp < 8 ? tp : 8));
+    }
+    p.tp = 1, p.gpus = p.pp = 4;
+    assert_true(part(&p, ESTIMATE_CACHE) == 2 * 1000 * token / 4);
+    p.pp = 1, p.gpus = p.cp = 4;
+    assert_true(part(&p, ESTIMATE_CACHE) == 2 * 250 * token);
+    model_free(&m);
+}
+
+/* DeepSeek-V2: 512 + 64 elements a token and layer, without a factor of two, whatever tp is. */
+static void latent_cache(void **state)
+{
+    struct model m = shaped(60, 5120, 128, 128, 12288, 102400);
+    struct plan p = serving(&m, 1, 4096);
+
+    m.shape.kv_rank = 512;
+    m.shape.rope_dim = 64;
+    m.shape.nope_dim = m.shape.v_dim = 128;
+    assert_true(part(&p, ESTIMATE_CACHE) == 60 * 4096 * 576 * 2.0);
+    p.tp = p.gpus = 8;
+    assert_true(part(&p, ESTIMATE_CACHE) == 60 * 4096 * 576 * 2.0);
+    model_free(&m);
+}
+
+static void weights_by_quantisation(void **state)
+{
+    struct model m = shaped(32, 4096, 32, 32, 11008, 32000);
+    struct plan p = serving(&m, 1, 128);
+    double kept = 2 * 32000 * 4096.0 + 65 * 4096, rest = (double)m.params - kept;
+
+    assert_int_equal(m.params, 6738415616);
+    assert_true(part(&p, ESTIMATE_WEIGHTS) == 2.0 * 6738415616);
+    p.weights = quantisation_named("nf4");
+    assert_true(is_close(part(&p, ESTIMATE_WEIGHTS), 2 * kept + rest * 4.5 / 8));
+    p.weights = quantisation_named("nf4-double"); /* QLoRA (2305.14314): 0.127 bits for the scales */
+    assert_true(fabs(p.weights->bits - 4.127) < 0.0005);
+    p.weights = quantisation_named("awq");
+    assert_true(is_close(part(&p, ESTIMATE_WEIGHTS), 2 * kept + rest * 4.15625 / 8));
+    p.weights = quantisation_named("int8"); /* and a float32 for each output: q, k, v, o, gate, up, down */
+    assert_true(is_close(part(&p, ESTIMATE_WEIGHTS), 2 * kept + rest + 4.0 * 32 * (5 * 4096 + 2 * 11008)));
+    p.weights = NULL;
+    p.precision_given = true;
+    assert_true(part(&p, ESTIMATE_WEIGHTS) == 4.0 * 6738415616);
+    p.precision_given = false;
+    p.tp = p.gpus = 8; /* norms are on every GPU */
+    assert_true(is_close(part(&p, ESTIMATE_WEIGHTS), 2 * ((6738415616 - 65 * 4096) / 8.0 + 65 * 4096)));
+    model_free(&m);
+}
+
+static void a_number_of_parameters_is_an_interval(void **state)
+{
+    struct model m;
+    struct plan p;
+
+    model_counted(7000000000, &m);
+    p = serving(&m, 1, 1024);
+    assert_true(part(&p, ESTIMATE_WEIGHTS) == 14e9);
+    p.weights = quantisation_named("nf4");
+    assert_true(part(&p, ESTIMATE_WEIGHTS) > 7e9 * 4.5 / 8);
+    assert_true(r.part[ESTIMATE_WEIGHTS].low == 7e9 * 4.5 / 8);
+    assert_true(r.part[ESTIMATE_WEIGHTS].high > r.part[ESTIMATE_WEIGHTS].likely);
+    model_free(&m);
+}
+
+/* What a file stores counts, unless another form is asked for. */
+static void stored_weights(void **state)
+{
+    struct model m = shaped(2, 256, 4, 4, 512, 1000);
+    struct plan p;
+    double bytes = 0;
+
+    for (size_t i = 0; i < m.tensors_n; i++)
+        bytes += m.tensors[i].bytes = 5.0 * (double)(m.tensors[i].rows * m.tensors[i].cols * m.tensors[i].count);
+    m.stored_bytes = bytes;
+    p = serving(&m, 1, 16);
+    assert_true(part(&p, ESTIMATE_WEIGHTS) == bytes);
+    p.weights = quantisation_named("bf16");
+    assert_true(part(&p, ESTIMATE_WEIGHTS) == 2.0 * (double)m.params);
+    model_free(&m);
+}
+
+static void passes(void **state)
+{
+    struct model m = shaped(32, 4096, 32, 8, 14336, 128256);
+    struct plan p = serving(&m, 1, 8192);
+    double flash;
+
+    assert_true(estimate_make(&p, &r));
+    assert_true(is_close(r.part[ESTIMATE_ACTIVATIONS].likely, 8192 * (2 * 4096 + 3 * 14336) * 2.0));
+    flash = r.phase[PHASE_PREFILL].likely;
+    assert_true(r.phase[PHASE_DECODE].likely < flash);
+    p.attention = PLAN_ATTENTION_EAGER;
+    assert_true(estimate_make(&p, &r));
+    assert_true(r.phase[PHASE_PREFILL].likely > flash + 32 * 8192.0 * 8192 * 5);
+    p.attention = PLAN_ATTENTION_FLASH;
+    p.cache_block = 16;
+    p.batch = 64; /* read in pieces */
+    assert_true(part(&p, ESTIMATE_ACTIVATIONS) == 8192 * (2 * 4096 + 3 * 14336) * 2.0);
+    model_free(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gguf_mixtures),
+        cmocka_unit_test(caches_of_known_models),
+        cmocka_unit_test(blocks_windows_and_divided_heads),
+        cmocka_unit_test(latent_cache),
+        cmocka_unit_test(weights_by_quantisation),
+        cmocka_unit_test(a_number_of_parameters_is_an_interval),
+        cmocka_unit_test(stored_weights),
+        cmocka_unit_test(passes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
