@@ -74,13 +74,14 @@ void help_option_name(const struct option_row *row, char *out, size_t size)
 
     if (row->letter)
         snprintf(letter, sizeof letter, "-%c, ", row->letter);
-    snprintf(out, size, "%s--%s%s%s", letter, row->name, row->argument ? "=" : "",
-             row->argument ? row->argument : "");
+    bool alone = row->kind == OPTION_COUNT_OR_ALONE;
+    snprintf(out, size, "%s--%s%s%s%s%s", letter, row->name, alone ? "[" : "", row->argument ? "=" : "",
+             row->argument ? row->argument : "", alone ? "]" : "");
 }
 
 void help_option_text(const struct option_row *row, char *out, size_t size)
 {
-    char known[512] = "";
+    char known[1536] = "";
 
     if (row->words)
         options_list(row->words, known, sizeof known);
@@ -104,7 +105,11 @@ void help_command(const struct command *c, FILE *f)
     wrap(f, c->text->about, 0, 0);
     fputs("\nOptions:\n", f);
     for (const struct option_row *r = c->text->options; r->name; r++) {
-        char name[128], text[1024];
+        char name[128], text[2048];
+        if (r->kind == OPTION_HEADING) {
+            fprintf(f, "%s %s:\n", r == c->text->options ? "" : "\n", r->help);
+            continue;
+        }
         help_option_name(r, name, sizeof name);
         help_option_text(r, text, sizeof text);
         option_line(f, name, r->letter != 0, text);

@@ -7,13 +7,13 @@
 static void values(FILE *f, const struct command *c)
 {
     for (const struct option_row *r = c->text->options; r->name; r++) {
-        if (r->kind == OPTION_FLAG)
+        if (r->kind == OPTION_FLAG || r->kind == OPTION_HEADING || r->kind == OPTION_COUNT_OR_ALONE)
             continue;
         fprintf(f, "        %s:--%s", c->name, r->name);
         if (r->letter)
             fprintf(f, "|%s:-%c", c->name, r->letter);
         fputs(")\n            ", f);
-        if (r->kind == OPTION_SET) { /* the word behind the last comma */
+        if (r->kind == OPTION_SET || r->kind == OPTION_LIST) { /* the word behind the last comma */
             fputs("[[ $cur == *,* ]] && before=${cur%,*},\n            "
                   "mapfile -t COMPREPLY < <(compgen -P \"$before\" -W '", f);
             help_words(f, r->words);
@@ -35,7 +35,8 @@ static void option_names(FILE *f, const struct command *c)
 {
     fprintf(f, "            %s) options='", c->name);
     for (const struct option_row *r = c->text->options; r->name; r++)
-        fprintf(f, "--%s%s ", r->name, r->kind == OPTION_FLAG ? "" : "=");
+        if (r->kind != OPTION_HEADING)
+            fprintf(f, "--%s%s ", r->name, r->kind == OPTION_FLAG || r->kind == OPTION_COUNT_OR_ALONE ? "" : "=");
     fputs("--help' ;;\n", f);
 }
 

@@ -52,6 +52,12 @@ static void options(FILE *f, const struct command *c)
     fputs(".SH OPTIONS\n", f);
     for (const struct option_row *r = c->text->options; r->name; r++) {
         char name[128], text[2048];
+        if (r->kind == OPTION_HEADING) {
+            fputs(".SS ", f);
+            roff(f, r->help);
+            fputc('\n', f);
+            continue;
+        }
         help_option_name(r, name, sizeof name);
         help_option_text(r, text, sizeof text);
         term(f, name, text);

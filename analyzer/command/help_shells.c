@@ -41,7 +41,10 @@ static void zsh_option(FILE *f, const struct option_row *r)
 {
     char text[512];
     const char *value = r->kind == OPTION_FLAG ? "" : "=";
+    bool alone = r->kind == OPTION_COUNT_OR_ALONE;
 
+    if (r->kind == OPTION_HEADING)
+        return;
     brief(r->help, text, sizeof text);
     if (r->letter)
         fprintf(f, " \\\n            '(-%c --%s)'{-%c%s,--%s%s}'[", r->letter, r->name, r->letter,
@@ -51,10 +54,10 @@ static void zsh_option(FILE *f, const struct option_row *r)
     zsh_text(f, text);
     fputc(']', f);
     if (r->kind != OPTION_FLAG) {
-        fputc(':', f);
+        fputs(alone ? "::" : ":", f);
         zsh_text(f, r->argument ? r->argument : r->name);
         fputc(':', f);
-        if (r->kind == OPTION_SET) {
+        if (r->kind == OPTION_SET || r->kind == OPTION_LIST) {
             fputs("_values -s , words ", f);
             help_words(f, r->words);
         } else if (r->words) {
@@ -125,17 +128,20 @@ static void fish_text(FILE *f, const char *text)
 static void fish_option(FILE *f, const struct command *c, const struct option_row *r)
 {
     char text[512];
+    bool several = r->kind == OPTION_SET || r->kind == OPTION_LIST;
 
+    if (r->kind == OPTION_HEADING)
+        return;
     fprintf(f, "complete -c gpuspy -n '__fish_seen_subcommand_from %s' -l %s", c->name, r->name);
     if (r->letter)
         fprintf(f, " -s %c", r->letter);
     if (r->words) {
-        fputs(r->kind == OPTION_SET ? " -x -a '(gpuspy_list " : " -x -a '", f);
+        fputs(several ? " -x -a '(gpuspy_list " : " -x -a '", f);
         help_words(f, r->words);
-        fputs(r->kind == OPTION_SET ? ")'" : "'", f);
+        fputs(several ? ")'" : "'", f);
     } else if (r->kind == OPTION_FILE) {
         fputs(" -r -F", f);
-    } else if (r->kind != OPTION_FLAG) {
+    } else if (r->kind != OPTION_FLAG && r->kind != OPTION_COUNT_OR_ALONE) {
         fputs(" -x", f);
     }
     brief(r->help, text, sizeof text);

@@ -210,6 +210,24 @@ static bool out_of_range(const struct value *v)
     return bad(v, "is out of range", range);
 }
 
+static bool take_list(const struct value *v)
+{
+    struct option_list *list = v->to;
+    size_t before = list->n;
+
+    for (const char *p = v->text; *p; p += *p == ',') {
+        int length = (int)strcspn(p, ",");
+        if (length && list->n == OPTION_LIST_MAX)
+            return bad(v, "names too many", "give fewer");
+        if (length) {
+            list->item[list->n].text = p;
+            list->item[list->n++].length = length;
+        }
+        p += length;
+    }
+    return list->n > before || bad(v, "names nothing", "give names, separated by commas");
+}
+
 static bool take_number(const struct value *v)
 {
     char *end;
@@ -251,8 +269,9 @@ static bool take_bytes(const struct value *v)
 
 static bool (*const take[])(const struct value *) = {
     [OPTION_TEXT] = take_text,     [OPTION_FILE] = take_text,   [OPTION_CHOICE] = take_choice,
-    [OPTION_SET] = take_set,
-    [OPTION_NUMBER] = take_number, [OPTION_COUNT] = take_count, [OPTION_BYTES] = take_bytes,
+    [OPTION_SET] = take_set,       [OPTION_LIST] = take_list,   [OPTION_BYTES] = take_bytes,
+    [OPTION_NUMBER] = take_number, [OPTION_COUNT] = take_count,
+    [OPTION_COUNT_OR_ALONE] = take_count,
 };
 
 /* ---------------------------------------------------------------- the line */
@@ -268,8 +287,9 @@ static const struct option_row *row_of(const struct command *c, const char *name
                                        char letter)
 {
     for (const struct option_row *r = c->text->options; r->name; r++) {
-        if (letter ? r->letter == letter
-                   : strlen(r->name) == length && memcmp(r->name, name, length) == 0)
+        if (r->kind != OPTION_HEADING &&
+            (letter ? r->letter == letter
+                    : strlen(r->name) == length && memcmp(r->name, name, length) == 0))
             return r;
     }
     return NULL;
@@ -277,11 +297,12 @@ static const struct option_row *row_of(const struct command *c, const char *name
 
 static int unknown(const struct line *l, const char *word, const char *name, size_t length)
 {
-    char words[1024], typed[WORD_MAX + 1], near[WORD_MAX + 1];
+    char words[2048], typed[WORD_MAX + 1], near[WORD_MAX + 1];
     size_t at = (size_t)snprintf(words, sizeof words, "help");
 
     for (const struct option_row *r = l->command->text->options; r->name && at < sizeof words; r++)
-        at += (size_t)snprintf(words + at, sizeof words - at, "|%s", r->name);
+        if (r->kind != OPTION_HEADING)
+            at += (size_t)snprintf(words + at, sizeof words - at, "|%s", r->name);
     snprintf(typed, sizeof typed, "%.*s", (int)length, name);
     if (length <= WORD_MAX && options_nearest(typed, words, near, sizeof near))
         complain("%s: there is no option '%s'; did you mean '--%s'?", l->command->name, word, near);
@@ -303,6 +324,11 @@ static int store(struct line *l, const struct option_row *row, const char *text)
             return OPTIONS_BAD;
         }
         *(bool *)v.to = true;
+        return 0;
+    }
+    if (!v.text && row->kind == OPTION_COUNT_OR_ALONE &&
+        (l->at + 1 >= l->argc || l->argv[l->at + 1][0] == '-')) {
+        memcpy(v.to, &(uint64_t){OPTION_ALONE}, sizeof(uint64_t));
         return 0;
     }
     if (!v.text) {

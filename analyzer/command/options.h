@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum option_kind {
     OPTION_FLAG,   /* bool, becomes true */
@@ -15,9 +16,25 @@ enum option_kind {
     OPTION_CHOICE, /* const char *, one of `words` */
     OPTION_SET,    /* uint64_t, a bit for each of `words` (64 at most); words separated by commas, and
                       each time the option is given adds some */
+    OPTION_LIST,   /* struct option_list: texts separated by commas, and each time adds some */
     OPTION_NUMBER, /* int, min..max */
     OPTION_COUNT,  /* uint64_t, parse_count; min..max */
+    OPTION_COUNT_OR_ALONE, /* the same; without a value (the next word is an option, or there is none)
+                      it is OPTION_ALONE */
     OPTION_BYTES,  /* uint64_t, parse_bytes; min..max */
+    OPTION_HEADING, /* no option: `help` is a heading over those that follow */
+};
+
+#define OPTION_ALONE UINT64_MAX
+#define OPTIONS_HEADING(text) {.name = "", .kind = OPTION_HEADING, .help = (text)}
+
+enum { OPTION_LIST_MAX = 64 };
+struct option_list {
+    size_t n;
+    struct {
+        const char *text; /* not terminated: `length` bytes of an argument */
+        int length;
+    } item[OPTION_LIST_MAX];
 };
 
 struct option_row {

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "analyzer/base/term.h"
 #include "analyzer/command/command.h"
+#include "analyzer/estimate/gpu.h"
 #include "analyzer/estimate/quantisation.h"
 
 #define WORD(id, word, what) word "|"
@@ -18,10 +19,12 @@ const char plan_families[] = MODEL_FAMILIES(WORD);
 #undef WORD
 
 #define GPU(key, ...) key "|"
-const char plan_gpus[] =
+#define OTHER_GPU(key, ...) key "|"
+const char plan_gpus[] = "all|"
 #include "analyzer/estimate/gpus.def"
     ;
 #undef GPU
+#undef OTHER_GPU
 
 /* The place of `word` in "a|b|"; 0 where it is NULL: each list's first is the default. */
 static int place_of(const char *word, const char *words)
@@ -104,6 +107,51 @@ static uint64_t at_least_1(uint64_t n)
     return n ? n : 1;
 }
 
+static void add_gpu(const struct gpu *gpu, const struct gpu **named, size_t *n)
+{
+    for (size_t i = 0; i < *n; i++)
+        if (named[i] == gpu)
+            return;
+    named[(*n)++] = gpu;
+}
+
+bool plan_settings_gpus(const char *command, const struct plan_settings *s, const struct gpu **named, size_t *n)
+{
+    *n = 0;
+    for (size_t i = 0; i < s->gpu.n; i++) {
+        char name[96];
+        const struct gpu *gpu;
+        snprintf(name, sizeof name, "%.*s", s->gpu.item[i].length, s->gpu.item[i].text);
+        if (strcmp(name, "all") == 0) {
+            for (size_t j = 0; j < gpus_n; j++)
+                add_gpu(&gpus[j], named, n);
+            continue;
+        }
+        if (!(gpu = gpu_named(command, "gpu", name)))
+            return false;
+        add_gpu(gpu, named, n);
+    }
+    return true;
+}
+
+void plan_assume(struct plan *p, struct plan_assumed *a)
+{
+    const struct model_shape *shape = &p->model->shape;
+    uint64_t seq = shape->context && shape->context < PLAN_SEQ ? shape->context : PLAN_SEQ;
+
+    *a = (struct plan_assumed){0};
+    if (shape->family == MODEL_UNKNOWN)
+        return;
+    if (!p->batch) {
+        p->batch = 1;
+        a->batch = true;
+    }
+    if (!p->seq && shape->vocab) {
+        p->seq = seq;
+        a->seq = true;
+    }
+}
+
 bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p,
                         struct model *m, int *exit_code)
 {
@@ -117,7 +165,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .accumulation = at_least_1(s->accumulation),
         .attention = place_of(s->attention, plan_attentions),
         .checkpoint = place_of(s->checkpointing, plan_checkpoints), .chunked_loss = s->chunked_loss,
-        .gpus = at_least_1(s->gpus), .gpus_per_node = s->per_node, .tp = at_least_1(s->tp),
+        .gpus = s->gpus == OPTION_ALONE ? 1 : at_least_1(s->gpus), .gpus_per_node = s->per_node, .tp = at_least_1(s->tp),
         .pp = at_least_1(s->pp), .cp = at_least_1(s->cp), .ep = at_least_1(s->ep),
         .interleave = at_least_1(s->interleave), .sequence_parallel = s->sequence_parallel,
         .sharding = place_of(s->sharding, plan_shardings), .offload = place_of(s->offload, plan_offloads),

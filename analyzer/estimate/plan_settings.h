@@ -30,7 +30,7 @@ struct plan_settings {
     const char *cache;
     uint64_t cache_block;
     /* the device */
-    const char *gpu;
+    struct option_list gpu;
     uint64_t memory;
 };
 
@@ -58,14 +58,32 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
                   "activation checkpointing, none if not given"),                                         \
         PLAN_WORD(type, member, "step", step, plan_steps, "how the optimizer steps, foreach if not given")
 
-/* All of them. */
-#define PLAN_OPTIONS(type, member)                                                                        \
+/* A shape instead of a model's name. */
+#define PLAN_SHAPE_OPTIONS(type, member)                                                                  \
+    PLAN_COUNT(type, member, "layers", layers, "N", "layers, of a model that has no name"),               \
+        PLAN_COUNT(type, member, "hidden", hidden, "N", "hidden size"),                                   \
+        PLAN_COUNT(type, member, "heads", heads, "N", "attention heads"),                                 \
+        PLAN_COUNT(type, member, "kv-heads", kv_heads, "N",                                               \
+                   "heads of keys and values, as many as --heads if not given"),                          \
+        PLAN_COUNT(type, member, "head-dim", head_dim, "N", "size of a head, hidden / heads if not given"), \
+        PLAN_COUNT(type, member, "ffn", ffn, "N", "size of the MLP (intermediate_size)"),                 \
+        PLAN_COUNT(type, member, "vocab", vocab, "N", "tokens in the vocabulary"),                        \
+        PLAN_COUNT(type, member, "context", context, "N", "longest sequence (max_position_embeddings)"),  \
+        PLAN_COUNT(type, member, "experts", experts, "N", "experts a layer"),                             \
+        PLAN_COUNT(type, member, "experts-used", experts_used, "N", "experts that a token uses"),         \
+        PLAN_FLAG(type, member, "tied", tied, "the output layer is the embedding"),                       \
+        PLAN_WORD(type, member, "family", family, plan_families, "kind of model, llama if not given")
+
+#define PLAN_TRAINING_OPTIONS(type, member)                                                               \
     PLAN_ACTIVATION_OPTIONS(type, member),                                                                \
         PLAN_COUNT(type, member, "accumulation", accumulation, "N", "micro-batches before a step"),       \
         PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                             \
                   "logits are made in pieces (Liger kernels, cut cross-entropy)"),                        \
-        PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU"),        \
-        PLAN_COUNT(type, member, "gpus", gpus, "N", "GPUs in all, 1 if not given"),                       \
+        PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU")
+
+#define PLAN_PARALLEL_OPTIONS(type, member)                                                               \
+    {"gpus", 0, OPTION_COUNT_OR_ALONE, PLAN_AT(type, member, gpus), "N", NULL, 1, 1e6,                    \
+     "GPUs in all, 1 if not given; without a number: list the GPUs that are known, and what they can"},   \
         PLAN_COUNT(type, member, "gpus-per-node", per_node, "N", "GPUs in one machine"),                  \
         PLAN_WORD(type, member, "sharding", sharding, plan_shardings,                                     \
                   "what data-parallel GPUs divide: ddp (nothing), zero1, zero2, zero3 (FSDP)"),           \
@@ -77,30 +95,26 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_COUNT(type, member, "pp", pp, "N", "pipeline stages"),                                       \
         PLAN_COUNT(type, member, "interleave", interleave, "N", "model chunks a pipeline stage"),         \
         PLAN_COUNT(type, member, "cp", cp, "N", "context parallel GPUs"),                                 \
-        PLAN_COUNT(type, member, "ep", ep, "N", "expert parallel GPUs"),                                  \
-        PLAN_WORD(type, member, "adapter", adapter, plan_adapters, "lora or dora: frozen weights"),       \
-        PLAN_COUNT(type, member, "rank", rank, "N", "of the adapters, 16 if not given"),                  \
-        PLAN_WORD(type, member, "target", target, plan_targets, "matrices with adapters"),                \
+        PLAN_COUNT(type, member, "ep", ep, "N", "expert parallel GPUs")
+
+#define PLAN_ADAPTER_OPTIONS(type, member)                                                                \
+    PLAN_WORD(type, member, "adapter", adapter, plan_adapters, "lora or dora: frozen weights"),           \
+        PLAN_COUNT(type, member, "lora-rank", rank, "N", "of the adapters, 16 if not given"),                 \
+        PLAN_WORD(type, member, "target", target, plan_targets,                                           \
+                  "matrices with adapters, all-linear if not given"),                                     \
         {"weights", 0, OPTION_TEXT, PLAN_AT(type, member, weights), "WORD", plan_quantisations, 0, 0,     \
-         "how frozen or served weights are stored: nf4 with --adapter lora is QLoRA"},                    \
-        PLAN_FLAG(type, member, "inference", inference, "serve the model rather than train it"),          \
+         "how frozen or served weights are stored: nf4 with --adapter=lora is QLoRA"}
+
+#define PLAN_INFERENCE_OPTIONS(type, member)                                                              \
+    PLAN_FLAG(type, member, "inference", inference, "serve the model rather than train it"),              \
         {"kv-cache", 0, OPTION_TEXT, PLAN_AT(type, member, cache), "WORD", plan_quantisations, 0, 0,      \
          "how the KV cache is stored, 16 bits if not given"},                                             \
-        PLAN_COUNT(type, member, "cache-block", cache_block, "N", "tokens a block of the KV cache"),      \
-        PLAN_WORD(type, member, "family", family, plan_families, "kind of model, with --layers …"),       \
-        PLAN_COUNT(type, member, "layers", layers, "N", "a shape instead of --model: layers"),            \
-        PLAN_COUNT(type, member, "hidden", hidden, "N", "hidden size"),                                   \
-        PLAN_COUNT(type, member, "heads", heads, "N", "attention heads"),                                 \
-        PLAN_COUNT(type, member, "kv-heads", kv_heads, "N", "heads of keys and values"),                  \
-        PLAN_COUNT(type, member, "head-dim", head_dim, "N", "size of a head"),                            \
-        PLAN_COUNT(type, member, "ffn", ffn, "N", "size of the MLP"),                                     \
-        PLAN_COUNT(type, member, "vocab", vocab, "N", "tokens in the vocabulary"),                        \
-        PLAN_COUNT(type, member, "context", context, "N", "longest sequence"),                            \
-        PLAN_COUNT(type, member, "experts", experts, "N", "experts a layer"),                             \
-        PLAN_COUNT(type, member, "experts-used", experts_used, "N", "experts that a token uses"),         \
-        PLAN_FLAG(type, member, "tied", tied, "the output layer is the embedding"),                       \
-        {"gpu", 0, OPTION_TEXT, PLAN_AT(type, member, gpu), "NAME", plan_gpus, 0, 0,                      \
-         "hold it against this GPU, such as h100-80g"},                                                   \
+        PLAN_COUNT(type, member, "cache-block", cache_block, "N", "tokens a block of the KV cache")
+
+#define PLAN_DEVICE_OPTIONS(type, member)                                                                 \
+    {"gpu", 0, OPTION_LIST, PLAN_AT(type, member, gpu), "NAME", plan_gpus, 0, 0,                          \
+     "hold it against this GPU, or several with commas between, or all; exit status 1 if it fits into "   \
+     "none"},                                                                                             \
         {"memory", 0, OPTION_BYTES, PLAN_AT(type, member, memory), "SIZE", NULL, 1, 1e18,                 \
          "say whether that fits into SIZE (such as 24GiB); exit status 1 if not"}
 
@@ -108,6 +122,16 @@ extern const char plan_gpus[]; /* plan_quantisations: quantisation.h */
 
 /* Is a model named, counted or described? */
 bool plan_settings_model_given(const struct plan_settings *s);
+/* The GPUs that --gpu names, each once, in `named` (room for gpus_n of gpu.h); false after one line on
+ * stderr. */
+bool plan_settings_gpus(const char *command, const struct plan_settings *s, const struct gpu **named, size_t *n);
+/* What is taken where nothing is said: a batch of 1, and the sequence that the model was made for, of at most
+ * PLAN_SEQ tokens. Nothing where the shape is not known: no activations then. */
+enum { PLAN_SEQ = 4096 };
+struct plan_assumed {
+    bool batch, seq;
+};
+void plan_assume(struct plan *p, struct plan_assumed *assumed);
 /* Fills the plan and the model that it points to (model_free() it in any case). False after one line on
  * stderr, with the exit code. */
 bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p,

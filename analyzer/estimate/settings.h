@@ -18,11 +18,13 @@ extern const char estimate_default_precision[]; /* "fp32"; another pointer: aske
 
 /* Rows for an option table whose settings have a struct estimate_settings called `member`. The
  * optimizer is a text, not a choice, so that known ones that cannot be computed get a reason. */
-#define ESTIMATE_OPTIONS(type, member, letter)                                                    \
+#define ESTIMATE_MODEL_OPTIONS(type, member, letter)                                              \
     {"params", letter, OPTION_COUNT, offsetof(type, member.params), "N", NULL, 1, ESTIMATE_PARAMS_MAX, \
      "number of parameters of the model: 1e9, 7B, 350M"},                                          \
         {"model", 0, OPTION_TEXT, offsetof(type, member.model), "NAME|FILE", model_names, 0, 0,   \
-         "a model by its name, or its config.json, .safetensors or .gguf"},                               \
+         "a model by its name, or its config.json, .safetensors or .gguf"}
+
+#define ESTIMATE_TRAINING_OPTIONS(type, member)                                                   \
         {"optimizer", 0, OPTION_TEXT, offsetof(type, member.optimizer), "NAME",                    \
          estimate_optimizers, 0, 0, "optimizer, adam if not given"},                    \
         {"precision", 0, OPTION_CHOICE, offsetof(type, member.precision), "NAME",                  \
@@ -30,6 +32,9 @@ extern const char estimate_default_precision[]; /* "fp32"; another pointer: aske
         {"master-weights", 0, OPTION_FLAG, offsetof(type, member.master_weights), NULL, NULL, 0, 0, \
          "with bf16 or fp16: the optimizer keeps float32 weights and states (DeepSpeed, "          \
          "Megatron-LM)"}
+
+#define ESTIMATE_OPTIONS(type, member, letter) \
+    ESTIMATE_MODEL_OPTIONS(type, member, letter), ESTIMATE_TRAINING_OPTIONS(type, member)
 
 /* Is a number of parameters given, or a model? */
 static inline bool estimate_wanted(const struct estimate_settings *s)

@@ -1,0 +1,129 @@
+#include "analyzer/estimate/answer.h"
+
+#include <stdlib.h>
+#include "analyzer/base/term.h"
+
+const char *const estimate_part_key[] = {
+#define PART(id, key, title) key,
+    ESTIMATE_PARTS(PART)
+#undef PART
+};
+const char *const estimate_part_title[] = {
+#define PART(id, key, title) title,
+    ESTIMATE_PARTS(PART)
+#undef PART
+};
+const char *const estimate_phase_key[] = {
+#define PHASE(id, key, title) key,
+    ESTIMATE_PHASES(PHASE)
+#undef PHASE
+};
+const char *const estimate_phase_title[] = {
+#define PHASE(id, key, title) title,
+    ESTIMATE_PHASES(PHASE)
+#undef PHASE
+};
+
+struct interval answer_part(const struct estimate_result *r, enum estimate_part part, unsigned *phases)
+{
+    struct interval most = {0};
+
+    *phases = 0;
+    for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
+        struct interval sum = {0};
+        if (r->phase[phase].high <= 0)
+            continue;
+        for (size_t i = 0; i < r->lines_n; i++) {
+            const struct estimate_line *line = &r->lines[i];
+            if (line->part == part && !line->host && (line->phases & 1u << phase)) {
+                sum = interval_add(sum, line->bytes);
+                *phases |= 1u << phase;
+            }
+        }
+        if (sum.likely > most.likely || (sum.likely == most.likely && sum.high > most.high))
+            most = sum;
+    }
+    return most;
+}
+
+double answer_states(const struct estimate_answer *a)
+{
+    static const enum estimate_part states[] = {ESTIMATE_WEIGHTS, ESTIMATE_MASTER, ESTIMATE_GRADIENTS,
+                                                ESTIMATE_OPTIMIZER, ESTIMATE_ADAPTERS, ESTIMATE_EMA};
+    double sum = 0;
+
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+        unsigned phases;
+        sum += answer_part(&a->result, states[i], &phases).likely;
+    }
+    return sum;
+}
+
+double answer_host(const struct estimate_result *r)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < r->lines_n; i++)
+        sum += r->lines[i].host ? r->lines[i].bytes.likely : 0;
+    return sum;
+}
+
+static bool too_much(const char *command)
+{
+    complain("%s: that needs more than 2^63 bytes on one GPU; look at the numbers once more", command);
+    return false;
+}
+
+bool answer_make(const char *command, const struct plan *plan, const struct gpu *const *named, size_t n,
+                 struct estimate_answer *a)
+{
+    *a = (struct estimate_answer){.plan = *plan};
+    plan_assume(&a->plan, &a->assumed);
+    if (n) {
+        a->plan.gpu = named[0];
+        a->plan.memory = plan->memory > 0 ? plan->memory : fit_usable(named[0]);
+    }
+    if (!estimate_make(&a->plan, &a->result))
+        return too_much(command);
+    a->floor = estimate_training(plan->model->params, plan->optimizer, plan->precision, plan->master_weights);
+    a->targets_n = n ? n : plan->memory > 0;
+    a->targets = calloc(a->targets_n + 1, sizeof *a->targets);
+    if (!a->targets) {
+        complain("%s: memory ran out", command);
+        return false;
+    }
+    for (size_t i = 0; i < a->targets_n; i++) {
+        static _Thread_local struct estimate_result other;
+        struct estimate_target *t = &a->targets[i];
+        struct plan on = a->plan;
+        const struct estimate_result *r = &a->result;
+        t->gpu = n ? named[i] : NULL;
+        t->memory = plan->memory > 0 ? plan->memory : fit_usable(named[i]);
+        on.gpu = t->gpu;
+        on.memory = t->memory;
+        if (i > 0) {
+            if (!estimate_make(&on, &other))
+                return too_much(command);
+            r = &other;
+        }
+        t->peak = r->peak;
+        t->fit = fit_of(r, t->memory);
+    }
+    return true;
+}
+
+void answer_free(struct estimate_answer *a)
+{
+    free(a->targets);
+    a->targets = NULL;
+    a->targets_n = 0;
+}
+
+bool answer_fits(const struct estimate_answer *a)
+{
+    bool fits = a->targets_n == 0;
+
+    for (size_t i = 0; i < a->targets_n; i++)
+        fits = fits || a->targets[i].fit.verdict != FIT_NO;
+    return fits;
+}

@@ -1,0 +1,49 @@
+/* Everything that is answered about a plan, for the views: the lines, the GPUs it is held against, what would
+ * help, what was solved for. */
+#ifndef GPUSPY_ANSWER_H
+#define GPUSPY_ANSWER_H
+
+#include "analyzer/estimate/changes.h"
+#include "analyzer/estimate/estimate.h"
+#include "analyzer/estimate/fit.h"
+#include "analyzer/estimate/gpu.h"
+#include "analyzer/estimate/plan_settings.h"
+#include "analyzer/estimate/solve.h"
+
+/* A memory it is held against. */
+struct estimate_target {
+    const struct gpu *gpu; /* NULL: --memory alone */
+    double memory;
+    struct interval peak; /* on that GPU: its context and workspaces are its own */
+    struct fit fit;
+};
+
+struct estimate_answer {
+    struct plan plan; /* with what was assumed; its GPU is the first that was named */
+    struct plan_assumed assumed;
+    struct estimate_result result; /* on the first GPU */
+    struct estimate floor;         /* weights, gradients and states on one device that holds all of them */
+    struct estimate_target *targets; /* owned */
+    size_t targets_n;
+};
+
+/* `plan` with its model outlives the answer. `named` may be none. False after one line on stderr. answer_free()
+ * in any case. */
+bool answer_make(const char *command, const struct plan *plan, const struct gpu *const *named, size_t n,
+                 struct estimate_answer *a);
+void answer_free(struct estimate_answer *a);
+/* No GPU and no memory was named, or it likely fits into one that was. */
+bool answer_fits(const struct estimate_answer *a);
+
+/* Weights, gradients, states, adapters and averages: what is there whatever the batch. Bytes on the fullest
+ * GPU, each part at its most. */
+double answer_states(const struct estimate_answer *a);
+/* A part at its most in any phase; the phases it is there in. 0: none. */
+struct interval answer_part(const struct estimate_result *r, enum estimate_part part, unsigned *phases);
+/* In the host's memory. */
+double answer_host(const struct estimate_result *r);
+
+extern const char *const estimate_part_key[], *const estimate_part_title[];
+extern const char *const estimate_phase_key[], *const estimate_phase_title[];
+
+#endif

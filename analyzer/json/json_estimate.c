@@ -1,0 +1,189 @@
+#include "analyzer/json/json_estimate.h"
+
+#include "analyzer/base/text.h"
+#include "analyzer/text/view_estimate.h"
+
+static json_int_t whole(double bytes)
+{
+    return (json_int_t)(bytes < 0 ? bytes - 0.5 : bytes + 0.5);
+}
+
+static json_t *interval(struct interval i)
+{
+    return json_pack("{s:I, s:I, s:I}", "low_bytes", whole(i.low), "bytes", whole(i.likely), "high_bytes",
+                     whole(i.high));
+}
+
+/* Text of a file may be anything. */
+static json_t *text(const char *from)
+{
+    char clean[512];
+
+    return from && *from ? json_string(term_clean(clean, sizeof clean, from, true)) : json_null();
+}
+
+static json_t *count(uint64_t n)
+{
+    return n ? json_integer((json_int_t)n) : json_null();
+}
+
+/* ---------------------------------------------------------------- what was asked */
+
+static json_t *model(const struct model *m)
+{
+    const struct model_shape *s = &m->shape;
+    json_t *shape = json_object();
+    const struct {
+        const char *key;
+        uint64_t n;
+    } rows[] = {{"layers", s->layers}, {"hidden", s->hidden}, {"heads", s->heads}, {"kv_heads", s->kv_heads},
+                {"head_dim", s->head_dim}, {"ffn", s->ffn}, {"vocab", s->vocab}, {"context", s->context},
+                {"experts", s->experts}, {"experts_used", s->experts_used}, {"shared_experts", s->shared_experts},
+                {"expert_ffn", s->expert_ffn}, {"moe_layers", s->moe_layers}, {"kv_rank", s->kv_rank},
+                {"window", s->window}, {"window_layers", s->window_layers}, {"image", s->image},
+                {"patch", s->patch}, {"classes", s->classes}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].n)
+            json_object_set_new(shape, rows[i].key, count(rows[i].n));
+    if (s->family != MODEL_UNKNOWN)
+        json_object_set_new(shape, "tied", json_boolean(s->tied));
+    return json_pack("{s:o, s:s, s:s, s:o, s:I, s:o, s:o}", "name", text(m->name), "source", m->source, "family",
+                     model_family_word(s->family), "shape", shape, "params", (json_int_t)m->params,
+                     "stored_bytes", m->stored_bytes > 0 ? json_integer(whole(m->stored_bytes)) : json_null(),
+                     "stored_as", text(m->stored_as));
+}
+
+#define WORD(id, word, what) word,
+static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoints[] = {PLAN_CHECKPOINTS(WORD)},
+                  *const steps[] = {PLAN_STEPS(WORD)}, *const shardings[] = {PLAN_SHARDINGS(WORD)},
+                  *const offloads[] = {PLAN_OFFLOADS(WORD)}, *const adapters[] = {PLAN_ADAPTERS(WORD)},
+                  *const targets[] = {PLAN_TARGETS(WORD)};
+#undef WORD
+
+static json_t *plan(const struct estimate_answer *a)
+{
+    const struct plan *p = &a->plan;
+    json_t *o = json_pack(
+        "{s:b, s:s, s:s, s:b, s:s, s:o, s:o, s:b, s:b, s:I, s:s, s:s, s:b}", "inference", p->inference, "precision",
+        p->precision->name, "optimizer", p->optimizer->name, "master_weights", p->master_weights, "step",
+        steps[p->step], "batch", count(p->batch), "seq", count(p->seq), "batch_assumed", a->assumed.batch,
+        "seq_assumed", a->assumed.seq, "accumulation", (json_int_t)p->accumulation, "attention",
+        attentions[p->attention], "checkpointing", checkpoints[p->checkpoint], "chunked_loss", p->chunked_loss);
+    json_t *more = json_pack(
+        "{s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:s, s:b, s:s, s:I, s:s, s:o, s:b, s:o, s:o, s:o}", "gpus",
+        (json_int_t)p->gpus, "gpus_per_node", count(p->gpus_per_node), "tp", (json_int_t)p->tp, "pp",
+        (json_int_t)p->pp, "cp", (json_int_t)p->cp, "ep", (json_int_t)p->ep, "interleave",
+        (json_int_t)p->interleave, "sequence_parallel", p->sequence_parallel, "sharding", shardings[p->sharding],
+        "offload", offloads[p->offload], "bucket_view", p->bucket_view, "adapter", adapters[p->adapter], "rank",
+        (json_int_t)p->rank, "target", targets[p->target], "weights", text(p->weights ? p->weights->word : NULL),
+        "ema", p->ema, "kv_cache", text(p->cache ? p->cache->word : NULL), "cache_block", count(p->cache_block),
+        "gpu", text(p->gpu ? p->gpu->key : NULL));
+
+    json_object_update(o, more);
+    json_decref(more);
+    return o;
+}
+
+/* ---------------------------------------------------------------- lines, phases, the peak */
+
+static json_t *phases_of(const struct estimate_result *r, unsigned phases)
+{
+    json_t *list = json_array();
+
+    for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
+        if ((phases & 1u << phase) && r->phase[phase].high > 0)
+            json_array_append_new(list, json_string(estimate_phase_key[phase]));
+    return list;
+}
+
+static json_t *lines(const struct estimate_result *r)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < r->lines_n; i++) {
+        const struct estimate_line *l = &r->lines[i];
+        json_t *o = json_pack("{s:s, s:o, s:o}", "part", estimate_part_key[l->part], "name", text(l->name),
+                              "phases", phases_of(r, l->phases));
+        json_object_update_new(o, interval(l->bytes));
+        json_object_update_new(o, json_pack("{s:b, s:o, s:o, s:o}", "host", l->host, "formula", text(l->formula),
+                                            "source", text(l->source), "why", text(l->why)));
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
+static json_t *phases(const struct estimate_result *r)
+{
+    json_t *o = json_object();
+
+    for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
+        if (r->phase[phase].high > 0)
+            json_object_set_new(o, estimate_phase_key[phase], interval(r->phase[phase]));
+    return o;
+}
+
+static json_t *peak(const struct estimate_result *r)
+{
+    json_t *o = json_pack("{s:s, s:s}", "phase", estimate_phase_key[r->peak_phase], "meaning",
+                          estimate_phase_title[r->peak_phase]);
+    json_t *parts = json_object();
+
+    for (int part = 0; part < ESTIMATE_PARTS_N; part++)
+        if (r->part[part].high > 0)
+            json_object_set_new(parts, estimate_part_key[part], interval(r->part[part]));
+    json_object_update_new(o, interval(r->peak));
+    json_object_set_new(o, "parts", parts);
+    json_object_set_new(o, "stage", json_integer((json_int_t)r->stage));
+    return o;
+}
+
+static json_t *gpus_of(const struct estimate_answer *a)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < a->targets_n; i++) {
+        const struct estimate_target *t = &a->targets[i];
+        json_array_append_new(
+            list, json_pack("{s:o, s:o, s:I, s:s, s:I, s:I, s:I, s:f, s:o}", "key",
+                            text(t->gpu ? t->gpu->key : NULL), "name", text(t->gpu ? t->gpu->product : NULL),
+                            "total_bytes", whole(t->memory), "verdict", fit_word[t->fit.verdict],
+                            "margin_low_bytes", whole(t->fit.margin.low), "margin_bytes",
+                            whole(t->fit.margin.likely), "margin_high_bytes", whole(t->fit.margin.high), "share",
+                            t->fit.share, "peak", interval(t->peak)));
+    }
+    return list;
+}
+
+static json_t *notes(const struct estimate_result *r)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < r->notes_n; i++)
+        json_array_append_new(list, text(r->notes[i]));
+    return list;
+}
+
+json_t *json_estimate(const struct estimate_answer *a)
+{
+    const struct estimate *e = &a->floor;
+    json_t *root = json_pack(
+        "{s:i, s:I, s:s, s:s, s:b, s:{s:I, s:I, s:I, s:I, s:I}, s:I, s:f, s:s}", "schema", 1, "params",
+        (json_int_t)e->params, "optimizer", a->plan.optimizer->name, "precision", a->plan.precision->name,
+        "master_weights", e->master != 0, "estimate", "weights_bytes", (json_int_t)e->weights, "gradients_bytes",
+        (json_int_t)e->gradients, "optimizer_bytes", (json_int_t)e->optimizer, "master_bytes", (json_int_t)e->master,
+        "total_bytes", (json_int_t)e->total, "autocast_copies_bytes", (json_int_t)e->cast_copies,
+        "bytes_per_parameter", (double)e->total / (double)e->params, "note", ESTIMATE_ON_TOP);
+
+    if (a->targets_n && a->targets[0].gpu == NULL)
+        json_object_set_new(root, "memory",
+                            json_pack("{s:I, s:b}", "memory_bytes", whole(a->plan.memory), "fits", answer_fits(a)));
+    json_object_set_new(root, "model", model(a->plan.model));
+    json_object_set_new(root, "plan", plan(a));
+    json_object_set_new(root, "lines", lines(&a->result));
+    json_object_set_new(root, "phases", phases(&a->result));
+    json_object_set_new(root, "peak", peak(&a->result));
+    json_object_set_new(root, "gpus", gpus_of(a));
+    json_object_set_new(root, "notes", notes(&a->result));
+    return root;
+}

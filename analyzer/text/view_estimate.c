@@ -1,0 +1,301 @@
+/* The estimate's head, table and notes. */
+#include "analyzer/text/view_estimate_parts.h"
+
+#include <stdarg.h>
+#include <string.h>
+#include "analyzer/base/text.h"
+
+char *view_estimate_bytes(char out[UNITS_TEXT], double bytes)
+{
+    return format_bytes(out, units_whole(bytes + 0.5));
+}
+
+char *view_estimate_range(const struct view_estimate *v, char out[VIEW_RANGE], struct interval bytes)
+{
+    char low[UNITS_TEXT], high[UNITS_TEXT];
+    const char *unit;
+
+    out[0] = 0;
+    if (bytes.high <= bytes.low)
+        return out;
+    view_estimate_bytes(low, bytes.low);
+    view_estimate_bytes(high, bytes.high);
+    unit = strchr(low, ' ');
+    if (unit && strchr(high, ' ') && strcmp(unit, strchr(high, ' ')) == 0)
+        low[unit - low] = 0;
+    snprintf(out, VIEW_RANGE, "%s %s %s", low, v->term.utf8 ? "–" : "-", high);
+    return out;
+}
+
+void view_estimate_wrap(const struct view_estimate *v, int hang, int at, const char *text)
+{
+    view_wrap_on(&(struct view_text){.term = v->term, .out = v->out}, hang, at, text);
+}
+
+/* ---------------------------------------------------------------- what was understood */
+
+#define WORD(id, word, what) word,
+static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoints[] = {PLAN_CHECKPOINTS(WORD)},
+                  *const steps[] = {PLAN_STEPS(WORD)}, *const shardings[] = {PLAN_SHARDINGS(WORD)},
+                  *const adapters[] = {PLAN_ADAPTERS(WORD)};
+#undef WORD
+
+struct head {
+    char text[1024];
+    size_t at;
+};
+
+__attribute__((format(printf, 2, 3))) static void say(struct head *h, const char *format, ...)
+{
+    va_list arguments;
+
+    if (h->at && h->at < sizeof h->text)
+        h->at += (size_t)snprintf(h->text + h->at, sizeof h->text - h->at, ", ");
+    va_start(arguments, format);
+    if (h->at < sizeof h->text)
+        h->at += (size_t)vsnprintf(h->text + h->at, sizeof h->text - h->at, format, arguments);
+    va_end(arguments);
+}
+
+static void say_training(struct head *h, const struct plan *p)
+{
+    char count[UNITS_TEXT];
+
+    say(h, "%s", p->optimizer->name);
+    if (p->step != PLAN_STEP_FOREACH)
+        say(h, "%s step", steps[p->step]);
+    say(h, "%s%s", p->precision->meaning, p->master_weights ? " with master weights" : "");
+    if (p->adapter != PLAN_ADAPTER_NONE)
+        say(h, "%s of rank %s on %s", adapters[p->adapter], format_count(count, p->rank),
+            p->weights ? p->weights->word : "frozen weights");
+    if (p->checkpoint != PLAN_CHECKPOINT_NONE)
+        say(h, "%s checkpointing", checkpoints[p->checkpoint]);
+    if (p->chunked_loss)
+        say(h, "loss in chunks");
+    if (p->ema)
+        say(h, "EMA");
+    if (p->accumulation > 1)
+        say(h, "%ju micro-batches a step", (uintmax_t)p->accumulation);
+}
+
+static void say_serving(struct head *h, const struct plan *p)
+{
+    say(h, "served, weights as %s", p->weights ? p->weights->word : p->precision->name);
+    if (p->model->shape.vocab)
+        say(h, "KV cache as %s%s", p->cache ? p->cache->word : "16 bits", p->cache_block ? ", paged" : "");
+}
+
+static void say_gpus(struct head *h, const struct plan *p)
+{
+    if (p->gpus > 1)
+        say(h, "%ju GPUs", (uintmax_t)p->gpus);
+    if (p->tp > 1)
+        say(h, "tp %ju%s", (uintmax_t)p->tp, p->sequence_parallel ? " with sequences" : "");
+    if (p->pp > 1)
+        say(h, "pp %ju%s", (uintmax_t)p->pp, p->interleave > 1 ? " interleaved" : "");
+    if (p->cp > 1)
+        say(h, "cp %ju", (uintmax_t)p->cp);
+    if (p->ep > 1)
+        say(h, "ep %ju", (uintmax_t)p->ep);
+    if (plan_dp(p) > 1 && !p->inference)
+        say(h, "%s", shardings[p->sharding]);
+    if (p->offload != PLAN_OFFLOAD_NONE)
+        say(h, p->offload == PLAN_OFFLOAD_ALL ? "parameters and states in host memory"
+                                              : "optimizer states in host memory");
+}
+
+void view_estimate_head(const struct view_estimate *v)
+{
+    const struct plan *p = &v->a->plan;
+    struct head h = {{0}, 0};
+    char count[UNITS_TEXT], name[256];
+    int at = 0;
+
+    if (*p->model->name)
+        at = fprintf(v->out, "%s%s%s: ", term_style(&v->term, TERM_BOLD),
+                     term_clean(name, sizeof name, p->model->name, v->term.utf8),
+                     term_style(&v->term, TERM_PLAIN));
+    say(&h, "%s parameters", format_count(count, p->model->params));
+    p->inference ? say_serving(&h, p) : say_training(&h, p);
+    say_gpus(&h, p);
+    if (p->batch && p->seq)
+        say(&h, "batch %ju %s %ju tokens", (uintmax_t)p->batch, v->term.utf8 ? "×" : "x", (uintmax_t)p->seq);
+    else if (p->batch)
+        say(&h, "batch %ju", (uintmax_t)p->batch);
+    if (p->batch && p->model->shape.heads)
+        say(&h, "%s attention", attentions[p->attention]);
+    at = at ? term_columns(name) + 2 : 0;
+    view_estimate_wrap(v, at ? INDENT : 0, at, h.text);
+}
+
+/* ---------------------------------------------------------------- the table */
+
+enum { SIZE = 11, RANGE = 22, MARK = 9 };
+
+/* The phases that occur, in short. */
+static const char *const phase_short[] = {"forward", "backward", "step", "prefill", "decode"};
+static const char *const phase_row[] = {"end of forward", "end of backward", "optimizer step", "prefill", "decode"};
+
+static int title_width(const struct view_estimate *v)
+{
+    int width = 18;
+
+    for (int part = 0; part < ESTIMATE_PARTS_N; part++) {
+        unsigned phases;
+        if (answer_part(&v->a->result, part, &phases).high > 0 && term_columns(estimate_part_title[part]) > width)
+            width = term_columns(estimate_part_title[part]);
+    }
+    return width < 26 ? width : 26;
+}
+
+/* Without the blanks at the line's end. */
+static void line_out(const struct view_estimate *v, enum term_style style, char *line)
+{
+    size_t n = strlen(line);
+
+    while (n && line[n - 1] == ' ')
+        n--;
+    fprintf(v->out, "%s%.*s%s\n", term_style(&v->term, style), (int)n, line,
+            n ? term_style(&v->term, TERM_PLAIN) : "");
+}
+
+/* `text` padded to `width` columns, to the right where it is negative. */
+static void cell(char *line, size_t size, const char *text, int width)
+{
+    size_t at = strlen(line);
+    int blanks = (width < 0 ? -width : width) - term_columns(text);
+
+    blanks = blanks < 0 ? 0 : blanks;
+    snprintf(line + at, size - at, "%*s%s%*s", width < 0 ? blanks : 0, "", text, width < 0 ? 0 : blanks, "");
+}
+
+static void marks(const struct view_estimate *v, char *line, size_t size, unsigned phases, const char *mark)
+{
+    for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
+        bool there = phases & 1u << phase;
+        if (v->a->result.phase[phase].high > 0)
+            cell(line, size, there ? mark : "", -MARK);
+    }
+}
+
+static void numbers(const struct view_estimate *v, char *line, size_t size, const char *title, struct interval bytes)
+{
+    char text[UNITS_TEXT], range[VIEW_RANGE], name[64];
+
+    text_elide(name, sizeof name, title, title_width(v), v->term.utf8);
+    cell(line, size, "", INDENT);
+    cell(line, size, name, title_width(v));
+    cell(line, size, view_estimate_bytes(text, bytes.likely), -(SIZE + 1));
+    cell(line, size, view_estimate_range(v, range, bytes), -RANGE);
+}
+
+static void header(const struct view_estimate *v)
+{
+    char line[512] = "";
+
+    cell(line, sizeof line, "", INDENT + title_width(v));
+    cell(line, sizeof line, "likely", -(SIZE + 1));
+    cell(line, sizeof line, v->term.utf8 ? "low – high" : "low - high", -RANGE);
+    for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
+        if (v->a->result.phase[phase].high > 0)
+            cell(line, sizeof line, phase_short[phase], -MARK);
+    line_out(v, TERM_DIM, line);
+}
+
+static void part_row(const struct view_estimate *v, enum estimate_part part)
+{
+    char line[512] = "";
+    unsigned phases;
+    struct interval bytes = answer_part(&v->a->result, part, &phases);
+
+    if (bytes.high <= 0)
+        return;
+    numbers(v, line, sizeof line, estimate_part_title[part], bytes);
+    marks(v, line, sizeof line, phases, v->term.utf8 ? "●" : "x");
+    line_out(v, TERM_PLAIN, line);
+}
+
+/* What is there whatever the batch. */
+static void states_row(const struct view_estimate *v)
+{
+    char line[512] = "", text[128];
+    double states = answer_states(v->a);
+
+    numbers(v, line, sizeof line, "total", EXACTLY(states));
+    snprintf(text, sizeof text, "  %.4g bytes a parameter%s", states / (double)v->a->plan.model->params,
+             v->a->plan.gpus > 1 ? " on each GPU" : "");
+    while (*line && line[strlen(line) - 1] == ' ')
+        line[strlen(line) - 1] = 0;
+    cell(line, sizeof line, text, 0);
+    line_out(v, TERM_BOLD, line);
+}
+
+static void phase_rows(const struct view_estimate *v)
+{
+    const struct estimate_result *r = &v->a->result;
+
+    for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
+        char line[512] = "";
+        bool peak = phase == (int)r->peak_phase;
+        if (r->phase[phase].high <= 0)
+            continue;
+        numbers(v, line, sizeof line, phase_row[phase], r->phase[phase]);
+        if (peak)
+            cell(line, sizeof line, v->term.utf8 ? "  ◀ the peak" : "  <- the peak", 0);
+        line_out(v, peak ? TERM_BOLD : TERM_PLAIN, line);
+    }
+}
+
+void view_estimate_table(const struct view_estimate *v)
+{
+    putc('\n', v->out);
+    header(v);
+    for (int part = 0; part <= ESTIMATE_EMA; part++)
+        part_row(v, part);
+    if (!v->a->plan.inference)
+        states_row(v);
+    for (int part = ESTIMATE_EMA + 1; part < ESTIMATE_PARTS_N; part++)
+        part_row(v, part);
+    putc('\n', v->out);
+    phase_rows(v);
+}
+
+/* ---------------------------------------------------------------- the rest */
+
+void view_estimate_notes(const struct view_estimate *v)
+{
+    const struct estimate_answer *a = v->a;
+    char text[UNITS_TEXT], line[256];
+
+    if (!a->plan.batch || a->result.notes_n || a->assumed.batch || a->assumed.seq || answer_host(&a->result) > 0)
+        putc('\n', v->out);
+    if (!a->plan.batch && !a->plan.inference)
+        view_estimate_wrap(v, 0, 0, ESTIMATE_ON_TOP ": they grow with the batch and the sequence.");
+    if (a->floor.cast_copies && !a->plan.batch) {
+        snprintf(line, sizeof line, "So do autocast's 16-bit copies of the weights, up to %s while forward runs.",
+                 format_bytes(text, a->floor.cast_copies));
+        view_estimate_wrap(v, 0, 0, line);
+    }
+    if (answer_host(&a->result) > 0) {
+        snprintf(line, sizeof line, "In the host's memory: %s a GPU.",
+                 view_estimate_bytes(text, answer_host(&a->result)));
+        view_estimate_wrap(v, 0, 0, line);
+    }
+    if (a->assumed.batch || a->assumed.seq) {
+        snprintf(line, sizeof line, "Assumed: %s%ju%s%ju%s.", a->assumed.batch ? "--batch " : "",
+                 (uintmax_t)a->plan.batch, a->assumed.seq ? ", --seq " : "", (uintmax_t)a->plan.seq, "");
+        view_estimate_wrap(v, 0, 0, line);
+    }
+    for (size_t i = 0; i < a->result.notes_n; i++)
+        view_estimate_wrap(v, 0, 0, a->result.notes[i]);
+}
+
+void view_estimate(const struct view_estimate *v)
+{
+    view_estimate_head(v);
+    view_estimate_table(v);
+    if (v->explain)
+        view_estimate_explain(v);
+    view_estimate_bars(v);
+    view_estimate_notes(v);
+}

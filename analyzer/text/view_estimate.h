@@ -1,0 +1,22 @@
+/* An estimate for people: what was understood, a table by category, when in the step the peak comes, a bar
+ * against each GPU, what would help. */
+#ifndef GPUSPY_VIEW_ESTIMATE_H
+#define GPUSPY_VIEW_ESTIMATE_H
+
+#include <stdio.h>
+#include "analyzer/base/term.h"
+#include "analyzer/estimate/answer.h"
+
+struct view_estimate {
+    const struct estimate_answer *a;
+    struct term term;
+    FILE *out;
+    bool explain; /* every line with its formula, source and reason */
+};
+
+/* A trained model of an unknown shape: what stands in place of activations. */
+#define ESTIMATE_ON_TOP "Activations and temporary buffers come on top"
+
+void view_estimate(const struct view_estimate *v);
+
+#endif

@@ -1,0 +1,25 @@
+/* The sections of an estimate, in the order in which they are printed. Each prints a blank line before itself
+ * (but for the first), and nothing where it has nothing to say. */
+#ifndef GPUSPY_VIEW_ESTIMATE_PARTS_H
+#define GPUSPY_VIEW_ESTIMATE_PARTS_H
+
+#include "analyzer/base/units.h"
+#include "analyzer/text/view_estimate.h"
+#include "analyzer/text/view_text_parts.h"
+
+void view_estimate_head(const struct view_estimate *v);    /* what was understood */
+void view_estimate_table(const struct view_estimate *v);   /* categories, phases, the peak */
+void view_estimate_explain(const struct view_estimate *v); /* lines, instead of the categories */
+void view_estimate_bars(const struct view_estimate *v);    /* view_estimate_bar.c: GPUs and verdicts */
+void view_estimate_notes(const struct view_estimate *v);
+
+/* ---- helpers */
+
+char *view_estimate_bytes(char out[UNITS_TEXT], double bytes);
+/* "9.92 – 14.88 GiB"; "" where both are the same. */
+enum { VIEW_RANGE = 3 * UNITS_TEXT };
+char *view_estimate_range(const struct view_estimate *v, char out[VIEW_RANGE], struct interval bytes);
+/* Words from column `at`, wrapped; the lines after the first begin at `hang`. */
+void view_estimate_wrap(const struct view_estimate *v, int hang, int at, const char *text);
+
+#endif
