@@ -221,6 +221,20 @@ static const struct suffix byte_suffixes[] = {
     {"TB", 12, 0},  {0},
 };
 
+/* Of a second, in front of which "/s" or "ps" was taken away. A link's "G" is 10^9, as links are sold. */
+static const struct suffix rate_suffixes[] = {
+    {"", 0, 0},   {"B", 0, 0},  {"k", 3, 0},  {"K", 3, 0},  {"M", 6, 0},    {"G", 9, 0},    {"T", 12, 0},   {"kB", 3, 0},
+    {"KB", 3, 0}, {"MB", 6, 0}, {"GB", 9, 0}, {"TB", 12, 0}, {"KiB", 0, 10}, {"MiB", 0, 20}, {"GiB", 0, 30}, {0},
+};
+/* Bits: an eighth is 125/1000. */
+static const struct suffix bit_suffixes[] = {
+    {"b", -3, 0},   {"bit", -3, 0}, {"kb", 0, 0},   {"kbit", 0, 0}, {"Mb", 3, 0},
+    {"Mbit", 3, 0}, {"Gb", 6, 0},   {"Gbit", 6, 0}, {"Tb", 9, 0},   {"Tbit", 9, 0}, {0},
+};
+static const struct suffix time_suffixes[] = {
+    {"ns", 0, 0}, {"us", 3, 0}, {"ms", 6, 0}, {"s", 9, 0}, {0},
+};
+
 /* digits · 10^exponent · 2^two as a 64-bit number. */
 static bool scale(struct decimal d, int two, bool whole, uint64_t *out, char why[UNITS_WHY])
 {
@@ -281,4 +295,45 @@ bool parse_count(const char *text, uint64_t *out, char why[UNITS_WHY])
 bool parse_bytes(const char *text, uint64_t *out, char why[UNITS_WHY])
 {
     return parse(text, byte_suffixes, false, out, why);
+}
+
+bool parse_duration(const char *text, uint64_t *out, char why[UNITS_WHY])
+{
+    struct decimal d;
+    const char *rest = text;
+
+    if (read_decimal(&rest, &d, why) && !*rest)
+        return fail(why, "has no unit");
+    return parse(text, time_suffixes, false, out, why);
+}
+
+bool parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY])
+{
+    char unit[16];
+    struct decimal d;
+    const char *rest = text;
+
+    if (!read_decimal(&rest, &d, why))
+        return false;
+    size_t length = strlen(rest);
+    if (length >= 2 && (strcmp(rest + length - 2, "/s") == 0 || strcmp(rest + length - 2, "ps") == 0))
+        length -= 2;
+    if (length < sizeof unit) {
+        snprintf(unit, sizeof unit, "%.*s", (int)length, rest);
+        for (const struct suffix *s = rate_suffixes; s->text; s++) {
+            if (strcmp(unit, s->text) == 0) {
+                d.exponent += s->ten;
+                return scale(d, s->two, false, out, why);
+            }
+        }
+        for (const struct suffix *s = bit_suffixes; s->text; s++) {
+            if (strcmp(unit, s->text) == 0) {
+                d.digits *= 125;
+                d.exponent += s->ten;
+                return scale(d, 0, false, out, why);
+            }
+        }
+    }
+    snprintf(why, UNITS_WHY, "ends in '%.20s', which is no unit", rest);
+    return false;
 }

@@ -36,5 +36,10 @@ bool parse_count(const char *text, uint64_t *out, char why[UNITS_WHY]);
 /* Bytes: "1024", "24GiB", "1.5MiB", "24GB"; KiB … TiB are powers of 1024, kB … TB powers of 1000,
  * "24G" is 24 GiB as nvidia-smi and Slurm mean it. A fraction of a byte is rounded down. */
 bool parse_bytes(const char *text, uint64_t *out, char why[UNITS_WHY]);
+/* Bytes a second: "300GB/s", "32e9", "400Gb/s" and "400Gbit/s" (bits), "25GBps"; "300G" is 300 GB/s, as
+ * links are sold. */
+bool parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY]);
+/* Nanoseconds: "1.2ms", "830us", "3s"; a unit has to be there. */
+bool parse_duration(const char *text, uint64_t *out, char why[UNITS_WHY]);
 
 #endif

@@ -267,11 +267,21 @@ static bool take_bytes(const struct value *v)
     return take_units(v, parse_bytes, "give a size such as 24GiB");
 }
 
+static bool take_rate(const struct value *v)
+{
+    return take_units(v, parse_rate, "give a rate such as 300GB/s or 400Gb/s");
+}
+
+static bool take_time(const struct value *v)
+{
+    return take_units(v, parse_duration, "give a time such as 1.2ms");
+}
+
 static bool (*const take[])(const struct value *) = {
     [OPTION_TEXT] = take_text,     [OPTION_FILE] = take_text,   [OPTION_CHOICE] = take_choice,
     [OPTION_SET] = take_set,       [OPTION_LIST] = take_list,   [OPTION_BYTES] = take_bytes,
     [OPTION_NUMBER] = take_number, [OPTION_COUNT] = take_count,
-    [OPTION_COUNT_OR_ALONE] = take_count,
+    [OPTION_COUNT_OR_ALONE] = take_count, [OPTION_RATE] = take_rate, [OPTION_TIME] = take_time,
 };
 
 /* ---------------------------------------------------------------- the line */

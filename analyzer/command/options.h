@@ -22,6 +22,8 @@ enum option_kind {
     OPTION_COUNT_OR_ALONE, /* the same; without a value (the next word is an option, or there is none)
                       it is OPTION_ALONE */
     OPTION_BYTES,  /* uint64_t, parse_bytes; min..max */
+    OPTION_RATE,   /* uint64_t, bytes a second, parse_rate; min..max */
+    OPTION_TIME,   /* uint64_t, nanoseconds, parse_duration; min..max */
     OPTION_HEADING, /* no option: `help` is a heading over those that follow */
 };
 
@@ -45,7 +47,7 @@ struct option_row {
     const char *argument; /* how help calls the value; NULL for flags */
     const char *words;    /* "a|b|c": what help lists and completion offers; OPTION_CHOICE and
                              OPTION_SET take no other */
-    double min, max;      /* OPTION_NUMBER, OPTION_COUNT, OPTION_BYTES */
+    double min, max;      /* for the kinds that are numbers */
     const char *help;     /* what it does, starting in lower case */
 };
 

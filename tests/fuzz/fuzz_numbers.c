@@ -4,6 +4,7 @@
 #include <math.h>
 #include "analyzer/command/command.h"
 #include "analyzer/estimate/estimate.h"
+#include "analyzer/estimate/gpu.h"
 #include "analyzer/estimate/settings.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
@@ -64,6 +65,9 @@ static void parse_all(const char *word)
     why[0] = 0;
     if (!parse_bytes(word, &n, why))
         FUZZ_CHECK(n == 12345 && *why, "%s", word);
+    if (!parse_rate(word, &n, why) || !parse_duration(word, &n, why))
+        FUZZ_CHECK(*why, "%s", word);
+    gpu_find(word);
     for (size_t size = 1; size <= sizeof small; size += 5) {
         term_clean(small, size, word, size & 2);
         FUZZ_CHECK(strlen(small) < size, "%zu", size);
@@ -115,6 +119,9 @@ void fuzz_seeds(fuzz_put put)
     SEED("18446744073709551616");
     SEED("1_000_000");
     SEED("24GiB");
+    SEED("400Gbit/s");
+    SEED("1.2ms");
+    SEED("RTX 4090");
     SEED("1.5MiB");
     SEED("1e-3");
     SEED("9999999999999999999999e99999");

@@ -175,6 +175,49 @@ static void sizes_know_both_kinds_of_units(void **state)
             fail_msg("'%s' was read as %" PRIu64, bad[i], n);
 }
 
+static void rates_know_bits_and_bytes(void **state)
+{
+    const struct {
+        const char *text;
+        uint64_t bytes;
+    } rows[] = {
+        {"300GB/s", 300000000000}, {"300G", 300000000000}, {"32e9", 32000000000},   {"400Gb/s", 50000000000},
+        {"400Gbit/s", 50000000000}, {"400Gbps", 50000000000}, {"25GBps", 25000000000}, {"1GiB/s", 1 << 30},
+        {"8b/s", 1},               {"1.8TB/s", 1800000000000}, {"2039GB/s", 2039000000000}, {"5", 5},
+    };
+    const char *const bad[] = {"", "-1GB/s", "GB/s", "300 GB/s", "3GB/h", "nan", "inf", "1e30TB/s", "3GBs", "3B/s/s",
+                               "1aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "0x10"};
+    char why[UNITS_WHY];
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (!parse_rate(rows[i].text, &n, why))
+            fail_msg("'%s' %s", rows[i].text, why);
+        if (n != rows[i].bytes)
+            fail_msg("'%s' was read as %" PRIu64, rows[i].text, n);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (parse_rate(bad[i], &n, why))
+            fail_msg("'%s' was read as %" PRIu64, bad[i], n);
+}
+
+static void times_have_a_unit(void **state)
+{
+    char why[UNITS_WHY];
+    uint64_t n = 0;
+
+    assert_true(parse_duration("1.2ms", &n, why) && n == 1200000);
+    assert_true(parse_duration("830us", &n, why) && n == 830000);
+    assert_true(parse_duration("3s", &n, why) && n == 3000000000);
+    assert_true(parse_duration("7ns", &n, why) && n == 7);
+    assert_false(parse_duration("3", &n, why));
+    assert_string_equal(why, "has no unit");
+    assert_false(parse_duration("-3ms", &n, why));
+    assert_false(parse_duration("nan", &n, why));
+    assert_false(parse_duration("3h", &n, why));
+    assert_false(parse_duration("1e20s", &n, why));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,6 +228,8 @@ int main(void)
         cmocka_unit_test(counts_are_read_exactly),
         cmocka_unit_test(what_is_no_count_is_refused),
         cmocka_unit_test(sizes_know_both_kinds_of_units),
+        cmocka_unit_test(rates_know_bits_and_bytes),
+        cmocka_unit_test(times_have_a_unit),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
