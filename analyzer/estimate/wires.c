@@ -1,0 +1,380 @@
+#include "analyzer/estimate/wires.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/base/units.h"
+#include "analyzer/estimate/estimate.h"
+#include "analyzer/estimate/gpu.h"
+
+#define RING "ring: Patarasuk and Yuan 2009; NCCL"
+
+const char *const wire_kind_word[WIRE_KINDS_N] = {
+#define KIND(id, word) word,
+    WIRE_KINDS(KIND)
+#undef KIND
+};
+
+/* ---------------------------------------------------------------- links */
+
+struct wire_links wires_links(const struct gpu *gpu, uint64_t gpus_used, uint64_t per_node)
+{
+    struct wire_links l = {.network = WIRES_NETWORK, .network_name = "network, 400 Gb/s a GPU"};
+    char rate[UNITS_TEXT];
+
+    l.per_node = per_node ? per_node : gpu ? (uint64_t)gpu->node : 8;
+    uint64_t together = gpus_used < l.per_node ? gpus_used : l.per_node;
+    if (!gpu) {
+        l.assumed = true;
+        l.node = 300e9;
+        l.host = 25e9;
+        snprintf(l.node_name, sizeof l.node_name, "NVLink of A100, 300 GB/s");
+        snprintf(l.host_name, sizeof l.host_name, "PCIe 4.0, 25 GB/s");
+        return l;
+    }
+    l.host = gpu->pcie;
+    bool nvidia = gpu->simulated;
+    snprintf(l.host_name, sizeof l.host_name, "%s, %s", gpu->pcie > 100e9 ? "NVLink-C2C" : "PCIe",
+             format_rate(rate, l.host));
+    if (gpu->reach > 2 && (uint64_t)gpu->reach >= together) {
+        l.node = gpu->nvlink;
+        snprintf(l.node_name, sizeof l.node_name, "%s, %s", nvidia ? "NVLink" : "Infinity Fabric",
+                 format_rate(rate, l.node));
+    } else {
+        l.node = gpu->pcie;
+        snprintf(l.node_name, sizeof l.node_name, "%s", l.host_name);
+    }
+    return l;
+}
+
+/* ---------------------------------------------------------------- one transfer */
+
+/* How much of S passes a GPU's wires, for n that take part. */
+static double share(enum wire_kind kind, double n)
+{
+    switch (kind) {
+    case WIRE_ALL_REDUCE: return 2 * (n - 1) / n;
+    case WIRE_REDUCE_SCATTER:
+    case WIRE_ALL_GATHER:
+    case WIRE_ALL_TO_ALL: return (n - 1) / n;
+    default: return 1;
+    }
+}
+
+static const char *share_text(enum wire_kind kind)
+{
+    return kind == WIRE_ALL_REDUCE ? "2(n-1)/n · " : share(kind, 2) < 1 ? "(n-1)/n · " : "";
+}
+
+static double seconds(double bytes, double rate)
+{
+    return rate > 0 ? bytes / rate : INFINITY;
+}
+
+static void across(const struct wire_links *l, double inside, struct wire *w)
+{
+    double g = inside, m = (double)w->nodes, near_s, far_s;
+    char size[UNITS_TEXT];
+
+    w->bandwidth = l->network;
+    w->link = l->network_name;
+    format_bytes(size, units_whole(w->bytes));
+    if (w->kind == WIRE_SEND) {
+        w->ring_s = seconds(w->bytes, l->network);
+        snprintf(w->formula, sizeof w->formula, "S/N (S %s, N %.4g GB/s)", size, l->network / 1e9);
+    } else if (w->kind == WIRE_ALL_TO_ALL) { /* both wires at once */
+        near_s = g > 1 ? seconds(w->bytes * (g - 1) / (double)w->n, l->node) : 0;
+        far_s = seconds(w->bytes * ((double)w->n - g) / (double)w->n, l->network);
+        w->ring_s = near_s > far_s ? near_s : far_s;
+        snprintf(w->formula, sizeof w->formula, "(n-g)/n · S/N (n %.0f, g %.0f, S %s, N %.4g GB/s)", (double)w->n, g,
+                 size, l->network / 1e9);
+    } else {
+        near_s = g > 1 ? share(w->kind, g) * seconds(w->bytes, l->node) : 0;
+        far_s = share(w->kind, m) * seconds(w->bytes / g, l->network);
+        w->ring_s = near_s + far_s;
+        const char *factor = w->kind == WIRE_ALL_REDUCE ? "2" : "";
+        snprintf(w->formula, sizeof w->formula,
+                 "%s(g-1)/g · S/B + %s(m-1)/m · S/g/N (g %.0f, m %.0f, S %s, B %.4g, N %.4g GB/s)", factor, factor, g, m,
+                 size, l->node / 1e9, l->network / 1e9);
+    }
+}
+
+void wire_time(const struct wire_links *l, uint64_t stride, struct wire *w)
+{
+    char size[UNITS_TEXT];
+    uint64_t inside = w->n; /* of one machine */
+    bool host = w->kind == WIRE_TO_GPU || w->kind == WIRE_TO_HOST;
+
+    if (!(w->times > 0))
+        w->times = 1;
+    if (!host && l->per_node) {
+        inside = stride && l->per_node > stride ? l->per_node / stride : 1;
+        if (inside > w->n)
+            inside = w->n;
+    }
+    w->nodes = host || w->n <= inside ? 1 : (w->n + inside - 1) / inside;
+    if (w->nodes > 1) {
+        across(l, (double)inside, w);
+    } else {
+        w->bandwidth = host ? l->host : l->node;
+        w->link = host ? l->host_name : l->node_name;
+        w->ring_s = share(w->kind, (double)w->n) * seconds(w->bytes, w->bandwidth);
+        format_bytes(size, units_whole(w->bytes));
+        snprintf(w->formula, sizeof w->formula, share(w->kind, 2) != 1 || w->kind == WIRE_ALL_REDUCE
+                                                    ? "%sS/B (S %s, B %.4g GB/s, n %.0f)"
+                                                    : "%sS/B (S %s, B %.4g GB/s)",
+                 share_text(w->kind), size, w->bandwidth / 1e9, (double)w->n);
+    }
+    w->one_pass_s = w->times * seconds(w->bytes, w->bandwidth);
+    w->ring_s *= w->times;
+}
+
+/* ---------------------------------------------------------------- a plan's */
+
+struct making {
+    const struct plan *p;
+    struct wires *out;
+};
+
+static void add(struct making *k, enum wire_kind kind, const char *name, double bytes, double times, uint64_t n,
+                uint64_t stride, const char *source)
+{
+    struct wires *out = k->out;
+    bool host = kind == WIRE_TO_GPU || kind == WIRE_TO_HOST;
+
+    if (out->n == WIRES_MAX || !(bytes > 0) || !(times > 0) || (!host && n < 2))
+        return;
+    struct wire *w = &out->rows[out->n++];
+    *w = (struct wire){.kind = kind, .bytes = bytes, .times = times, .n = n, .source = source};
+    snprintf(w->name, sizeof w->name, "%s", name);
+    wire_time(&out->links, stride, w);
+    out->sum_s += w->ring_s;
+}
+
+__attribute__((format(printf, 2, 3))) static void note(struct wires *out, const char *text, ...)
+{
+    va_list arguments;
+
+    if (out->notes_n == WIRES_NOTES_MAX)
+        return;
+    va_start(arguments, text);
+    vsnprintf(out->notes[out->notes_n++], sizeof *out->notes, text, arguments);
+    va_end(arguments);
+}
+
+/* Bytes of an element of what goes from layer to layer. */
+static double activation_bytes(const struct plan *p)
+{
+    return p->inference || !p->precision ? 2 : p->precision->weights == 4 && !p->precision->cast_copy ? 4 : 2;
+}
+
+static double layers_here(const struct plan *p)
+{
+    return ceil((double)p->model->shape.layers / (double)p->pp);
+}
+
+/* Passes through the layers that move activations, in backward's and forward's share of a step. */
+static double passes(const struct plan *p)
+{
+    return (double)p->accumulation;
+}
+
+/* Gradients and weights of one kind of parameters, among the n that hold the same ones. */
+static void data_parallel(struct making *k, const char *what, double params, double trained, uint64_t n,
+                          uint64_t stride)
+{
+    const struct plan *p = k->p;
+    double gradients = trained * p->precision->gradients, weights = params * p->precision->weights, acc = passes(p);
+    char name[48];
+
+    snprintf(name, sizeof name, "gradients%s", what);
+    if (p->sharding == PLAN_SHARDING_DDP) {
+        add(k, WIRE_ALL_REDUCE, name, gradients, 1, n, stride,
+            "DistributedDataParallel: once a step, with no_sync() while gradients are added up");
+        return;
+    }
+    const char *zero = p->sharding == PLAN_SHARDING_ZERO3
+                           ? "ZeRO, Rajbhandari et al. 2020, section 7.2; FSDP FULL_SHARD"
+                           : "ZeRO, Rajbhandari et al. 2020, section 7.1";
+    add(k, WIRE_REDUCE_SCATTER, name, gradients, p->sharding == PLAN_SHARDING_ZERO1 ? 1 : acc, n, stride, zero);
+    if (p->sharding == PLAN_SHARDING_ZERO3) {
+        snprintf(name, sizeof name, "weights%s, for forward", what);
+        add(k, WIRE_ALL_GATHER, name, weights, acc, n, stride, zero);
+        snprintf(name, sizeof name, "weights%s, for backward", what);
+        add(k, WIRE_ALL_GATHER, name, weights, acc, n, stride, zero);
+    } else {
+        snprintf(name, sizeof name, "stepped weights%s", what);
+        add(k, WIRE_ALL_GATHER, name, trained * p->precision->weights, 1, n, stride, zero);
+    }
+}
+
+static double adapter_params(const struct plan *p, const struct model_tensor *t)
+{
+    bool attention = t->role == TENSOR_ATTENTION;
+
+    if (t->dims != 2 || (!attention && t->role != TENSOR_MLP && t->role != TENSOR_EXPERT))
+        return 0;
+    if (!attention && p->target != PLAN_TARGET_LINEAR)
+        return 0;
+    if (p->target == PLAN_TARGET_QV && !strstr(t->name, "q_proj") && !strstr(t->name, "v_proj") &&
+        !strstr(t->name, "query") && !strstr(t->name, "value"))
+        return 0;
+    return (double)p->rank * ((double)t->rows + (double)t->cols) * (double)t->count;
+}
+
+static double trained(const struct plan *p, double params)
+{
+    double sum = 0;
+
+    if (p->adapter == PLAN_ADAPTER_NONE)
+        return params;
+    for (size_t i = 0; i < p->model->tensors_n; i++)
+        sum += adapter_params(p, &p->model->tensors[i]);
+    return sum / (double)p->tp / (double)p->pp;
+}
+
+static void offloaded(struct making *k, double params, double changed, uint64_t dp)
+{
+    const struct plan *p = k->p;
+    bool divided = p->sharding != PLAN_SHARDING_DDP;
+    double own = divided ? (double)dp : 1, acc = passes(p);
+
+    if (p->offload == PLAN_OFFLOAD_NONE)
+        return;
+    add(k, WIRE_TO_HOST, "gradients, to the host's optimizer", changed * p->precision->gradients / own, 1, 1, 1,
+        "ZeRO-Offload, Ren et al. 2021");
+    add(k, WIRE_TO_GPU, "stepped weights", changed * p->precision->weights / own, 1, 1, 1,
+        "ZeRO-Offload, Ren et al. 2021");
+    if (p->offload == PLAN_OFFLOAD_ALL)
+        add(k, WIRE_TO_GPU, "weights, forward and backward", params * p->precision->weights / own, 2 * acc, 1, 1,
+            "ZeRO-Infinity, Rajbhandari et al. 2021");
+    note(k->out, "Host transfers: from pinned memory. From pageable memory %.0f to %.0f times that; GPUs that share "
+                 "a PCIe switch or a CPU's memory share the rate.",
+         1 / WIRES_PAGEABLE_HIGH, 1 / WIRES_PAGEABLE_LOW);
+}
+
+/* What layers hand to each other, of one micro-batch. */
+static void between_layers(struct making *k)
+{
+    const struct plan *p = k->p;
+    const struct model_shape *m = &p->model->shape;
+    double e = activation_bytes(p), layers = layers_here(p), acc = passes(p);
+    double tokens = (double)p->batch * (double)p->seq / (double)p->cp, hidden = tokens * (double)m->hidden * e;
+    double again = p->checkpoint == PLAN_CHECKPOINT_FULL ? 1 : 0;
+    static const char shoeybi[] = "Megatron-LM, Shoeybi et al. 2019, section 3: two a layer forward, two backward";
+    static const char korthi[] = "Korthikanti et al. 2022, section 4.2: an all-reduce is both of these";
+
+    if (!m->hidden || !layers || !(tokens > 0))
+        return;
+    double times = layers * acc * (4 + 2 * again);
+    if (p->sequence_parallel) {
+        add(k, WIRE_ALL_GATHER, "activations, tensor parallel", hidden, times, p->tp, 1, korthi);
+        add(k, WIRE_REDUCE_SCATTER, "activations, tensor parallel", hidden, times, p->tp, 1, korthi);
+    } else {
+        add(k, WIRE_ALL_REDUCE, "activations, tensor parallel", hidden, times, p->tp, 1, shoeybi);
+    }
+    if (p->cp > 1) {
+        double kv = tokens * 2 * (double)m->kv_heads * (double)m->head_dim * e / (double)p->tp;
+        add(k, WIRE_SEND, "keys and values, context parallel", kv, ((double)p->cp - 1) * layers * acc * (3 + again),
+            p->cp, p->tp, "ring attention, Liu et al. 2023: forward K and V; backward them and their gradients");
+    }
+    if (p->ep > 1 && m->experts) {
+        double moe = (double)(m->moe_layers ? m->moe_layers : m->layers) / (double)p->pp;
+        double routed = hidden * (double)(m->experts_used ? m->experts_used : 1) / (double)(p->sequence_parallel ? p->tp : 1);
+        add(k, WIRE_ALL_TO_ALL, "tokens to experts and back", routed, moe * acc * (4 + 2 * again), p->ep, p->tp * p->cp,
+            "GShard, Lepikhin et al. 2020: dispatch and combine, forward and backward");
+    }
+    if (p->pp > 1) {
+        uint64_t stride = p->gpus / p->pp;
+        add(k, WIRE_SEND, "activations to the next stage, and back",
+            hidden / (double)(p->sequence_parallel ? p->tp : 1), 2 * acc * (double)p->interleave, p->pp,
+            stride ? stride : 1, "Narayanan et al. 2021, section 2.2");
+    }
+}
+
+/* 6 operations for each parameter that a token uses, 8 where forward is computed again; attention's own products
+ * beside them. At the GPU's full rate. */
+static void compute(struct making *k)
+{
+    const struct plan *p = k->p;
+    const struct model_shape *m = &p->model->shape;
+    bool half = activation_bytes(p) < 4;
+    char word[UNITS_TEXT];
+
+    if (!p->gpu || !p->batch || !p->seq || !p->model->params || !m->layers || p->model->shape.family == MODEL_CONV)
+        return;
+    enum gpu_rate rate = !half ? GPU_FP32 : p->gpu->tflops[GPU_BF16] > 0 ? GPU_BF16 : GPU_FP16;
+    double tflops = p->gpu->tflops[rate];
+    if (!(tflops > 0))
+        return;
+    double factor = p->inference ? 2 : p->checkpoint == PLAN_CHECKPOINT_FULL ? 8 : 6;
+    double tokens = (double)p->batch * (double)p->seq * (p->inference ? 1 : passes(p));
+    double active = (double)model_active_params(p->model);
+    double scores = 2 * (double)m->layers * (double)m->heads * (double)m->head_dim * (double)p->seq; /* causal, a token */
+    double per = active + (m->heads ? scores / 2 : 0);
+    double split = (double)p->tp * (double)p->pp * (double)p->cp;
+    k->out->compute_s = factor * per * tokens / split / (tflops * 1e12);
+    snprintf(k->out->compute, sizeof k->out->compute,
+             "%.0f · (%.3gB active + attention %.2gB) · %s tokens%s at %.4g TFLOPS (%s)", factor, active / 1e9,
+             (per - active) / 1e9, format_count(word, units_whole(tokens)), split > 1 ? " over tp · pp · cp" : "", tflops,
+             gpu_rate_name[rate]);
+}
+
+static void serving(struct making *k)
+{
+    const struct plan *p = k->p;
+    const struct model_shape *m = &p->model->shape;
+    double layers = layers_here(p), token = (double)p->batch * (double)m->hidden * 2;
+    static const char source[] = "Megatron-LM, Shoeybi et al. 2019: two a layer";
+
+    add(k, WIRE_ALL_REDUCE, "activations of the prompt", token * (double)p->seq, 2 * layers, p->tp, 1, source);
+    add(k, WIRE_ALL_REDUCE, "activations of one more token", token, 2 * layers, p->tp, 1, source);
+    if (p->pp > 1)
+        add(k, WIRE_SEND, "activations of the prompt, to the next stage", token * (double)p->seq, 1, p->pp,
+            p->gpus / p->pp ? p->gpus / p->pp : 1, "Narayanan et al. 2021, section 2.2");
+    if (p->tp > 1)
+        note(k->out, "One token moves so little that the links' latency counts: about 10 us for each all-reduce.");
+}
+
+static void training(struct making *k)
+{
+    const struct plan *p = k->p;
+    struct local_params local = estimate_local_params(p, 0);
+    uint64_t dp = plan_dp(p), inner = p->tp * p->cp;
+    double changed = trained(p, local.dense + local.experts);
+    double all = local.dense + local.experts;
+
+    if (p->adapter != PLAN_ADAPTER_NONE || !(local.experts > 0)) {
+        data_parallel(k, "", all, changed, dp, inner);
+    } else {
+        data_parallel(k, "", local.dense, local.dense, dp, inner);
+        data_parallel(k, " of experts", local.experts, local.experts, dp / p->ep, inner * p->ep);
+    }
+    offloaded(k, all, changed, dp);
+    between_layers(k);
+}
+
+void wires_make(const struct plan *p, double network, struct wires *out)
+{
+    struct making k = {p, out};
+    char rate[UNITS_TEXT];
+
+    memset(out, 0, sizeof *out);
+    out->links = wires_links(p->gpu, p->gpus, p->gpus_per_node);
+    if (network > 0) {
+        out->links.network = network;
+        snprintf(out->links.network_name, sizeof out->links.network_name, "network, %s a GPU", format_rate(rate, network));
+    }
+    if (p->inference)
+        serving(&k);
+    else
+        training(&k);
+    if (!out->n)
+        return;
+    compute(&k);
+    if (out->links.assumed)
+        note(out, "No --gpu: %s, and %s.", out->links.node_name, out->links.host_name);
+    if (p->gpu && p->gpu->reach == 2 && p->gpus > 1)
+        note(out, "A bridge between two of these GPUs would carry %s a direction.", format_rate(rate, p->gpu->nvlink));
+}

@@ -1,0 +1,87 @@
+/* Time on the wires: what a training step, or a transfer that somebody has in mind, moves between GPUs,
+ * machines and the host, and how long that takes at the links' full rate.
+ *
+ * Of S bytes on each of n GPUs, at B bytes/s a direction:
+ *   one pass                     S/B
+ *   all-reduce, as a ring        2(n-1)/n · S/B   (Patarasuk and Yuan 2009; NCCL's bus bandwidth)
+ *   reduce-scatter, all-gather   (n-1)/n · S/B    S is the whole, of which each GPU ends or starts with 1/n
+ *   all-to-all                   (n-1)/n · S/B
+ * A group that spans m machines with g of its GPUs in each does it in three parts: scattered over the g,
+ * then 1/g of it over the m, on every GPU's own share of the network, then gathered again:
+ *   all-reduce                   2(g-1)/g · S/B + 2(m-1)/m · S/g/N
+ * These are the least times: no latency, no overlap, nobody else on the wires. */
+#ifndef GPUSPY_ESTIMATE_WIRES_H
+#define GPUSPY_ESTIMATE_WIRES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "analyzer/estimate/plan.h"
+
+#define WIRE_KINDS(KIND)                                     \
+    KIND(ALL_REDUCE, "all-reduce")                           \
+    KIND(REDUCE_SCATTER, "reduce-scatter")                   \
+    KIND(ALL_GATHER, "all-gather")                           \
+    KIND(ALL_TO_ALL, "all-to-all")                           \
+    KIND(SEND, "send")                                       \
+    KIND(TO_GPU, "host to GPU")                              \
+    KIND(TO_HOST, "GPU to host")
+#define KIND(id, word) WIRE_##id,
+enum wire_kind { WIRE_KINDS(KIND) WIRE_KINDS_N };
+#undef KIND
+extern const char *const wire_kind_word[WIRE_KINDS_N];
+
+/* Links, bytes/s a direction; 0: there is none. */
+struct wire_links {
+    double node;      /* of a GPU to the others of its machine */
+    double network;   /* of a GPU to other machines: its share of their network cards */
+    double host;      /* to the host's pinned memory */
+    uint64_t per_node; /* GPUs of one machine; 0: all are in one */
+    char node_name[64], network_name[64], host_name[64];
+    bool assumed;     /* no GPU was named */
+};
+
+#define WIRES_NETWORK 50e9 /* 400 Gb/s a GPU, as DGX H100 and most rented H100 machines have */
+#define WIRES_PAGEABLE_LOW 0.25 /* of the pinned rate: pageable copies go through a staging buffer */
+#define WIRES_PAGEABLE_HIGH 0.6
+
+/* Those of a GPU; NULL: NVLink of A100 and PCIe 4.0. `gpus` in all, `per_node` 0: as it is rented. NVLink
+ * counts where it joins all GPUs of a machine that are used; a bridge does not. */
+struct wire_links wires_links(const struct gpu *gpu, uint64_t gpus, uint64_t per_node);
+
+struct wire {
+    enum wire_kind kind;
+    char name[48];    /* what is moved: "gradients" */
+    double bytes;     /* of one GPU, each time */
+    double times;     /* a step */
+    uint64_t n, nodes; /* GPUs of a group, machines that it spans */
+    double bandwidth; /* of its slowest link, bytes/s a direction */
+    const char *link; /* that link's name */
+    double one_pass_s; /* times · bytes / bandwidth */
+    double ring_s;    /* as it is done; = one_pass_s for sends and copies */
+    char formula[160];
+    const char *source;
+};
+
+enum { WIRES_MAX = 24, WIRES_NOTES_MAX = 6 };
+
+struct wires {
+    struct wire_links links;
+    struct wire rows[WIRES_MAX];
+    size_t n;
+    double sum_s;     /* of ring_s */
+    double compute_s; /* the step's matrix products at the GPU's full rate; 0: not known */
+    char compute[160]; /* its formula */
+    char notes[WIRES_NOTES_MAX][192];
+    size_t notes_n;
+};
+
+/* One transfer: fills bandwidth, link, both times and the formula from kind, bytes, times and n. `stride`:
+ * its members are every stride-th GPU (tensor parallel ones are neighbours). */
+void wire_time(const struct wire_links *links, uint64_t stride, struct wire *w);
+
+/* What the plan moves in a step (in inference: for one forward pass of the prompt and for one token), on the
+ * fullest GPU. No rows where nothing is moved. `network` bytes/s a GPU, 0: WIRES_NETWORK. */
+void wires_make(const struct plan *p, double network, struct wires *out);
+
+#endif
