@@ -293,6 +293,21 @@ static void between_layers(struct making *k)
     }
 }
 
+/* Parameters that a token is multiplied with: of the experts, those that it uses; no look-up tables. */
+static double active_params(const struct model *m)
+{
+    const struct model_shape *s = &m->shape;
+    double used = s->experts && s->experts_used ? (double)s->experts_used / (double)s->experts : 1, sum = 0;
+
+    for (size_t i = 0; i < m->tensors_n; i++) {
+        const struct model_tensor *t = &m->tensors[i];
+        double params = (double)t->rows * (double)t->cols * (double)t->count;
+        if (t->role != TENSOR_EMBEDDING || s->tied)
+            sum += params * (t->role == TENSOR_EXPERT ? used : 1);
+    }
+    return sum;
+}
+
 /* 6 operations for each parameter that a token uses, 8 where forward is computed again; attention's own products
  * beside them. At the GPU's full rate. */
 static void compute(struct making *k)
@@ -310,9 +325,11 @@ static void compute(struct making *k)
         return;
     double factor = p->inference ? 2 : p->checkpoint == PLAN_CHECKPOINT_FULL ? 8 : 6;
     double tokens = (double)p->batch * (double)p->seq * (p->inference ? 1 : passes(p));
-    double active = (double)model_active_params(p->model);
-    double scores = 2 * (double)m->layers * (double)m->heads * (double)m->head_dim * (double)p->seq; /* causal, a token */
-    double per = active + (m->heads ? scores / 2 : 0);
+    double active = active_params(p->model);
+    bool causal = m->family == MODEL_GPT || m->family == MODEL_LLAMA;
+    /* Two products a layer, of which a causal mask leaves half: as so many parameters. */
+    double scores = (causal ? 1 : 2) * (double)m->layers * (double)m->heads * (double)m->head_dim * (double)p->seq;
+    double per = active + scores;
     double split = (double)p->tp * (double)p->pp * (double)p->cp;
     k->out->compute_s = factor * per * tokens / split / (tflops * 1e12);
     snprintf(k->out->compute, sizeof k->out->compute,

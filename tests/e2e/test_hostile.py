@@ -27,6 +27,7 @@ VIEWS = {
     "report": ["{db}", "--json {db}", "--native {db}", "--params 1e9 {db}", "--html {out} {db}", "{folder}"],
     "export": [f"--format {name} --output {{out}} {{db}}" for name in FORMATS],
     "estimate": [],
+    "transfer": [],
     "help": [],
     "top": ["--once {db}", "--json {db}"],
     "diff": ["{db} {good}", "{good} {db}", "--json {db} {db}"],

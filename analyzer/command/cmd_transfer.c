@@ -1,0 +1,274 @@
+/* gpuspy transfer: how long so many bytes are on the wires. */
+#include <jansson.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "analyzer/base/term.h"
+#include "analyzer/base/text_table.h"
+#include "analyzer/base/units.h"
+#include "analyzer/command/command.h"
+#include "analyzer/estimate/estimate.h"
+#include "analyzer/estimate/gpu.h"
+#include "analyzer/estimate/wires.h"
+
+struct settings {
+    uint64_t bytes, params, gpus, per_node, bandwidth, network;
+    const char *precision, *gpu;
+    bool json;
+};
+
+static const struct option_row options[] = {
+    {"bytes", 'b', OPTION_BYTES, offsetof(struct settings, bytes), "SIZE", NULL, 1, 1e18, "how much: 28GB, 512MiB"},
+    {"params", 'p', OPTION_COUNT, offsetof(struct settings, params), "N", NULL, 1, ESTIMATE_PARAMS_MAX,
+     "the weights or gradients of so many parameters: 7e9, 7B"},
+    {"precision", 0, OPTION_CHOICE, offsetof(struct settings, precision), "NAME", estimate_precisions, 0, 0,
+     "of --params, fp32 if not given"},
+    {"gpus", 'g', OPTION_COUNT, offsetof(struct settings, gpus), "N", NULL, 1, 1e6, "GPUs that take part, 8 if not given"},
+    {"bandwidth", 0, OPTION_RATE, offsetof(struct settings, bandwidth), "RATE", NULL, 1, 1e16,
+     "of the link, a direction: 300GB/s, 400Gb/s"},
+    {"gpu", 0, OPTION_TEXT, offsetof(struct settings, gpu), "NAME", gpu_words, 0, 0,
+     "the links of this GPU: to its neighbours, the network, the host"},
+    {"gpus-per-node", 0, OPTION_COUNT, offsetof(struct settings, per_node), "N", NULL, 1, 1e6,
+     "GPUs in one machine; the others are reached over the network"},
+    {"network", 0, OPTION_RATE, offsetof(struct settings, network), "RATE", NULL, 1, 1e16,
+     "each GPU's share of its machine's network, 400Gb/s if not given"},
+    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON, in bytes and seconds"},
+    {0},
+};
+
+static const struct example examples[] = {
+    {"gpuspy transfer --params 7e9 --gpus 8", "the gradients of 7 billion parameters in float32, on each kind of link"},
+    {"gpuspy transfer --bytes 28GB --gpus 8 --bandwidth 300GB/s", "one pass 93.3 ms, all-reduce 163 ms"},
+    {"gpuspy transfer --params 70B --precision bf16 --gpus 64 --gpu h100", "eight machines of eight H100"},
+    {0},
+};
+
+const struct command_text text_transfer = {
+    .options = options,
+    .about = "Computes how long a transfer takes: one pass over a link (bytes / bandwidth), and the collectives of n GPUs "
+             "as rings, which move 2(n-1)/n (all-reduce) or (n-1)/n (reduce-scatter, all-gather, all-to-all) of the "
+             "bytes. Bandwidths are those of one direction; NVLink's in datasheets are of both together.\n\n"
+             "Across machines, the bytes are first scattered over the GPUs of each, and each GPU sends its part over its "
+             "share of the network.\n\n"
+             "These are the least times, at the links' full rate and without latency.",
+    .examples = examples,
+};
+
+/* Links by name, as their makers count: a direction, PCIe before its packets' overhead. */
+static const struct {
+    const char *name;
+    double rate;
+    bool network;
+} known[] = {
+    {"PCIe 3.0 x16", 16e9, false},    {"PCIe 4.0 x16", 32e9, false},    {"PCIe 5.0 x16", 64e9, false},
+    {"NVLink 2 (V100)", 150e9, false}, {"NVLink 3 (A100)", 300e9, false}, {"NVLink 4 (H100)", 450e9, false},
+    {"NVLink 5 (B200)", 900e9, false}, {"network, 100 Gb/s", 12.5e9, true}, {"network, 200 Gb/s", 25e9, true},
+    {"network, 400 Gb/s", 50e9, true},
+};
+
+enum { LINKS_MAX = sizeof known / sizeof *known + 2 };
+
+struct link {
+    const char *name;
+    double slow, rate;        /* bytes/s; slow: the least where it is an interval, else 0 */
+    struct wire of[WIRE_KINDS_N]; /* those that it has */
+    bool collective;
+};
+
+struct answer {
+    double bytes;
+    uint64_t gpus;
+    struct link links[LINKS_MAX];
+    size_t n;
+};
+
+static const enum wire_kind shown[] = {WIRE_ALL_REDUCE, WIRE_REDUCE_SCATTER, WIRE_ALL_GATHER, WIRE_ALL_TO_ALL};
+
+static void add(struct answer *a, const struct wire_links *l, const char *name)
+{
+    struct link *link = &a->links[a->n++];
+
+    link->name = name;
+    link->rate = l->node;
+    link->collective = a->gpus > 1;
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
+        struct wire *w = &link->of[shown[i]];
+        *w = (struct wire){.kind = shown[i], .bytes = a->bytes, .n = a->gpus};
+        wire_time(l, 1, w);
+    }
+}
+
+static void add_host(struct answer *a, const struct wire_links *l, bool pageable)
+{
+    struct link *link = &a->links[a->n++];
+
+    link->name = pageable ? "host, pageable memory" : "host, pinned memory";
+    link->rate = l->host * (pageable ? WIRES_PAGEABLE_HIGH : 1);
+    link->slow = pageable ? l->host * WIRES_PAGEABLE_LOW : 0;
+}
+
+static void of_gpu(const struct settings *s, const struct gpu *gpu, struct answer *a)
+{
+    struct wire_links l = wires_links(gpu, s->gpus, s->per_node);
+
+    if (s->network)
+        l.network = (double)s->network;
+    if (s->gpus > 1)
+        add(a, &l, l.node == gpu->nvlink ? gpu->simulated ? "NVLink" : "Infinity Fabric" : "PCIe, between GPUs");
+    add_host(a, &l, false);
+    add_host(a, &l, true);
+}
+
+static void of_links(const struct settings *s, struct answer *a)
+{
+    struct wire_links l = {.network = s->network ? (double)s->network : WIRES_NETWORK, .per_node = s->per_node};
+    bool across = s->per_node && s->gpus > s->per_node;
+
+    for (size_t i = 0; i < (s->bandwidth ? 1 : sizeof known / sizeof *known); i++) {
+        if (!s->bandwidth && across && known[i].network)
+            continue;
+        l.node = s->bandwidth ? (double)s->bandwidth : known[i].rate;
+        add(a, &l, s->bandwidth ? "as given" : known[i].name);
+    }
+}
+
+static void print_head(const struct settings *s, const struct answer *a)
+{
+    const struct wire *first = &a->links[0].of[WIRE_ALL_REDUCE];
+    char text[UNITS_TEXT], count[UNITS_TEXT];
+
+    printf("%.4g GB (%s)", a->bytes / 1e9, format_bytes(text, units_whole(a->bytes)));
+    if (s->params)
+        printf(": %s parameters, %s", format_count(count, s->params), estimate_precision(s->precision)->meaning);
+    if (a->gpus > 1)
+        printf("\n%s GPUs", format_count(count, a->gpus));
+    if (first->nodes > 1)
+        printf(" in %ju machines, %s a GPU between them", (uintmax_t)first->nodes, format_rate(text, first->bandwidth));
+    puts("\n");
+}
+
+/* "4.67-11.2 s" */
+static void interval(char *out, size_t size, double low, double high)
+{
+    static const struct {
+        double of;
+        const char *name;
+    } units[] = {{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}};
+    size_t u = 0;
+
+    while (u < 2 && high < units[u].of)
+        u++;
+    snprintf(out, size, "%.3g-%.3g %s", low / units[u].of, high / units[u].of, units[u].name);
+}
+
+static void print_row(const struct answer *a, const struct link *l, struct table *t)
+{
+    char rate[UNITS_TEXT], pass[2 * UNITS_TEXT + 4], reduce[UNITS_TEXT], scatter[UNITS_TEXT];
+
+    format_rate(rate, l->rate);
+    format_seconds(pass, a->bytes / l->rate);
+    if (l->slow > 0) {
+        interval(pass, sizeof pass, a->bytes / l->rate, a->bytes / l->slow);
+        snprintf(rate, sizeof rate, "%.0f-%.0f GB/s", l->slow / 1e9, l->rate / 1e9);
+    }
+    const char *const alone[TABLE_COLUMNS] = {rate, pass, l->name};
+    const char *const cells[TABLE_COLUMNS] = {
+        rate, pass, l->collective ? format_seconds(reduce, l->of[WIRE_ALL_REDUCE].ring_s) : "",
+        l->collective ? format_seconds(scatter, l->of[WIRE_REDUCE_SCATTER].ring_s) : "", l->name};
+    table_add(t, a->gpus > 1 ? cells : alone, NULL);
+}
+
+static void print_text(const struct settings *s, const struct answer *a)
+{
+    struct term term = term_of(stdout);
+    struct table alone = {.head = {"a direction", "one pass", "link"}};
+    struct table t = {.head = {"a direction", "one pass", "all-reduce", "reduce-scatter", "link"}};
+    const struct wire *first = &a->links[0].of[WIRE_ALL_REDUCE];
+
+    print_head(s, a);
+    for (size_t i = 0; i < a->n; i++)
+        print_row(a, &a->links[i], a->gpus > 1 ? &t : &alone);
+    table_print(a->gpus > 1 ? &t : &alone, &term, 2, stdout);
+    if (first->nodes > 1)
+        printf("\nall-reduce      2(g-1)/g S/B + 2(m-1)/m S/g/N   (%ju machines m of %ju GPUs g)\n"
+               "reduce-scatter  half of it, and so is all-gather\n",
+               (uintmax_t)first->nodes, (uintmax_t)((a->gpus + first->nodes - 1) / first->nodes));
+    else if (a->gpus > 1)
+        puts("\nOne pass is S/B; all-reduce takes 2(n-1)/n of it, and reduce-scatter, all-gather and\n"
+             "all-to-all (n-1)/n.");
+    else
+        putchar('\n');
+    puts("The least times: at the full rate, without latency or anything else on the wires.");
+}
+
+static void print_json(const struct settings *s, const struct answer *a)
+{
+    json_t *links = json_array();
+
+    for (size_t i = 0; i < a->n; i++) {
+        const struct link *l = &a->links[i];
+        json_t *one = json_pack("{s:s, s:f, s:f}", "name", l->name, "bytes_per_s", l->rate, "one_pass_s", a->bytes / l->rate);
+        if (l->slow > 0)
+            json_object_set_new(one, "one_pass_most_s", json_real(a->bytes / l->slow));
+        if (l->collective) {
+            static const char *const key[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all"};
+            for (size_t k = 0; k < sizeof shown / sizeof *shown; k++) {
+                const struct wire *w = &l->of[shown[k]];
+                json_object_set_new(one, key[k], json_pack("{s:f, s:s, s:I}", "time_s", w->ring_s, "formula", w->formula,
+                                                           "machines", (json_int_t)w->nodes));
+            }
+        }
+        json_array_append_new(links, one);
+    }
+    json_t *root = json_pack("{s:i, s:f, s:I, s:o}", "schema", 1, "bytes", a->bytes, "gpus", (json_int_t)a->gpus, "links",
+                             links);
+    if (s->params) {
+        json_object_set_new(root, "params", json_integer((json_int_t)s->params));
+        json_object_set_new(root, "precision", json_string(s->precision));
+    }
+    json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    putchar('\n');
+    json_decref(root);
+}
+
+static bool sensible(const struct settings *s)
+{
+    if (!s->bytes == !s->params) {
+        complain("%s", s->bytes ? "transfer: --bytes and --params both say how much; give one of them"
+                                : "transfer: how much? add --bytes, such as --bytes 28GB, or --params 7B");
+        return false;
+    }
+    if (s->gpu && s->bandwidth) {
+        complain("transfer: --gpu and --bandwidth both say how fast; give one of them");
+        return false;
+    }
+    if (s->network && !s->gpu && !s->per_node) {
+        complain("transfer: --network: how many GPUs does a machine have? add --gpus-per-node or --gpu");
+        return false;
+    }
+    return true;
+}
+
+int cmd_transfer(int argc, char **argv)
+{
+    struct settings s = {.precision = "fp32", .gpus = 8};
+    struct answer a = {0};
+    const struct gpu *gpu = NULL;
+    int operands = options_parse(&command_transfer, argc, argv, &s);
+
+    if (operands < 0)
+        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands > 0) {
+        complain("transfer: '%s' is one word too many; how much goes behind --bytes or --params", argv[0]);
+        return EXIT_USAGE;
+    }
+    if (!sensible(&s) || (s.gpu && !(gpu = gpu_named("transfer", "gpu", s.gpu))))
+        return EXIT_USAGE;
+    a.gpus = s.gpus;
+    a.bytes = s.bytes ? (double)s.bytes : (double)s.params * estimate_precision(s.precision)->weights;
+    if (gpu)
+        of_gpu(&s, gpu, &a);
+    else
+        of_links(&s, &a);
+    (s.json ? print_json : print_text)(&s, &a);
+    return EXIT_YES;
+}

@@ -1,0 +1,247 @@
+/* Time on the wires: the transfers that tutorials print, and what published papers say is moved. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+#include "analyzer/estimate/estimate.h"
+#include "analyzer/estimate/gpu.h"
+#include "analyzer/estimate/wires.h"
+
+static void near(double is, double should)
+{
+    if (!(fabs(is - should) <= 1e-9 * fabs(should)))
+        fail_msg("%.12g is not %.12g", is, should);
+}
+
+static struct wire one(enum wire_kind kind, double bytes, uint64_t n, double rate, uint64_t per_node, double network)
+{
+    struct wire_links l = {.node = rate, .network = network, .host = rate, .per_node = per_node};
+    struct wire w = {.kind = kind, .bytes = bytes, .n = n};
+
+    wire_time(&l, 1, &w);
+    return w;
+}
+
+/* 7e9 parameters in float32 are 28 GB: 875 ms at 32 GB/s, 93.3 ms at 300 GB/s; among 8 as a ring 1531 and 163.3. */
+static void seven_billion_in_float32(void **state)
+{
+    struct wire slow = one(WIRE_ALL_REDUCE, 28e9, 8, 32e9, 0, 0), fast = one(WIRE_ALL_REDUCE, 28e9, 8, 300e9, 0, 0);
+
+    near(slow.one_pass_s, 0.875);
+    near(slow.ring_s, 1.53125);
+    near(fast.one_pass_s, 28e9 / 300e9);
+    assert_true(round(fast.one_pass_s * 1e4) == 933 && round(fast.ring_s * 1e4) == 1633);
+    near(one(WIRE_REDUCE_SCATTER, 28e9, 8, 32e9, 0, 0).ring_s, 0.765625);
+    near(one(WIRE_ALL_GATHER, 28e9, 8, 32e9, 0, 0).ring_s, 0.765625);
+    near(one(WIRE_ALL_TO_ALL, 28e9, 8, 32e9, 0, 0).ring_s, 0.765625);
+    near(one(WIRE_SEND, 28e9, 8, 32e9, 0, 0).ring_s, 0.875);
+    near(one(WIRE_TO_GPU, 28e9, 1, 32e9, 0, 0).ring_s, 0.875);
+}
+
+static void an_all_reduce_is_a_scatter_and_a_gather(void **state)
+{
+    for (uint64_t n = 1; n <= 4096; n = n * 3 + 1)
+        for (uint64_t per_node = 0; per_node <= 16; per_node += 4)
+            near(one(WIRE_ALL_REDUCE, 1e9, n, 3e11, per_node, 5e10).ring_s,
+                 2 * one(WIRE_REDUCE_SCATTER, 1e9, n, 3e11, per_node, 5e10).ring_s);
+    near(one(WIRE_ALL_REDUCE, 1e9, 1, 3e11, 0, 0).ring_s, 0);
+}
+
+/* 16 GPUs in 2 machines: 7/8 of S inside, then 1/2 of S/8 on each network card, and all that back. */
+static void across_machines_each_gpu_sends_its_part(void **state)
+{
+    struct wire w = one(WIRE_ALL_REDUCE, 16e9, 16, 400e9, 8, 50e9);
+
+    assert_int_equal(w.nodes, 2);
+    near(w.ring_s, 2 * (7. / 8 * 16e9 / 400e9 + 0.5 * 2e9 / 50e9));
+    near(w.one_pass_s, 16e9 / 50e9); /* over the slowest link */
+    w = one(WIRE_ALL_REDUCE, 16e9, 16, 400e9, 1, 50e9); /* a GPU a machine: a ring over the network */
+    near(w.ring_s, 2 * 15. / 16 * 16e9 / 50e9);
+    w = one(WIRE_ALL_TO_ALL, 16e9, 16, 400e9, 8, 50e9); /* half goes out */
+    near(w.ring_s, 0.5 * 16e9 / 50e9);
+    w = one(WIRE_ALL_REDUCE, 16e9, 8, 400e9, 8, 50e9);
+    assert_int_equal(w.nodes, 1);
+    near(w.ring_s, 2 * 7. / 8 * 16e9 / 400e9);
+}
+
+static void links_of_a_gpu(void **state)
+{
+    struct wire_links l = wires_links(gpu_find("h100"), 8, 0);
+
+    near(l.node, 450e9);
+    near(l.host, 50e9);
+    assert_int_equal(l.per_node, 8);
+    l = wires_links(gpu_find("a100-pcie"), 8, 0); /* a bridge joins two: not eight */
+    near(l.node, 25e9);
+    l = wires_links(gpu_find("rtx4090"), 2, 0);
+    near(l.node, 25e9);
+    assert_true(strstr(l.node_name, "PCIe") != NULL);
+    l = wires_links(NULL, 8, 0);
+    assert_true(l.assumed && l.node > 0 && l.host > 0);
+}
+
+/* ---------------------------------------------------------------- plans */
+
+static struct model llama_8b(void)
+{
+    struct model m;
+
+    model_counted(8030261248, &m);
+    m.shape = (struct model_shape){.family = MODEL_LLAMA, .layers = 32, .hidden = 4096, .heads = 32, .kv_heads = 8,
+                                   .head_dim = 128, .ffn = 14336, .vocab = 128256};
+    return m;
+}
+
+static struct plan plan_of(const struct model *m, const char *precision)
+{
+    struct plan p = PLAN_DEFAULT;
+
+    p.model = m;
+    p.precision = estimate_precision(precision);
+    p.optimizer = estimate_optimizer("adamw");
+    p.gpus_per_node = 8;
+    return p;
+}
+
+static const struct wire *named(const struct wires *w, enum wire_kind kind, const char *part)
+{
+    for (size_t i = 0; i < w->n; i++)
+        if (w->rows[i].kind == kind && strstr(w->rows[i].name, part))
+            return &w->rows[i];
+    return NULL;
+}
+
+/* Bytes that a GPU sends a step, by the ring's factors. */
+static double volume(const struct wires *w)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < w->n; i++)
+        sum += w->rows[i].bytes * w->rows[i].times * (w->rows[i].kind == WIRE_ALL_REDUCE ? 2 : 1);
+    return sum;
+}
+
+/* ZeRO's paper, section 7: with 16-bit gradients and weights, stages 1 and 2 move as much as plain data
+ * parallelism, 2 per parameter; stage 3 half as much again, 3. */
+static void zero_moves_what_its_paper_says(void **state)
+{
+    struct model m = llama_8b();
+    struct plan p = plan_of(&m, "bf16");
+    static const double per[] = {2, 2, 2, 3};
+    struct wires w;
+
+    p.gpus = 8;
+    for (int stage = 0; stage <= 3; stage++) {
+        p.sharding = (enum plan_sharding)stage;
+        wires_make(&p, 0, &w);
+        near(volume(&w), per[stage] * 2 * (double)m.params);
+    }
+    model_free(&m);
+}
+
+static void gradients_of_data_parallel_gpus(void **state)
+{
+    struct model m;
+    struct wires w;
+
+    model_counted(7000000000, &m);
+    struct plan p = plan_of(&m, "fp32");
+    wires_make(&p, 0, &w);
+    assert_int_equal(w.n, 0); /* one GPU: nothing to say */
+    p.gpus = 8;
+    p.gpu = gpu_find("a100");
+    p.accumulation = 4;
+    wires_make(&p, 0, &w);
+    assert_int_equal(w.n, 1);
+    near(w.rows[0].bytes, 28e9);
+    near(w.rows[0].times, 1); /* once a step, whatever is added up */
+    near(w.rows[0].ring_s, 28e9 / 300e9 * 1.75);
+    near(w.sum_s, w.rows[0].ring_s);
+    assert_int_equal(w.notes_n, 0);
+    p.gpus = 16; /* two machines, and another network */
+    wires_make(&p, 25e9, &w);
+    near(w.rows[0].ring_s, 2 * (7. / 8 * 28e9 / 300e9 + 0.5 * 3.5e9 / 25e9));
+    p.sharding = PLAN_SHARDING_ZERO3;
+    wires_make(&p, 0, &w);
+    assert_non_null(named(&w, WIRE_ALL_GATHER, "forward"));
+    near(named(&w, WIRE_ALL_GATHER, "backward")->times, 4);
+    near(named(&w, WIRE_REDUCE_SCATTER, "gradients")->times, 4);
+    model_free(&m);
+}
+
+/* Megatron: two all-reduces of s·b·h a layer forward, two backward, two more where forward is computed again; as
+ * much with sequence parallelism, which does each in its two halves. */
+static void tensor_parallel_activations(void **state)
+{
+    struct model m = llama_8b();
+    struct plan p = plan_of(&m, "bf16");
+    struct wires w;
+
+    p.gpus = p.tp = 8;
+    p.batch = 2;
+    p.seq = 4096;
+    p.gpu = gpu_find("h100");
+    wires_make(&p, 0, &w);
+    const struct wire *r = named(&w, WIRE_ALL_REDUCE, "tensor parallel");
+    assert_non_null(r);
+    near(r->bytes, 2. * 4096 * 4096 * 2);
+    near(r->times, 32 * 4);
+    double whole = w.sum_s;
+    p.sequence_parallel = true;
+    wires_make(&p, 0, &w);
+    near(w.sum_s, whole);
+    p.checkpoint = PLAN_CHECKPOINT_FULL;
+    wires_make(&p, 0, &w);
+    near(w.sum_s, 1.5 * whole);
+    assert_true(w.compute_s > 0);
+    model_free(&m);
+}
+
+static void other_ways_to_divide(void **state)
+{
+    struct model m = llama_8b();
+    struct plan p = plan_of(&m, "bf16");
+    struct wires w;
+
+    p.gpus = 32;
+    p.pp = 2;
+    p.cp = 4;
+    p.batch = 1;
+    p.seq = 8192;
+    p.accumulation = 8;
+    wires_make(&p, 0, &w);
+    const struct wire *stage = named(&w, WIRE_SEND, "stage"), *ring = named(&w, WIRE_SEND, "context");
+    assert_non_null(stage);
+    near(stage->bytes, 8192. / 4 * 4096 * 2);
+    near(stage->times, 2 * 8);
+    assert_int_equal(stage->nodes, 2); /* stages are the outermost: in different machines */
+    near(ring->bytes, 8192. / 4 * 2 * 8 * 128 * 2);
+    near(ring->times, 3 * 16 * 8 * 3);
+    assert_non_null(named(&w, WIRE_ALL_REDUCE, "gradients"));
+    p = plan_of(&m, "bf16");
+    p.offload = PLAN_OFFLOAD_OPTIMIZER;
+    p.gpu = gpu_find("rtx4090");
+    wires_make(&p, 0, &w);
+    near(named(&w, WIRE_TO_HOST, "gradients")->ring_s, 2. * (double)m.params / 25e9);
+    near(named(&w, WIRE_TO_GPU, "weights")->ring_s, 2. * (double)m.params / 25e9);
+    model_free(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(seven_billion_in_float32),
+        cmocka_unit_test(an_all_reduce_is_a_scatter_and_a_gather),
+        cmocka_unit_test(across_machines_each_gpu_sends_its_part),
+        cmocka_unit_test(links_of_a_gpu),
+        cmocka_unit_test(zero_moves_what_its_paper_says),
+        cmocka_unit_test(gradients_of_data_parallel_gpus),
+        cmocka_unit_test(tensor_parallel_activations),
+        cmocka_unit_test(other_ways_to_divide),
+    };
+
+    return cmocka_run_group_tests_name("wires", tests, NULL, NULL);
+}
