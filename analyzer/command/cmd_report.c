@@ -7,7 +7,7 @@
 #include "analyzer/command/command.h"
 #include "analyzer/text/choice.h"
 #include "analyzer/text/display.h"
-#include "analyzer/estimate/settings.h"
+#include "analyzer/estimate/plan_settings.h"
 #include "analyzer/base/input.h"
 #include "analyzer/base/output.h"
 #include "analyzer/base/pager.h"
@@ -23,7 +23,7 @@
 #define TOP_JSON 50
 
 struct settings {
-    struct estimate_settings model;
+    struct plan_settings plan;
     struct display_settings display;
     uint64_t only;
     struct choice choice;
@@ -45,7 +45,8 @@ static const struct option_row options[] = {
     CHOICE_OPTIONS(struct settings, choice),
     {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
      "show the calls that led to a place, C and C++ functions included"},
-    ESTIMATE_OPTIONS(struct settings, model, 0),
+    ESTIMATE_OPTIONS(struct settings, plan.model, 0),
+    PLAN_ACTIVATION_OPTIONS(struct settings, plan),
     DISPLAY_OPTIONS(struct settings, display),
     {0},
 };
@@ -56,6 +57,8 @@ static const struct example examples[] = {
     {"gpuspy report --json run.db | jq .oom", "the same for a script"},
     {"gpuspy report --params 1.3B --precision amp run.db",
      "what was measured beside what such a model needs, and why they differ"},
+    {"gpuspy report --model gpt2 --batch 8 --seq 1024 run.db",
+     "the same with activations, and whether the peak is where it was expected"},
     {"gpuspy report --html run.html run.db", "the same as a page: what was live when, by line"},
     {"gpuspy report runs/", "all processes of the run recorded in a folder"},
     {0},
@@ -70,7 +73,8 @@ const struct command_text text_report = {
         "The other processes of the same run are found beside the file and reported together. A "
         "recording whose program was killed is completed first. With --params or --model, "
         "--optimizer and --precision, each category that was measured is set beside what the model needs at least (see "
-        "'gpuspy help estimate'), with what the figures imply of the difference.",
+        "'gpuspy help estimate'), with what the figures imply of the difference. With --batch and --seq, so are "
+        "activations, temporaries and the rest, each as an interval, and the moment of the peak.",
     .examples = examples,
 };
 
@@ -155,10 +159,36 @@ static int report(const struct settings *s, struct gs_options *options_, char **
     return code;
 }
 
+/* What the model and its settings need, into what the report compares. */
+static bool estimate(const struct plan_settings *s, struct gs_estimate_bytes *bytes, struct gs_options *o,
+                     int *exit_code)
+{
+    static struct estimate_result result;
+    struct plan plan;
+    struct model model;
+    bool ok = plan_from_settings("report", s, &plan, &model, exit_code);
+
+    if (ok && !estimate_make(&plan, &result)) {
+        complain("report: that needs more than 2^63 bytes on one GPU");
+        *exit_code = EXIT_USAGE;
+        ok = false;
+    }
+    if (ok) {
+        struct estimate e = estimate_training(model.params, plan.optimizer, plan.precision, plan.master_weights);
+        *bytes = (struct gs_estimate_bytes){(double)e.weights, (double)e.gradients,
+                                            (double)(e.optimizer + e.master), (double)e.total,
+                                            (double)e.params, (double)e.cast_copies};
+        o->memory_map = true; /* each category's own peak needs the calls that freed */
+        o->estimate = bytes;
+        o->plan = &result;
+    }
+    model_free(&model);
+    return ok;
+}
+
 int cmd_report(int argc, char **argv)
 {
-    struct settings s = {.model = ESTIMATE_SETTINGS_DEFAULT, .choice = CHOICE_ANY};
-    struct estimate e;
+    struct settings s = {.plan = PLAN_SETTINGS_DEFAULT, .choice = CHOICE_ANY};
     struct gs_estimate_bytes bytes;
     int operands = options_parse(&command_report, argc, argv, &s);
 
@@ -185,19 +215,17 @@ int cmd_report(int argc, char **argv)
                                   .memory_map = s.html != NULL,
                                   SYMBOLIZER_OPTIONS(symbols),
                                   .progress = progress_show};
-    if (estimate_wanted(&s.model)) {
-        int exit_code;
-        if (!estimate_from_settings("report", &s.model, &e, &exit_code)) {
-            symbolizer_free(symbols);
-            return exit_code;
-        }
-        bytes = (struct gs_estimate_bytes){(double)e.weights, (double)e.gradients,
-                                           (double)(e.optimizer + e.master), (double)e.total,
-                                           (double)e.params, (double)e.cast_copies};
-        options_.memory_map = true; /* each category's own peak needs the calls that freed */
-        options_.estimate = &bytes;
+    int code = EXIT_USAGE;
+    if ((s.plan.batch || s.plan.seq) && !plan_settings_model_given(&s.plan)) {
+        complain("report: --batch and --seq say how a model was trained; which one? add --model");
+        symbolizer_free(symbols);
+        return code;
     }
-    int code = report(&s, &options_, argv, (size_t)operands);
+    if (plan_settings_model_given(&s.plan) && !estimate(&s.plan, &bytes, &options_, &code)) {
+        symbolizer_free(symbols);
+        return code;
+    }
+    code = report(&s, &options_, argv, (size_t)operands);
     if (symbols && !s.json)
         symbolizer_complain(symbols, s.native);
     symbolizer_free(symbols);

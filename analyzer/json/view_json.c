@@ -491,10 +491,39 @@ static json_t *budget_rows_json(const struct gs_budget *b)
         set_bytes(o, "measured_bytes", r->peak_bytes);
         set_bytes(o, "most_bytes", r->most_bytes);
         set(o, "difference_bytes", number_json(r->difference_bytes));
+        set(o, "estimate_low_bytes", number_json(r->expected.low));
+        set(o, "estimate_high_bytes", number_json(r->expected.high));
+        set(o, "inside", r->inside >= 0 ? json_boolean(r->inside) : NULL);
         set_text(o, "why", r->why);
         json_array_append_new(list, o);
     }
     return list;
+}
+
+static json_t *budget_levels_json(const struct gs_budget *b)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < b->levels_n; i++) {
+        const struct gs_budget_level *l = &b->levels[i];
+        json_t *o = json_object();
+        set_text(o, "level", gs_level_key(l->level));
+        set(o, "estimate_low_bytes", number_json(l->expected.low));
+        set(o, "estimate_bytes", number_json(l->expected.likely));
+        set(o, "estimate_high_bytes", number_json(l->expected.high));
+        set(o, "measured_bytes", number_json(l->measured_bytes));
+        set(o, "inside", l->inside >= 0 ? json_boolean(l->inside) : NULL);
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
+static void set_planned(json_t *estimate, json_t *measured, const struct gs_budget *b)
+{
+    set(estimate, "peak_low_bytes", number_json(b->expected_peak.low));
+    set(estimate, "peak_bytes", number_json(b->expected_peak.likely));
+    set(estimate, "peak_high_bytes", number_json(b->expected_peak.high));
+    set_text(estimate, "phase", gs_moment_key(b->expected_phase));
+    set_text(measured, "phase", gs_moment_key(b->measured_phase));
 }
 
 static json_t *budget_json(const struct gs_budget *b)
@@ -521,6 +550,10 @@ static json_t *budget_json(const struct gs_budget *b)
         set(difference, "bytes", number_json(b->difference_bytes));
         set_real(difference, "share", b->difference_share);
     }
+    if (b->planned) {
+        set_planned(estimate, measured, b);
+    }
+    set(o, "levels", budget_levels_json(b));
     set(o, "categories", budget_rows_json(b));
     set_bytes(o, "parameter_bytes", b->parameter_bytes ? b->parameter_bytes : GS_UNKNOWN);
     set(o, "estimate", estimate);

@@ -8,6 +8,8 @@
 
 /* The most that each category ever held, of the tensors of each device of each process. */
 struct most {
+    int64_t top; /* the most that was live, */
+    unsigned top_rule; /* and the rule of the block that made it so */
     int64_t now[GS_CATEGORIES_N], most[GS_CATEGORIES_N], most_ns[GS_CATEGORIES_N];
 };
 
@@ -26,19 +28,23 @@ static void on_process_start(void *self, uint32_t process)
     g->last_alloc_ns = gs_run_processes(g->b->run, &n)[process].last_alloc_ns;
 }
 
-static enum gs_category category_of(struct gs_budgets *g, const struct gs_lifetime *life)
+static unsigned rule_of(struct gs_budgets *g, const struct gs_lifetime *life)
 {
-    return gs_category_of(gs_category_rule_of(g->categorizer, true, life->stack,
-                                              gs_run_free_stack(g->b->run, life),
-                                              life->free_ns > g->last_alloc_ns));
+    return gs_category_rule_of(g->categorizer, true, life->stack, gs_run_free_stack(g->b->run, life),
+                               life->free_ns > g->last_alloc_ns);
 }
 
 static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
     struct gs_budgets *g = self;
     if (series->layer == GS_SERIES_TENSOR) {
-        enum gs_category c = category_of(g, life);
+        unsigned rule = rule_of(g, life);
+        enum gs_category c = gs_category_of(rule);
         struct most *m = GS_REACH(g->by_series, life->series, g->cap);
+        if (series->live_bytes > m->top) {
+            m->top = series->live_bytes;
+            m->top_rule = rule;
+        }
         m->now[c] += life->bytes;
         if (m->now[c] > m->most[c]) {
             m->most[c] = m->now[c];
@@ -51,7 +57,8 @@ static void on_free(void *self, const struct gs_lifetime *life, const struct gs_
 {
     struct gs_budgets *g = self;
     if (series->layer == GS_SERIES_TENSOR) {
-        GS_REACH(g->by_series, life->series, g->cap)->now[category_of(g, life)] -= life->bytes;
+        GS_REACH(g->by_series, life->series, g->cap)->now[gs_category_of(rule_of(g, life))] -=
+            life->bytes;
     }
 }
 
@@ -162,6 +169,35 @@ static void look_at_run(struct gs_budget_facts *f)
     }
 }
 
+/* The estimates with activations, where there are some. */
+static void plan_rows(struct gs_builder *b, struct gs_budget *budget, const struct gs_peak *peak,
+                      const struct most *most, struct gs_budget_row all[GS_CATEGORIES_N])
+{
+    const struct estimate_result *e = b->options->plan;
+    if (!gs_plan_has_activations(e)) {
+        return;
+    }
+    const struct gs_budget_row *kept = &all[GS_CATEGORY_ACTIVATIONS];
+    budget->planned = true;
+    budget->expected_peak = e->peak;
+    budget->expected_phase = e->peak_phase;
+    budget->measured_phase = most ? gs_moment_of(gs_category_while(most->top_rule), (double)kept->peak_bytes,
+                                                 (double)kept->most_bytes)
+                                  : -1;
+    int phase = budget->measured_phase >= 0 ? budget->measured_phase : budget->expected_phase;
+    for (int c = 0; c < GS_CATEGORIES_N; c++) {
+        bool floor = c < GS_CATEGORY_ACTIVATIONS;
+        struct interval expected = gs_plan_category(e, (enum gs_category)c, floor ? -1 : phase);
+        if (!floor && expected.high > 0) {
+            all[c].expected = expected;
+            all[c].estimate_bytes = expected.likely;
+            all[c].difference_bytes = (double)all[c].peak_bytes - expected.likely;
+            all[c].inside = gs_plan_inside(&expected, (double)all[c].peak_bytes);
+        }
+    }
+    gs_plan_levels(b->report, peak, budget, e, phase);
+}
+
 static void make_rows(struct gs_budgets *g, struct gs_budget *budget, const struct gs_peak *peak)
 {
     struct gs_budget_row all[GS_CATEGORIES_N];
@@ -176,6 +212,8 @@ static void make_rows(struct gs_budgets *g, struct gs_budget *budget, const stru
                                         .most_bytes = most ? most->most[c] : GS_UNKNOWN};
         all[c].most_bytes = most && bytes > most->most[c] ? bytes : all[c].most_bytes;
         all[c].difference_bytes = (double)bytes - all[c].estimate_bytes;
+        all[c].expected = EXACTLY(all[c].estimate_bytes);
+        all[c].inside = gs_plan_inside(&all[c].expected, (double)bytes);
         f.of[c] = &all[c];
         f.later[c] = most && most->most_ns[c] > peak->time_ns;
         told = told || (c != GS_CATEGORY_UNKNOWN && all[c].peak_bytes > 0) ||
@@ -184,6 +222,7 @@ static void make_rows(struct gs_budgets *g, struct gs_budget *budget, const stru
     if (!told) { /* nothing was recognised: then nothing is known to be missing either */
         return;
     }
+    plan_rows(g->b, budget, peak, most, all);
     look_at_shares(&f);
     look_at_run(&f);
     for (int c = 0; c < GS_CATEGORIES_N; c++) {

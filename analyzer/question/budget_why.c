@@ -27,6 +27,34 @@ static const char *as_estimated(const struct gs_budget_facts *f, const struct gs
     return near((double)row->peak_bytes, row->estimate_bytes) ? "" : NULL;
 }
 
+/* Of what has an interval. */
+static const char *as_expected(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    return f->budget->planned && row->inside == 1 && row->estimate_bytes > 0 ? "" : NULL;
+}
+
+static const char *of_the_likely(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    return TEXT(f, "%.2g times the likely", (double)row->peak_bytes / row->estimate_bytes);
+}
+
+static const char *more_or_less_kept(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    if (!f->budget->planned || row->inside != 0) {
+        return NULL;
+    }
+    return TEXT(f, "%s: %s", of_the_likely(f, row),
+                (double)row->peak_bytes > row->expected.high
+                    ? "a larger batch than said, outputs kept too long, or layers that keep more than "
+                      "the formula knows"
+                    : "a smaller batch than said, checkpointing, or fused layers that keep less");
+}
+
+static const char *more_or_less(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    return f->budget->planned && row->inside == 0 ? of_the_likely(f, row) : NULL;
+}
+
 static const char *not_estimated(const struct gs_budget_facts *f, const struct gs_budget_row *row)
 {
     (void)f;
@@ -250,10 +278,10 @@ static rule_fn *const rules[GS_CATEGORIES_N][RULES] = {
                                gradients_beside, not_explained},
     [GS_CATEGORY_OPTIMIZER_STATE] = {as_estimated, no_states, spread, at_other_times, states_beside,
                                      not_explained},
-    [GS_CATEGORY_ACTIVATIONS] = {with_casts, not_estimated},
+    [GS_CATEGORY_ACTIVATIONS] = {as_expected, more_or_less_kept, with_casts, not_estimated},
     [GS_CATEGORY_INPUTS] = {not_estimated},
-    [GS_CATEGORY_TEMPORARIES] = {in_the_step, not_estimated},
-    [GS_CATEGORY_WORKSPACES] = {not_estimated},
+    [GS_CATEGORY_TEMPORARIES] = {as_expected, in_the_step, more_or_less, not_estimated},
+    [GS_CATEGORY_WORKSPACES] = {as_expected, more_or_less, not_estimated},
     [GS_CATEGORY_UNKNOWN] = {not_estimated},
 };
 

@@ -234,6 +234,14 @@ struct gs_budget_facts {
     bool stepped;    /* an optimizer was seen to step */
     bool failed;     /* the process ran out of memory for good */
 };
+/* budget_plan.c: what an estimate with activations says. Phase -1: the most of all phases. */
+bool gs_plan_has_activations(const struct estimate_result *e);
+struct interval gs_plan_category(const struct estimate_result *e, enum gs_category c, int phase);
+int8_t gs_plan_inside(const struct interval *expected, double measured);
+void gs_plan_levels(const struct gs_report *r, const struct gs_peak *peak, struct gs_budget *b,
+                    const struct estimate_result *e, int phase);
+/* The phase of an allocation made while `during` (category.def). */
+int gs_moment_of(const char *during, double activations, double most_activations);
 const char *gs_budget_why(const struct gs_budget_facts *f, enum gs_category category);
 /* Of the report's syncs these are looked at: what matters stands first, then what waited longest. */
 enum { GS_ADVICE_SYNCS = 32 };

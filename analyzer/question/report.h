@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include "analyzer/category/category.h"
+#include "analyzer/estimate/estimate.h"
 #include "analyzer/question/owner.h"
 #include "analyzer/run/run.h"
 
@@ -461,6 +462,29 @@ struct gs_budget_row {
     int64_t most_bytes;      /* at any time, GS_UNKNOWN: of CUDA's own allocations */
     double difference_bytes; /* peak - estimate, NAN */
     const char *why;         /* what the figures imply of it; NULL: as estimated */
+    struct interval expected; /* of estimates with activations: at the moment of the measured peak; of
+                                 parameters, gradients and states at most. likely NAN: not estimated */
+    int8_t inside;            /* 1 measured between low and high, rounding aside; 0 not; -1 not estimated */
+};
+
+/* Above the tensors. LEVEL(id, JSON key, words) */
+#define GS_LEVELS(LEVEL)                                                                    \
+    LEVEL(TENSORS, "tensors", "tensors at the peak")                                        \
+    LEVEL(ALLOCATOR, "allocator", "reserved by PyTorch on top: rounding, holes, cache")     \
+    LEVEL(CUDA, "cuda", "taken from CUDA")                                                  \
+    LEVEL(CONTEXT, "context", "CUDA context, kernels and libraries")                        \
+    LEVEL(DEVICE, "device", "in use on the device")
+enum gs_level {
+#define LEVEL(id, key, text) GS_LEVEL_##id,
+    GS_LEVELS(LEVEL)
+#undef LEVEL
+        GS_LEVELS_N
+};
+struct gs_budget_level {
+    enum gs_level level;
+    struct interval expected;
+    double measured_bytes;
+    int8_t inside; /* as of rows */
 };
 
 struct gs_budget {
@@ -472,6 +496,11 @@ struct gs_budget {
     double difference_bytes, difference_share; /* measured - estimate; share of the estimate */
     struct gs_budget_row rows[GS_CATEGORIES_N]; /* none where no tensor has a category */
     size_t rows_n;
+    bool planned; /* the estimate has activations, and categories were recognised: */
+    struct interval expected_peak; /* of one GPU, all of it */
+    int expected_phase, measured_phase; /* enum estimate_phase; measured -1: it cannot be told */
+    struct gs_budget_level levels[GS_LEVELS_N]; /* those that both are known of */
+    size_t levels_n;
     int64_t parameter_bytes; /* of one device, the most that were measured; 0 none */
 };
 
@@ -583,6 +612,10 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
                                   size_t error_size);
 void gs_report_free(struct gs_report *report);
 
+const char *gs_level_key(enum gs_level level);
+const char *gs_level_text(enum gs_level level);
+const char *gs_moment_key(int phase); /* "forward_end"; NULL where it is -1 */
+const char *gs_moment_text(int phase);
 const char *gs_series_word(enum gs_series_layer layer); /* device tensor pinned host shared */
 const char *gs_cause_word(enum gs_cause cause);
 const char *gs_held_word(enum gs_held what);

@@ -51,6 +51,7 @@ struct gs_estimate_bytes {
 /* Called now and then while events are read: `done` of about `total` (0: not known) of `what`. */
 typedef void (*gs_progress_fn)(void *data, const char *what, uint64_t done, uint64_t total);
 
+struct estimate_result; /* estimate/estimate.h */
 struct gs_options {
     unsigned top;   /* entries kept in each list of the report; 0: the default of 50 */
     bool all;       /* every entry */
@@ -62,6 +63,7 @@ struct gs_options {
     const struct gs_symbol_more *symbol_more; /* NULL: none of it */
     void *symbol_data;
     const struct gs_estimate_bytes *estimate; /* NULL none; read by gs_report_build only */
+    const struct estimate_result *plan;       /* of the same, with activations; NULL: not estimated */
     const struct gs_watch *watch;             /* likewise, see report.h */
     gs_progress_fn progress; /* NULL: nobody asks */
     void *progress_data;

@@ -27,16 +27,62 @@ static void row(struct table *t, const char *what, double estimate, const struct
     table_add(t, cells, NULL);
 }
 
+/* ": within 1.18 - 1.57 GiB", where an estimate is an interval. */
+static void range(char *out, size_t size, const struct interval *expected, double measured, int inside)
+{
+    char low[UNITS_TEXT], high[UNITS_TEXT];
+
+    *out = 0;
+    if (inside >= 0 && expected->high > expected->low)
+        snprintf(out, size, ": %s %s to %s",
+                 inside                        ? "within"
+                 : measured > expected->likely ? "above"
+                                               : "below",
+                 format_bytes(low, units_whole(expected->low)), format_bytes(high, units_whole(expected->high)));
+}
+
 static void categories(struct table *t, const struct gs_budget *b)
 {
-    char what[1024];
+    char what[1024], of[128];
 
     for (size_t i = 0; i < b->rows_n; i++) {
         const struct gs_budget_row *r = &b->rows[i];
-        snprintf(what, sizeof what, "%s%s%s", gs_category_text(r->category), r->why ? ": " : "",
-                 r->why ? r->why : "");
+        range(of, sizeof of, &r->expected, (double)r->peak_bytes, r->inside);
+        snprintf(what, sizeof what, "%s%s%s%s", gs_category_text(r->category), of,
+                 r->why ? *of ? ", " : ": " : "", r->why ? r->why : "");
         row(t, what, r->estimate_bytes, &(struct measured){r->peak_bytes, r->difference_bytes});
     }
+}
+
+static void levels(struct table *t, const struct gs_budget *b)
+{
+    char what[1024], of[128];
+
+    for (size_t i = 0; i < b->levels_n; i++) {
+        const struct gs_budget_level *l = &b->levels[i];
+        range(of, sizeof of, &l->expected, l->measured_bytes, l->inside);
+        snprintf(what, sizeof what, "%s%s", gs_level_text(l->level), of);
+        row(t, what, l->expected.likely,
+            &(struct measured){(int64_t)l->measured_bytes, l->measured_bytes - l->expected.likely});
+    }
+}
+
+/* When in a step the peak was, and when it was expected. */
+static void moment(const struct view_text *v, const struct gs_budget *b)
+{
+    char line[256];
+
+    if (b->measured_phase == b->expected_phase)
+        snprintf(line, sizeof line, "The peak came where it was expected: %s.", gs_moment_text(b->measured_phase));
+    else if (b->measured_phase >= 0)
+        snprintf(line, sizeof line,
+                 "The peak came at another moment (%s) than expected (%s); the estimates are those of the moment "
+                 "that was measured.",
+                 gs_moment_text(b->measured_phase), gs_moment_text(b->expected_phase));
+    else
+        snprintf(line, sizeof line, "When in the step the peak came cannot be told; the estimates are those of %s.",
+                 gs_moment_text(b->expected_phase));
+    view_wrap(v, INDENT, "", line);
 }
 
 static void estimates(struct table *t, const struct gs_budget *b)
@@ -74,7 +120,9 @@ void view_text_budget(const struct view_text *v)
 
     if (!b->present)
         return;
-    view_heading(v, TERM_BOLD, "Budget", ": what the model needs at least, what was measured, and why they differ");
+    view_heading(v, TERM_BOLD, "Budget",
+                 b->planned ? ": what was estimated, what was measured, and why they differ"
+                            : ": what the model needs at least, what was measured, and why they differ");
     t = b->rows_n ? four : t;
     if (b->rows_n)
         categories(&t, b);
@@ -82,14 +130,18 @@ void view_text_budget(const struct view_text *v)
         estimates(&t, b);
     snprintf(line, sizeof line, "measured at the peak (%s)", view_layer(b->measured_layer));
     if (b->rows_n) {
-        row(&t, "the least that it needs, and the peak", b->estimate.total,
-            &(struct measured){b->measured_bytes, b->difference_bytes});
+        if (!b->planned)
+            row(&t, "the least that it needs, and the peak", b->estimate.total,
+                &(struct measured){b->measured_bytes, b->difference_bytes});
+        levels(&t, b);
     } else {
         row(&t, "the least that it needs", b->estimate.total, NULL);
         if (b->measured_bytes != GS_UNKNOWN)
             row(&t, line, (double)b->measured_bytes, NULL);
     }
     table_print(&t, &v->term, INDENT, v->out);
+    if (b->planned)
+        moment(v, b);
     if (b->measured_bytes == GS_UNKNOWN)
         view_wrap(v, INDENT, "", "Nothing was measured: no allocation was recorded.");
     else if (!b->rows_n)

@@ -208,7 +208,8 @@
                     : []),
             sort: null,
             columns: () => [word("category", "category", row => page.categoryName(row.category)),
-                bytes("estimate_bytes", "needed"), bytes("measured_bytes", "at the peak"),
+                bytes("estimate_bytes", "estimated"), bytes("estimate_low_bytes", "low"),
+                bytes("estimate_high_bytes", "high"), bytes("measured_bytes", "at the peak"),
                 bytes("most_bytes", "at most"),
                 numeric("difference_bytes", "difference", v => (v === null ? "" : page.signed(v))), word("why")]
         },

@@ -1,0 +1,187 @@
+/* An estimate with activations, held against the measured peak: what it says of each category, at the moment
+ * of the step that the peak was measured at, and of what CUDA gave in all. */
+#include "analyzer/question/question.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What a part of an estimate is in a recording. */
+enum { NO_CATEGORY = -1 };
+static const int8_t categories[ESTIMATE_PARTS_N] = {
+    [ESTIMATE_WEIGHTS] = GS_CATEGORY_PARAMETERS,       [ESTIMATE_ADAPTERS] = GS_CATEGORY_PARAMETERS,
+    [ESTIMATE_EMA] = GS_CATEGORY_PARAMETERS,           [ESTIMATE_MASTER] = GS_CATEGORY_OPTIMIZER_STATE,
+    [ESTIMATE_OPTIMIZER] = GS_CATEGORY_OPTIMIZER_STATE, [ESTIMATE_GRADIENTS] = GS_CATEGORY_GRADIENTS,
+    [ESTIMATE_BUCKETS] = GS_CATEGORY_GRADIENTS,        [ESTIMATE_ACTIVATIONS] = GS_CATEGORY_ACTIVATIONS,
+    [ESTIMATE_LOGITS] = GS_CATEGORY_ACTIVATIONS,       [ESTIMATE_TEMPORARIES] = GS_CATEGORY_TEMPORARIES,
+    [ESTIMATE_WORKSPACE] = GS_CATEGORY_WORKSPACES,     [ESTIMATE_CACHE] = GS_CATEGORY_UNKNOWN,
+    [ESTIMATE_ALLOCATOR] = NO_CATEGORY,                [ESTIMATE_CONTEXT] = NO_CATEGORY,
+    [ESTIMATE_COMMUNICATION] = NO_CATEGORY,
+};
+
+bool gs_plan_has_activations(const struct estimate_result *e)
+{
+    for (size_t i = 0; e && i < e->lines_n; i++) {
+        if (e->lines[i].part == ESTIMATE_ACTIVATIONS && !e->lines[i].host) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The lines that `keep` says yes to, in one phase. */
+static struct interval sum(const struct estimate_result *e, int phase,
+                           bool (*keep)(const struct estimate_line *, int), int which)
+{
+    struct interval all = {0};
+    for (size_t i = 0; i < e->lines_n; i++) {
+        const struct estimate_line *l = &e->lines[i];
+        if (!l->host && (l->phases & 1u << phase) && keep(l, which)) {
+            all = interval_add(all, l->bytes);
+        }
+    }
+    return all;
+}
+
+static bool of_category(const struct estimate_line *l, int category)
+{
+    return categories[l->part] == category;
+}
+
+/* Low, likely and high each of the phase that has most. */
+struct interval gs_plan_category(const struct estimate_result *e, enum gs_category c, int phase)
+{
+    struct interval most = {0};
+    for (int p = 0; p < ESTIMATE_PHASES_N; p++) {
+        struct interval x = sum(e, p, of_category, c);
+        if (phase < 0 || p == phase) {
+            most.low = fmax(most.low, x.low);
+            most.likely = fmax(most.likely, x.likely);
+            most.high = fmax(most.high, x.high);
+        }
+    }
+    return most;
+}
+
+/* Blocks are rounded up. */
+int8_t gs_plan_inside(const struct interval *expected, double measured)
+{
+    return isnan(expected->likely) || isnan(measured)
+               ? -1
+               : measured >= 0.98 * expected->low - 4096 && measured <= 1.02 * expected->high + 4096;
+}
+
+/* --- above the tensors --------------------------------------------------------------------------- */
+
+static bool of_level(const struct estimate_line *l, int level)
+{
+    switch (level) {
+    case GS_LEVEL_TENSORS: return categories[l->part] != NO_CATEGORY;
+    case GS_LEVEL_ALLOCATOR: return l->part == ESTIMATE_ALLOCATOR;
+    case GS_LEVEL_CUDA: return l->part != ESTIMATE_CONTEXT;
+    case GS_LEVEL_CONTEXT: return l->part == ESTIMATE_CONTEXT;
+    default: return true;
+    }
+}
+
+static const struct gs_device_memory *memory_of(const struct gs_report *r, const struct gs_peak *peak)
+{
+    for (size_t i = 0; i < r->memory_n; i++) {
+        if (r->memory[i].process == peak->process && r->memory[i].device == peak->device) {
+            return &r->memory[i];
+        }
+    }
+    return NULL;
+}
+
+static double known(int64_t bytes)
+{
+    return bytes == GS_UNKNOWN ? (double)NAN : (double)bytes;
+}
+
+/* What a simulated GPU's context takes is what somebody wrote down. */
+static double context_of(const struct gs_report *r, const struct gs_device_memory *m)
+{
+    return r->simulated                      ? (double)NAN
+           : m->context_bytes != GS_UNKNOWN ? known(m->context_bytes)
+                                            : (double)NAN;
+}
+
+void gs_plan_levels(const struct gs_report *r, const struct gs_peak *peak, struct gs_budget *b,
+                    const struct estimate_result *e, int phase)
+{
+    const struct gs_device_memory *m = memory_of(r, peak);
+    double measured[GS_LEVELS_N] = {[GS_LEVEL_TENSORS] = known(peak->bytes)};
+    for (int l = 1; l < GS_LEVELS_N; l++) {
+        measured[l] = NAN;
+    }
+    if (m) {
+        measured[GS_LEVEL_CUDA] = known(m->live_bytes);
+        measured[GS_LEVEL_ALLOCATOR] = known(m->reserved_peak_bytes) - known(m->tensor_peak_bytes);
+        measured[GS_LEVEL_CONTEXT] = context_of(r, m);
+        measured[GS_LEVEL_DEVICE] = measured[GS_LEVEL_CUDA] + measured[GS_LEVEL_CONTEXT];
+    }
+    b->levels_n = 0;
+    for (int l = 0; l < GS_LEVELS_N; l++) {
+        struct gs_budget_level *level = &b->levels[b->levels_n];
+        *level = (struct gs_budget_level){.level = (enum gs_level)l,
+                                          .expected = sum(e, phase, of_level, l),
+                                          .measured_bytes = measured[l]};
+        level->inside = gs_plan_inside(&level->expected, measured[l]);
+        b->levels_n += !isnan(measured[l]) && level->expected.high > 0;
+    }
+}
+
+static const char *const keys[] = {
+#define LEVEL(id, key, text) key,
+    GS_LEVELS(LEVEL)
+#undef LEVEL
+};
+static const char *const texts[] = {
+#define LEVEL(id, key, text) text,
+    GS_LEVELS(LEVEL)
+#undef LEVEL
+};
+
+const char *gs_level_key(enum gs_level level)
+{
+    return keys[level];
+}
+
+const char *gs_level_text(enum gs_level level)
+{
+    return texts[level];
+}
+
+/* --- when ---------------------------------------------------------------------------------------- */
+
+static const char *const phase_keys[] = {
+#define PHASE(id, key, title) key,
+    ESTIMATE_PHASES(PHASE)
+#undef PHASE
+};
+static const char *const phase_titles[] = {
+#define PHASE(id, key, title) title,
+    ESTIMATE_PHASES(PHASE)
+#undef PHASE
+};
+
+const char *gs_moment_key(int phase)
+{
+    return phase >= 0 && phase < ESTIMATE_PHASES_N ? phase_keys[phase] : NULL;
+}
+
+const char *gs_moment_text(int phase)
+{
+    return phase >= 0 && phase < ESTIMATE_PHASES_N ? phase_titles[phase] : NULL;
+}
+
+/* Backward frees activations as it makes gradients: with more than half of them it has just begun. */
+int gs_moment_of(const char *during, double activations, double most_activations)
+{
+    bool begun = strcmp(during, "BACKWARD") == 0 || strcmp(during, "THREAD") == 0;
+    return strcmp(during, "STEP") == 0                        ? PHASE_STEP
+           : strcmp(during, "FORWARD") == 0                   ? PHASE_FORWARD
+           : begun && 2 * activations >= most_activations     ? PHASE_FORWARD
+           : begun                                            ? PHASE_BACKWARD
+                                                              : -1;
+}
