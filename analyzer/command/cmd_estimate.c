@@ -7,6 +7,7 @@
 #include "analyzer/base/term.h"
 #include "analyzer/command/command.h"
 #include "analyzer/estimate/answer.h"
+#include "analyzer/estimate/calibration.h"
 #include "analyzer/estimate/plan_settings.h"
 #include "analyzer/json/json_estimate.h"
 #include "analyzer/text/display.h"
@@ -15,7 +16,7 @@
 struct settings {
     struct plan_settings plan;
     struct display_settings display;
-    bool json, explain;
+    bool json, explain, no_calibration;
 };
 
 static const struct option_row options[] = {
@@ -33,6 +34,8 @@ static const struct option_row options[] = {
     PLAN_INFERENCE_OPTIONS(struct settings, plan),
     OPTIONS_HEADING("GPU"),
     PLAN_DEVICE_OPTIONS(struct settings, plan),
+    {"no-calibration", 0, OPTION_FLAG, offsetof(struct settings, no_calibration), NULL, NULL, 0, 0,
+     "leave out what 'gpuspy calibrate' learned from your own recordings"},
     OPTIONS_HEADING("Output"),
     {"explain", 0, OPTION_FLAG, offsetof(struct settings, explain), NULL, NULL, 0, 0,
      "each line with its formula, the numbers in it, its source, and why low and high differ"},
@@ -98,7 +101,8 @@ static int answer(const struct settings *s)
     int exit_code = EXIT_USAGE;
 
     if (named && plan_settings_gpus("estimate", &s->plan, named, &named_n) &&
-        plan_from_settings("estimate", &s->plan, &plan, &model, &exit_code)) {
+        plan_from_settings("estimate", &s->plan, &plan, &model, &exit_code) &&
+        (s->no_calibration || calibration_own("estimate", &plan.calibration, &exit_code))) {
         exit_code = EXIT_USAGE;
         if (answer_make("estimate", &plan, named, named_n, &a)) {
             print(s, &a);

@@ -356,3 +356,68 @@ struct calibrated calibration_activations(const struct calibration *c, const str
     }
     return seen;
 }
+
+/* --- the next estimate ---------------------------------------------------------------------------- */
+
+static const char *runs_text(size_t runs, char out[32])
+{
+    snprintf(out, 32, runs == 1 ? "%zu run" : "%zu runs", runs);
+    return out;
+}
+
+static void say(const struct plan *p, struct estimate_result *r, const struct calibrated *kept)
+{
+    const struct calibrated context = calibration_context(p->calibration, p->gpu),
+                            holes = calibration_fragmentation(p->calibration);
+    const struct {
+        const char *what;
+        size_t runs;
+    } used[] = {{"CUDA context", context.runs}, {"fragmentation", holes.runs}, {"activations", kept->runs}};
+    char text[160] = "", runs[32];
+
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        if (used[i].runs) {
+            size_t n = strlen(text);
+            snprintf(text + n, sizeof text - n, "%s%s (%s)", n ? ", " : "", used[i].what,
+                     runs_text(used[i].runs, runs));
+        }
+    if (*text)
+        estimate_note(r, "calibrated with your own recordings: %s; --no-calibration leaves them out", text);
+}
+
+void estimate_calibrate(const struct plan *p, struct estimate_result *r)
+{
+    struct calibrated kept = {0};
+    struct interval factor;
+    bool any = false;
+
+    if (!p->calibration)
+        return;
+    kept = calibration_activations(p->calibration, p);
+    factor = calibrated_interval(&kept);
+    for (size_t i = 0; kept.runs && i < r->lines_n; i++) {
+        struct estimate_line *line = &r->lines[i];
+        if (line->part != ESTIMATE_ACTIVATIONS && line->part != ESTIMATE_LOGITS)
+            continue;
+        any = true;
+        line->bytes = (struct interval){line->bytes.likely * factor.low, line->bytes.likely * factor.likely,
+                                        line->bytes.likely * factor.high};
+        line->why = "scaled by what your own recordings measured (gpuspy calibrate --show)";
+    }
+    kept.runs = any ? kept.runs : 0;
+    say(p, r, &kept);
+}
+
+bool calibration_own(const char *command, const struct calibration **c, int *exit_code)
+{
+    static struct calibration own;
+    char path[sizeof own.path];
+
+    *c = NULL;
+    calibration_path(path, sizeof path);
+    if (!calibration_load(command, path, &own, exit_code))
+        return false;
+    if (own.rows_n)
+        *c = &own;
+    return true;
+}

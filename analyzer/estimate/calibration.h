@@ -72,4 +72,12 @@ struct calibrated calibration_fragmentation(const struct calibration *c);
 /* Measured over predicted bytes of activations and logits together. */
 struct calibrated calibration_activations(const struct calibration *c, const struct plan *p);
 
+/* For estimate_make, behind the lines of activations: scales those of activations and logits by what was
+ * measured (so that whoever makes them need not look), and says in a note what of the calibration is used.
+ * Contexts and fragmentation are looked up by fixed.c. */
+void estimate_calibrate(const struct plan *p, struct estimate_result *r);
+/* The user's own file, as `gpuspy estimate` uses it: NULL where there is none or nothing in it. Stays good
+ * until the program ends. False after one line on stderr, with the exit code. */
+bool calibration_own(const char *command, const struct calibration **c, int *exit_code);
+
 #endif

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/estimate/calibration.h"
 #include "analyzer/estimate/estimate.h"
 
 #define TOO_MUCH 9.2e18 /* 2^63 bytes */
@@ -73,6 +74,7 @@ static void make_stage(const struct plan *p, uint64_t stage, struct estimate_res
     estimate_states(p, stage, r);
     estimate_adapters(p, stage, r);
     estimate_activations(p, stage, r);
+    estimate_calibrate(p, r);
     estimate_serving(p, stage, r);
     estimate_fixed(p, stage, r);
     if (*p->model->note)
