@@ -1,6 +1,74 @@
-#include "analyzer/estimate/estimate.h"
+/* The lines of activations and of the loss. */
+#include "analyzer/estimate/activations.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const titles[] = {
+#define GROUP(id, title) title,
+    ACT_GROUPS(GROUP)
+#undef GROUP
+};
+
+#define MEASURED "autograd's saved tensors, Hugging Face eager on PyTorch 2.11 (docs/estimate.md)"
+#define WHY_EAGER "low: fused kernels and no dropout; likely: Hugging Face's eager modules; high: a padding mask"
+
+static struct interval sorted(double low, double likely, double high)
+{
+    return (struct interval){fmin(low, fmin(likely, high)), likely, fmax(low, fmax(likely, high))};
+}
+
+static void add(struct estimate_result *r, enum estimate_part part, unsigned phases, const char *name,
+                struct interval bytes, const char *why, const char *formula)
+{
+    struct estimate_line *line;
+
+    if (!(bytes.high > 0))
+        return;
+    line = estimate_add(r, part, phases, name, bytes);
+    estimate_explain(line, MEASURED, "%s", formula);
+    line->why = why;
+}
+
+static void eager(const struct plan *p, struct estimate_result *r)
+{
+    const struct model_shape *m = &p->model->shape;
+    struct act_pass v[ACT_VARIANTS_N];
+    struct act_sizes z = act_sizes_of(p, ACT_EAGER);
+    char text[192];
+
+    for (int i = 0; i < ACT_VARIANTS_N; i++)
+        act_pass(p, i, &v[i]);
+#define OF(field) sorted(v[ACT_FUSED].field, v[ACT_EAGER].field, v[ACT_PADDED].field)
+    for (int g = 0; g < ACT_GROUPS_N; g++) {
+        double one = v[ACT_EAGER].saved[g] / z.tokens / (double)m->layers;
+        snprintf(text, sizeof text, "%ju layers x %.0f tokens x %.0f B", (uintmax_t)m->layers, z.tokens, one);
+        add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), titles[g], OF(saved[g]), WHY_EAGER, text);
+    }
+    snprintf(text, sizeof text, "%ju layers x %.0f tokens x %ju x %.0f B", (uintmax_t)m->layers, z.tokens,
+             (uintmax_t)m->hidden, z.stream);
+    add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "inputs of the checkpointed layers", OF(inputs), NULL, text);
+    snprintf(text, sizeof text, "%.0f tokens x %.0f B", z.tokens, v[ACT_EAGER].head / z.tokens);
+    add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "last norm and input of the output layer", OF(head), WHY_EAGER, text);
+    snprintf(text, sizeof text, "%.0f tokens x %ju words x %.0f B", z.tokens, (uintmax_t)m->vocab,
+             m->vocab ? v[ACT_EAGER].logits / z.tokens / (double)m->vocab : 0);
+    add(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD), v[ACT_EAGER].at_loss ? "logits, log-probabilities, their gradients" : "logits",
+        OF(logits), "low: the script lets go of the logits; high: it keeps them", text);
+    snprintf(text, sizeof text, "%.0f tokens x %ju words x %.0f B", z.tokens, (uintmax_t)m->vocab, z.compute);
+    add(r, ESTIMATE_LOGITS, IN_PHASE(BACKWARD), "logits that the script still holds", OF(held),
+        "low: the script lets go of the logits; high: it keeps them", text);
+    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients in the making, first layers of backward", OF(first), WHY_EAGER,
+        "the largest moment of backward's first half, over what forward kept");
+    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "activations and gradients of the last layers", OF(second), WHY_EAGER,
+        "the largest moment of backward's second half, over all gradients");
+#undef OF
+}
 
 void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
-    (void)p, (void)stage, (void)r;
+    (void)stage;
+    if (p->inference || !p->batch || !p->model->shape.layers)
+        return;
+    eager(p, r);
 }

@@ -1,0 +1,123 @@
+/* Activations: what forward keeps for backward.
+ *
+ * Two answers. The first is what PyTorch's autograd keeps when the model runs eagerly, as Hugging Face
+ * and most plain code write it: a layer is a list of operations (struct act_tape), each with the bytes
+ * that it saves, and a backward pass is walked over it to find the moment at which most is live. The
+ * tapes were read off torch.autograd.graph.saved_tensors_hooks, tensor by tensor (docs/estimate.md).
+ * The second are the closed forms of Korthikanti et al., "Reducing Activation Recomputation in Large
+ * Transformer Models" (2022), and Megatron-LM's report, which hold for its fused kernels and for tensor,
+ * sequence and pipeline parallelism. */
+#ifndef GPUSPY_ESTIMATE_ACTIVATIONS_H
+#define GPUSPY_ESTIMATE_ACTIVATIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "analyzer/estimate/estimate.h"
+
+/* --- closed forms ------------------------------------------------------------------------------- */
+
+enum korthikanti {
+    KORTHIKANTI_TP,                    /* sbh (10 + 24/t + 5as/(ht)); t = 1: 34 + 5as/h */
+    KORTHIKANTI_TP_SP,                 /* sbh (34 + 5as/h) / t */
+    KORTHIKANTI_TP_SELECTIVE,          /* sbh (10 + 24/t) */
+    KORTHIKANTI_TP_SP_SELECTIVE,       /* 34 sbh / t */
+    KORTHIKANTI_FULL                   /* 2 sbh */
+};
+
+/* Bytes of one layer for one micro-batch, 16 bits: table 2 of the paper. Sizes as doubles: sequence,
+ * micro-batch, hidden size, heads, tensor-parallel GPUs. */
+double korthikanti_layer(enum korthikanti form, double s, double b, double h, double a, double t);
+/* What interleaving `m` model chunks on each of `p` pipeline stages multiplies them by: 1 + (p-1)/(pm). */
+double korthikanti_interleaved(double p, double m);
+
+/* What Megatron-LM's compute_activation_memory (megatron/training/theoretical_memory_usage.py) reports,
+ * in bytes: the first pipeline stage, sequence parallelism, selective recomputation. */
+struct megatron_activations {
+    double seq, micro_batch, hidden, ffn, layers, vocab; /* the vocabulary padded */
+    double tp, pp;
+    double interleave;    /* virtual pipeline size; 0: none */
+    double micro_batches; /* in a step; 0: not given */
+};
+double megatron_activation_bytes(const struct megatron_activations *m);
+
+/* --- the tape ----------------------------------------------------------------------------------- */
+
+/* GROUP(id, title): what a saved tensor belongs to; a line each. */
+#define ACT_GROUPS(GROUP)                                    \
+    GROUP(NORM, "norms and what the linear layers read")     \
+    GROUP(ATTENTION, "attention: q, k, v, output")           \
+    GROUP(SCORES, "attention scores")                        \
+    GROUP(MLP, "MLP")                                        \
+    GROUP(MASKS, "dropout masks")                            \
+    GROUP(ADAPTERS, "inputs of adapters")                    \
+    GROUP(CONV, "convolutions, batch norms, ReLUs")
+
+enum act_group {
+#define GROUP(id, title) ACT_##id,
+    ACT_GROUPS(GROUP)
+#undef GROUP
+        ACT_GROUPS_N
+};
+
+/* How the same layer is written: what LOW, LIKELY and HIGH of the interval stand for. */
+enum act_variant {
+    ACT_FUSED,  /* fused norms, activations and losses, no dropout */
+    ACT_EAGER,  /* Hugging Face's modules and plain torch.nn, PyTorch 2.x, eager */
+    ACT_PADDED, /* the same with a padding mask, which makes k and v repeat and the mask a tensor */
+    ACT_VARIANTS_N
+};
+
+struct act_op {
+    enum act_group group;
+    double saved;  /* bytes that forward keeps and that go when its backward is done */
+    double in;     /* bytes of the gradients that its backward makes, which the operation before it takes */
+    double work;   /* what its backward needs for a moment on top */
+    double params; /* parameters whose gradient it makes */
+};
+
+enum { ACT_OPS_MAX = 24 };
+
+struct act_tape {
+    struct act_op ops[ACT_OPS_MAX]; /* in the order of forward */
+    size_t n;
+};
+
+/* What a tape depends on: bytes of an element of the residual stream, of what matrix multiplications
+ * read, of a gradient; and `tokens` in one forward pass (sequences × length, or images × patches). */
+struct act_sizes {
+    double stream, compute, gradient;
+    bool amp;
+    double tokens, seq, batch;
+    enum act_variant variant;
+};
+
+struct act_sizes act_sizes_of(const struct plan *p, enum act_variant variant);
+/* One layer of the plan's model: `moe` picks the layers whose MLP is experts. */
+void act_layer(const struct plan *p, const struct act_sizes *z, bool moe, struct act_tape *tape);
+/* The norm after the layers, with the input of the output layer; whether logits are capped by tanh
+ * (Gemma 2); whether embeddings are dropped out. */
+void act_last_norm(const struct plan *p, const struct act_sizes *z, struct act_tape *tape);
+bool act_caps_logits(const struct plan *p, const struct act_sizes *z);
+bool act_embedding_dropout(const struct plan *p, const struct act_sizes *z);
+double act_saved(const struct act_tape *tape);
+double act_group_saved(const struct act_tape *tape, enum act_group group);
+
+/* The whole pass. `saved` by group; `logits` at the moment of the peak; the two peaks of backward: in its
+ * first half (with the gradients made until then, unless they are there anyway) and in its second half
+ * (over the sum of all gradients). */
+struct act_pass {
+    double saved[ACT_GROUPS_N];
+    double head;         /* the last norm, the head's input */
+    double inputs;       /* checkpointing: the layers' inputs */
+    double logits, held; /* at the first peak; that outlive the loss in the script's variable */
+    double first, second;
+    bool at_loss;        /* the first peak is the loss's */
+};
+void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *out);
+
+/* Convolutional networks that are known by name (act_conv.c): the bytes kept for one image, and the
+ * largest moment of its backward over that. False: not known. */
+bool act_conv(const char *name, double image, double element, bool fused, double *saved, double *work);
+
+#endif

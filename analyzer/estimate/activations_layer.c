@@ -1,0 +1,236 @@
+/* What one layer keeps for backward, operation by operation. Bytes a token; q, k: elements of a token's
+ * queries and keys; f: of the MLP. Read off autograd's saved tensors for GPT-2, OPT, Llama, Qwen, Gemma 2,
+ * Mixtral, BERT and ViT (transformers 5.23, PyTorch 2.11) in float32, autocast and 16 bits. */
+#include <string.h>
+#include "analyzer/estimate/activations.h"
+
+struct act_sizes act_sizes_of(const struct plan *p, enum act_variant variant)
+{
+    const struct model_shape *m = &p->model->shape;
+    bool amp = p->precision->cast_copy > 0;
+    double seq = (double)p->seq / (double)p->cp;
+
+    if (m->family == MODEL_VIT && m->patch) {
+        double side = (double)(m->image / m->patch);
+        seq = side * side + 1;
+    }
+    return (struct act_sizes){
+        .stream = p->precision->weights, .compute = amp ? p->precision->cast_copy : p->precision->weights,
+        .gradient = p->precision->gradients, .amp = amp, .tokens = (double)p->batch * seq, .seq = seq,
+        .batch = (double)p->batch, .variant = variant,
+    };
+}
+
+static void put(struct act_tape *t, enum act_group group, double saved, double in, double work, double params)
+{
+    if (t->n < ACT_OPS_MAX)
+        t->ops[t->n++] = (struct act_op){group, saved, in, work, params};
+}
+
+/* What differs between models of a family; their configurations do not all say it. */
+struct habits {
+    bool gemma;        /* norms in float32 with (1 + w), scores and logits capped by tanh */
+    bool opt;          /* ReLU, no dropout of scores, softmax in float32 */
+    bool python_gelu;  /* GPT-2's gelu_new, six element-wise operations */
+    bool dropout;
+    bool float_scores; /* softmax is asked for in float32 whatever the precision */
+};
+
+static struct habits habits_of(const struct plan *p, const struct act_sizes *z)
+{
+    const char *name = p->model->name;
+    enum model_family family = p->model->shape.family;
+    struct habits h = {.gemma = strncmp(name, "gemma", 5) == 0 || p->model->shape.norms == 4,
+                       .opt = strncmp(name, "opt", 3) == 0};
+
+    h.dropout = (family == MODEL_GPT || family == MODEL_BERT) && z->variant != ACT_FUSED;
+    h.python_gelu = family == MODEL_GPT && !h.opt && z->variant != ACT_FUSED;
+    h.float_scores = family == MODEL_LLAMA || family == MODEL_VIT || h.opt;
+    return h;
+}
+
+/* A norm over `width` elements of `input` bytes, whose output is read by `readers` linear layers: under
+ * autocast each casts it anew. */
+static void norm(const struct plan *p, const struct act_sizes *z, const struct habits *h, double width,
+                 double input, double readers, struct act_tape *t)
+{
+    double read = z->compute * width * (z->amp ? readers : readers > 0);
+    double saved, inside = z->stream * width;
+
+    if (p->model->shape.family != MODEL_LLAMA) { /* LayerNorm: its input, mean and 1/deviation */
+        saved = input * width + 8;
+    } else if (z->variant == ACT_FUSED) {
+        saved = input * width + 4;
+    } else if (h->gemma) { /* float32 input, normalised in float32 */
+        saved = 8 * width + 4;
+        inside = 8 * width;
+    } else { /* x to float32, x·rsqrt (cast back before the weight) */
+        saved = 4 * width + input * width + 4;
+        inside = 8 * width;
+    }
+    put(t, ACT_NORM, saved + read, 0, inside, width);
+}
+
+static void scores(const struct plan *p, const struct act_sizes *z, const struct habits *h, bool kept,
+                   double heads, struct act_tape *t)
+{
+    double wide = h->float_scores || z->amp || z->compute == 4 ? 4 : z->compute;
+    double saved = wide;
+
+    if (h->gemma)
+        saved += z->compute; /* tanh */
+    if (h->dropout && !h->opt)
+        saved += 1 + z->compute; /* its mask, and what is left */
+    else if (wide != z->compute)
+        saved += z->compute; /* cast for the product with v */
+    (void)p;
+    put(t, ACT_SCORES, kept ? saved * heads * z->seq : 0, z->compute * heads * z->seq, 2 * wide * heads * z->seq, 0);
+}
+
+/* Grouped queries with neither a mask nor 16 bits fit none of PyTorch's fused kernels: the "math" one keeps
+ * the scores as if attention were eager. */
+static bool falls_back(const struct plan *p, const struct act_sizes *z)
+{
+    const struct model_shape *m = &p->model->shape;
+
+    return m->family == MODEL_LLAMA && m->kv_heads < m->heads && z->compute == 4 && z->variant != ACT_FUSED;
+}
+
+static void attention(const struct plan *p, const struct act_sizes *z, const struct habits *h,
+                      struct act_tape *t)
+{
+    const struct model_shape *m = &p->model->shape;
+    double heads = (double)m->heads, q = heads * (double)m->head_dim, k = (double)(m->kv_heads * m->head_dim);
+    double v = k, out = q, width = (double)m->hidden, c = z->compute;
+    bool eager = p->attention == PLAN_ATTENTION_EAGER || falls_back(p, z);
+    bool recomputed = p->checkpoint == PLAN_CHECKPOINT_SELECTIVE;
+
+    if (m->kv_rank) { /* multi-head latent attention: what is compressed, and each head's parts */
+        double latent = (double)(m->q_rank + m->kv_rank + m->rope_dim);
+        q = k = heads * (double)(m->nope_dim + m->rope_dim);
+        v = out = heads * (double)m->v_dim;
+        put(t, ACT_ATTENTION, 3 * c * latent, c * width, 0, width * latent);
+    }
+    put(t, ACT_ATTENTION, 0, c * width, 0, width * (q + k + v));
+    if (m->qk_norm && !m->kv_rank) {
+        norm(p, z, h, q, c, 0, t);
+        norm(p, z, h, k, c, 0, t);
+        t->ops[t->n - 1].group = t->ops[t->n - 2].group = ACT_ATTENTION;
+    }
+    if (eager || z->variant == ACT_PADDED) /* keys and values repeated for each query head */
+        put(t, ACT_ATTENTION, c * (2 * q + out), c * (q + k + v), c * (q + out), 0);
+    else
+        put(t, ACT_ATTENTION, c * (q + k + v), c * (q + k + v), 0, 0);
+    if (eager)
+        scores(p, z, h, !recomputed, heads, t);
+    else if (z->variant == ACT_PADDED) /* a mask that every layer casts anew */
+        put(t, ACT_SCORES, c * z->seq, c * out, 0, 0);
+    put(t, ACT_ATTENTION, c * out + (eager ? 0 : 4 * heads), c * out, 0, out * width);
+    if (h->dropout || (h->opt && z->variant != ACT_FUSED))
+        put(t, ACT_MASKS, width, z->stream * width, 0, 0);
+}
+
+static void mlp(const struct plan *p, const struct act_sizes *z, const struct habits *h, double f,
+                double share, struct act_tape *t)
+{
+    double width = (double)p->model->shape.hidden, c = z->compute;
+
+    if (p->model->shape.gated) {
+        put(t, ACT_MLP, 0, c * width, 0, share * 2 * width * f);
+        /* gate, up, activated gate; a fused kernel activates again */
+        put(t, ACT_MLP, share * (z->variant == ACT_FUSED ? 2 : 3) * c * f, share * 2 * c * f, 0, 0);
+    } else {
+        double kept = h->opt ? 0 : h->python_gelu ? (z->amp ? 14 : 4 * c) : c;
+        put(t, ACT_MLP, 0, c * width, 0, width * f);
+        put(t, ACT_MLP, kept * f, c * f, (h->python_gelu ? 2 * (z->amp ? 4 : c) : 0) * f, 0);
+    }
+    put(t, ACT_MLP, share * c * f, share * c * f, 0, share * width * f);
+    if (h->dropout || (h->opt && z->variant != ACT_FUSED))
+        put(t, ACT_MASKS, width, z->stream * width, 0, 0);
+}
+
+/* Each token is copied for each expert that it uses, and each expert's answer kept to be weighed. */
+static void experts(const struct plan *p, const struct act_sizes *z, const struct habits *h,
+                    struct act_tape *t)
+{
+    const struct model_shape *m = &p->model->shape;
+    double used = (double)m->experts_used, f = (double)m->expert_ffn, width = (double)m->hidden;
+    /* the grouped product of PyTorch is not under autocast: it works in the weights' precision */
+    struct act_sizes wide = *z;
+
+    if (z->variant != ACT_FUSED && z->amp)
+        wide.compute = z->stream;
+    put(t, ACT_MLP, 4 * (double)m->experts + 40 * used, wide.compute * width, 0, width * (double)m->experts);
+    put(t, ACT_MLP, used * wide.compute * width, wide.compute * width, 0, 0);
+    mlp(p, &wide, h, f, used, t);
+    /* all experts have gradients, not only a token's */
+    for (size_t i = t->n - 3; i < t->n; i++)
+        t->ops[i].params *= (double)m->experts / (used > 0 ? used : 1);
+    put(t, ACT_MLP, used * wide.compute * width, used * wide.compute * width, 0, 0);
+    if (m->shared_experts)
+        mlp(p, z, h, f * (double)m->shared_experts, 1, t);
+}
+
+void act_layer(const struct plan *p, const struct act_sizes *z, bool moe, struct act_tape *t)
+{
+    const struct model_shape *m = &p->model->shape;
+    struct habits h = habits_of(p, z);
+    double width = (double)m->hidden;
+    bool one_matrix = m->family == MODEL_GPT && !h.opt; /* q, k and v come of one product */
+
+    t->n = 0;
+    norm(p, z, &h, width, z->stream, one_matrix ? 1 : 3, t);
+    attention(p, z, &h, t);
+    if (m->norms == 4)
+        norm(p, z, &h, width, z->compute, 0, t);
+    norm(p, z, &h, width, z->stream, m->gated && !moe ? 2 : 1, t);
+    if (moe)
+        experts(p, z, &h, t);
+    else
+        mlp(p, z, &h, (double)m->ffn, 1, t);
+    if (m->norms == 4)
+        norm(p, z, &h, width, z->compute, 0, t);
+    for (size_t i = 0; i < t->n; i++) {
+        t->ops[i].saved *= z->tokens;
+        t->ops[i].in *= z->tokens;
+        t->ops[i].work *= z->tokens;
+    }
+}
+
+void act_last_norm(const struct plan *p, const struct act_sizes *z, struct act_tape *t)
+{
+    struct habits h = habits_of(p, z);
+
+    t->n = 0;
+    norm(p, z, &h, (double)p->model->shape.hidden, z->stream, 1, t);
+    t->ops[0].saved *= z->tokens;
+    t->ops[0].work *= z->tokens;
+}
+
+bool act_caps_logits(const struct plan *p, const struct act_sizes *z)
+{
+    return habits_of(p, z).gemma;
+}
+
+bool act_embedding_dropout(const struct plan *p, const struct act_sizes *z)
+{
+    return habits_of(p, z).dropout && !habits_of(p, z).opt;
+}
+
+double act_group_saved(const struct act_tape *tape, enum act_group group)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < tape->n; i++)
+        sum += tape->ops[i].group == group ? tape->ops[i].saved : 0;
+    return sum;
+}
+
+double act_saved(const struct act_tape *tape)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < tape->n; i++)
+        sum += tape->ops[i].saved;
+    return sum;
+}

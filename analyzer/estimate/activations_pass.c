@@ -1,0 +1,157 @@
+/* One forward and backward pass over the tapes of a model's layers: what is kept, and the moment of
+ * backward at which most is live. Gradients of parameters appear as activations go, so that both ends of
+ * backward, and what the operations in between make for a moment, are candidates for the peak. */
+#include <math.h>
+#include <string.h>
+#include "analyzer/estimate/activations.h"
+
+struct walk {
+    double live;     /* kept activations and gradients of activations */
+    double grads;    /* gradients of parameters made in this pass */
+    double all;      /* what they will be at the end */
+    bool second;     /* the second half of backward */
+    bool there;      /* gradients of an earlier pass are there: a new one is added and gone */
+    double first_peak, second_peak;
+};
+
+static void see(struct walk *w, double more, double new_grads)
+{
+    double at = w->live + more + (w->there ? new_grads : w->grads + new_grads);
+
+    if (w->second)
+        w->second_peak = fmax(w->second_peak, at - (w->there ? 0 : w->all));
+    else
+        w->first_peak = fmax(w->first_peak, at);
+}
+
+static double params_of(const struct act_tape *t, bool matrices)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < t->n; i++)
+        sum += matrices && t->ops[i].group == ACT_NORM ? 0 : t->ops[i].params;
+    return sum;
+}
+
+/* Autocast's copies of a tape's weights, which autograd keeps until their product's backward. */
+static double casts_of(const struct act_tape *t, const struct act_sizes *z)
+{
+    return z->amp ? z->compute * params_of(t, true) : 0;
+}
+
+/* Backward of one tape: each operation takes the gradient that the one after it made. The gradient of the
+ * residual stream is not among them. Under autocast that of a weight is made in 16 bits and cast. */
+static void backward(struct walk *w, const struct act_tape *t, const struct act_sizes *z)
+{
+    double taken = 0;
+
+    for (size_t i = t->n; i-- > 0;) {
+        const struct act_op *op = &t->ops[i];
+        double cast = z->amp && op->group != ACT_NORM ? op->params * z->compute : 0;
+        see(w, op->in + op->work + cast, cast > 0 ? 0 : op->params * z->gradient);
+        w->live += op->in - taken - op->saved - cast;
+        see(w, cast, op->params * z->gradient);
+        w->grads += op->params * z->gradient;
+        taken = op->in;
+    }
+    w->live -= taken;
+}
+
+/* The loss over the vocabulary. Logits in the matrix product's type stay with the script (`held`); float32
+ * log-probabilities are kept; backward makes two more float32 matrices, of log-probabilities and logits. */
+static void loss(const struct plan *p, const struct act_sizes *z, struct walk *w, struct act_pass *out)
+{
+    const struct model_shape *m = &p->model->shape;
+    double logits = z->tokens * (double)m->vocab, c = z->compute, weight = (double)(m->vocab * m->hidden);
+    double before = w->live, tanh_kept = act_caps_logits(p, z) ? c * logits : 0, held = c * logits;
+
+    if (p->chunked_loss) { /* pieces of tokens, so that their logits are as large as the hidden states */
+        double piece = fmin(logits, z->tokens * (double)m->hidden);
+        out->logits = (c + 8) * piece + c * z->tokens * (double)m->hidden;
+        w->live += c * z->tokens * (double)m->hidden; /* the gradient of the input is made at once */
+        see(w, (c + 8) * piece, weight * z->gradient);
+        out->at_loss = true;
+        w->grads += weight * z->gradient;
+        return;
+    }
+    if (z->variant == ACT_FUSED) /* the trainer keeps the loss alone */
+        held = z->compute == 4 ? 0 : 0;
+    out->held = held;
+    w->live += held + tanh_kept + 4 * logits;
+    see(w, 8 * logits, 0);
+    out->logits = w->live + 8 * logits - before;
+    out->at_loss = true;
+    w->live -= 4 * logits; /* log-probabilities go; the gradient of the logits stays, cast */
+    w->live += c * logits;
+    see(w, c < 4 ? 4 * logits : 0, 0);
+    w->live -= tanh_kept;
+    see(w, c * z->tokens * (double)m->hidden + (z->amp ? weight * c : 0), z->amp ? 0 : weight * z->gradient);
+    w->live += c * z->tokens * (double)m->hidden - c * logits - (z->amp ? weight * c : 0);
+    see(w, z->amp ? weight * c : 0, weight * z->gradient);
+    w->grads += weight * z->gradient;
+}
+
+static bool has_logits(const struct model_shape *m)
+{
+    return m->family == MODEL_GPT || m->family == MODEL_LLAMA || (m->family == MODEL_BERT && !m->pooler);
+}
+
+void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *out)
+{
+    const struct model_shape *m = &p->model->shape;
+    struct act_sizes z = act_sizes_of(p, variant);
+    struct act_tape dense, moe, last;
+    struct walk w = {.there = p->accumulation > 1};
+    double stream = z.stream * z.tokens * (double)m->hidden, embedding = (double)(m->vocab * m->hidden);
+    uint64_t sparse = m->experts ? m->moe_layers ? m->moe_layers : m->layers : 0;
+    bool full = p->checkpoint == PLAN_CHECKPOINT_FULL;
+
+    memset(out, 0, sizeof *out);
+    act_layer(p, &z, false, &dense);
+    act_layer(p, &z, true, &moe);
+    act_last_norm(p, &z, &last);
+    if (full)
+        out->inputs = (double)m->layers * stream;
+    double casts = full ? 0 : (double)(m->layers - sparse) * casts_of(&dense, &z) + (double)sparse * casts_of(&moe, &z);
+    for (int g = 0; g < ACT_GROUPS_N && !full; g++)
+        out->saved[g] = (double)(m->layers - sparse) * act_group_saved(&dense, g) +
+                        (double)sparse * act_group_saved(&moe, g);
+    out->head = act_saved(&last);
+    if (act_embedding_dropout(p, &z))
+        out->saved[ACT_MASKS] += z.tokens * (double)m->hidden;
+
+    w.live = out->inputs + out->head;
+    for (int g = 0; g < ACT_GROUPS_N; g++)
+        w.live += out->saved[g];
+    double kept = w.live;
+    if (z.amp && has_logits(m))
+        casts += embedding * z.compute;
+    w.live += casts;
+    w.all = z.gradient * ((double)(m->layers - sparse) * params_of(&dense, false) + (double)sparse * params_of(&moe, false) +
+                          params_of(&last, false) + embedding * (m->tied ? 1 : 2));
+    if (has_logits(m))
+        loss(p, &z, &w, out);
+    double at_loss = w.first_peak;
+    backward(&w, &last, &z);
+    w.live += stream - (has_logits(m) ? z.compute * z.tokens * (double)m->hidden : 0);
+    for (uint64_t i = m->layers; i-- > 0;) {
+        const struct act_tape *t = i >= m->layers - sparse ? &moe : &dense;
+        w.second = i < m->layers / 2;
+        if (full) {
+            w.live += act_saved(t) + casts_of(t, &z) - (z.stream == 4 ? stream : 0);
+            see(&w, 0, 0);
+        }
+        backward(&w, t, &z);
+        if (full)
+            w.live -= z.stream == 4 ? 0 : stream;
+    }
+    w.second = true;
+    /* The embedding's gradient is dense. Where the output layer is tied, the two are added before they
+     * reach the parameter: out of place, unless autocast's cast made the output layer's a tensor of its own. */
+    double twice = m->tied && has_logits(m) ? embedding * z.gradient : 0;
+    see(&w, twice * ((z.amp ? 0 : 1) + (w.there ? 1 : 0)), embedding * z.gradient);
+    out->first = w.first_peak - kept - casts - (w.first_peak == at_loss ? out->logits : out->held);
+    if (w.first_peak != at_loss)
+        out->logits = out->held, out->at_loss = false;
+    out->second = w.second_peak - out->held;
+}
