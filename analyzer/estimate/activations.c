@@ -60,8 +60,8 @@ static void eager(const struct plan *p, struct estimate_result *r)
         "low: the script lets go of the logits; high: it keeps them", text);
     add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients in the making, first layers of backward", OF(first), WHY_EAGER,
         "the largest moment of backward's first half, over what forward kept");
-    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "activations and gradients of the last layers", OF(second), WHY_EAGER,
-        "the largest moment of backward's second half, over all gradients");
+    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "what the end of backward still holds and makes", OF(second), WHY_EAGER,
+        "the largest moment of its last layer and of the embedding, over all gradients");
 #undef OF
 }
 

@@ -104,8 +104,8 @@ double act_saved(const struct act_tape *tape);
 double act_group_saved(const struct act_tape *tape, enum act_group group);
 
 /* The whole pass. `saved` by group; `logits` at the moment of the peak; the two peaks of backward: in its
- * first half (with the gradients made until then, unless they are there anyway) and in its second half
- * (over the sum of all gradients). */
+ * first half (with the gradients made until then, unless they are there anyway) and in its last layer and the
+ * embedding (over the sum of all gradients). */
 struct act_pass {
     double saved[ACT_GROUPS_N];
     double head;         /* the last norm, the head's input */

@@ -9,7 +9,7 @@ struct walk {
     double live;     /* kept activations and gradients of activations */
     double grads;    /* gradients of parameters made in this pass */
     double all;      /* what they will be at the end */
-    bool second;     /* the second half of backward */
+    enum { EARLY, BETWEEN, LATE } when; /* first half of backward; last layer and what comes after it */
     bool there;      /* gradients of an earlier pass are there: a new one is added and gone */
     double first_peak, second_peak;
 };
@@ -18,9 +18,10 @@ static void see(struct walk *w, double more, double new_grads)
 {
     double at = w->live + more + (w->there ? new_grads : w->grads + new_grads);
 
-    if (w->second)
+    /* in between, layers are alike: what they lose and what they gain is larger at one of both ends */
+    if (w->when == LATE)
         w->second_peak = fmax(w->second_peak, at - (w->there ? 0 : w->all));
-    else
+    else if (w->when == EARLY)
         w->first_peak = fmax(w->first_peak, at);
 }
 
@@ -136,7 +137,7 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
     w.live += stream - (has_logits(m) ? z.compute * z.tokens * (double)m->hidden : 0);
     for (uint64_t i = m->layers; i-- > 0;) {
         const struct act_tape *t = i >= m->layers - sparse ? &moe : &dense;
-        w.second = i < m->layers / 2;
+        w.when = i == 0 ? LATE : i < m->layers / 2 ? BETWEEN : EARLY;
         if (full) {
             w.live += act_saved(t) + casts_of(t, &z) - (z.stream == 4 ? stream : 0);
             see(&w, 0, 0);
@@ -145,7 +146,7 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
         if (full)
             w.live -= z.stream == 4 ? 0 : stream;
     }
-    w.second = true;
+    w.when = LATE;
     /* The embedding's gradient is dense. Where the output layer is tied, the two are added before they
      * reach the parameter: out of place, unless autocast's cast made the output layer's a tensor of its own. */
     double twice = m->tied && has_logits(m) ? embedding * z.gradient : 0;
