@@ -6,6 +6,7 @@
 #include "analyzer/base/term.h"
 #include "analyzer/command/command.h"
 #include "analyzer/command/options.h"
+#include "analyzer/model/convnets.h"
 #include "analyzer/model/families.h"
 #include "analyzer/model/model.h"
 
@@ -16,23 +17,24 @@
 static const struct preset {
     const char *name;
     struct model_shape shape;
-    uint64_t params; /* where there is no shape */
 } presets[] = {
-#define MODEL(name, what, ...) {name, {__VA_ARGS__}, 0},
-#define CONV_MODEL(name, params) {name, {.family = MODEL_CONV}, params},
+#define MODEL(name, what, ...) {name, {__VA_ARGS__}},
+#define NET(name, ...) {name, {.family = MODEL_CONV}},
 #include "analyzer/model/models.def"
+#include "analyzer/model/convnets.def"
 #undef MODEL
-#undef CONV_MODEL
+#undef NET
 };
 
 #pragma GCC diagnostic pop
 
 const char model_names[] =
 #define MODEL(name, ...) name "|"
-#define CONV_MODEL(name, ...) name "|"
+#define NET(name, ...) name "|"
 #include "analyzer/model/models.def"
+#include "analyzer/model/convnets.def"
 #undef MODEL
-#undef CONV_MODEL
+#undef NET
     "";
 
 enum { NAME_MAX_BYTES = 96 };
@@ -91,12 +93,10 @@ static const struct preset *preset_of(const char *text)
 
 static bool of_preset(const char *command, const struct preset *p, struct model *m, int *exit_code)
 {
-    if (p->params) {
-        model_counted(p->params, m);
-        m->shape.family = p->shape.family;
-    } else if (!model_shaped(command, p->name, &p->shape, m, exit_code)) {
+    if (p->shape.family == MODEL_CONV)
+        return convnet_make(p->name, m);
+    if (!model_shaped(command, p->name, &p->shape, m, exit_code))
         return false;
-    }
     m->source = "preset";
     snprintf(m->name, sizeof m->name, "%s", p->name);
     return true;

@@ -1,0 +1,545 @@
+/* Convolutional networks: each is walked operation by operation, as its forward pass does; on the way
+ * its tensors are listed, or the sizes of what the operations put out. */
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/model/convnets.h"
+
+enum { NUMBERS = 8, SIDE_LARGEST = 1 << 20 };
+
+/* Where a walk is. Either `m` (tensors) or `out` is filled, or neither: then operations are counted. */
+struct walk {
+    struct model *m;
+    struct conv_map *out;
+    size_t n, max;
+    uint64_t channels, height, width; /* of what is passed on */
+    unsigned block;                   /* from 1; 0: before the first */
+    unsigned blocks;                  /* so far */
+    enum tensor_place place;
+    bool failed;
+};
+
+static void put_tensor(struct walk *w, const char *name, enum tensor_role role, uint64_t rows, uint64_t cols,
+                       unsigned dims)
+{
+    struct model_tensor *t;
+
+    if (!w->m)
+        return;
+    t = model_add(w->m, name, role, w->place, rows, cols, 1);
+    if (!t) {
+        w->failed = true;
+        return;
+    }
+    t->dims = dims;
+    if (w->place == TENSOR_IN_LAYER) {
+        t->layers = 1;
+        t->kind = w->block;
+    }
+}
+
+static void put(struct walk *w, enum conv_op op, bool in_place, uint64_t inputs)
+{
+    struct conv_map map = {
+        .op = op, .in_place = in_place, .channels = w->channels, .height = w->height, .width = w->width,
+        .elements = w->channels * w->height * w->width, .inputs = inputs,
+    };
+
+    if (w->n < w->max)
+        w->out[w->n] = map;
+    w->n++;
+}
+
+static uint64_t size(const struct walk *w)
+{
+    return w->channels * w->height * w->width;
+}
+
+static void next_block(struct walk *w)
+{
+    w->block = ++w->blocks;
+    w->place = TENSOR_IN_LAYER;
+}
+
+static void after_blocks(struct walk *w)
+{
+    w->block = 0;
+    w->place = TENSOR_AFTER;
+}
+
+/* --- operations ------------------------------------------------------------------------------- */
+
+static uint64_t slid(struct walk *w, uint64_t side, uint64_t kernel, uint64_t stride, uint64_t padding)
+{
+    if (side + 2 * padding < kernel) {
+        w->failed = true; /* the image is too small for this network */
+        return 1;
+    }
+    return (side + 2 * padding - kernel) / stride + 1;
+}
+
+static void conv(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_t stride, uint64_t padding,
+                 uint64_t groups, bool bias)
+{
+    uint64_t inputs = size(w);
+
+    put_tensor(w, "conv", TENSOR_CONV, outputs, w->channels / groups * kernel * kernel, 4);
+    if (bias)
+        put_tensor(w, "conv bias", TENSOR_BIAS, outputs, 1, 1);
+    w->channels = outputs;
+    w->height = slid(w, w->height, kernel, stride, padding);
+    w->width = slid(w, w->width, kernel, stride, padding);
+    put(w, CONV_CONV, false, inputs);
+}
+
+static void scale_and_shift(struct walk *w, enum conv_op op)
+{
+    put_tensor(w, "norm", TENSOR_NORM, w->channels, 1, 1);
+    put_tensor(w, "norm bias", TENSOR_BIAS, w->channels, 1, 1);
+    put(w, op, false, size(w));
+}
+
+static void norm(struct walk *w)
+{
+    scale_and_shift(w, CONV_BATCH_NORM);
+}
+
+static void layer_norm(struct walk *w)
+{
+    scale_and_shift(w, CONV_LAYER_NORM);
+}
+
+static void act(struct walk *w, enum conv_op op)
+{
+    put(w, op, true, size(w));
+}
+
+static void conv_norm(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_t stride, uint64_t groups)
+{
+    conv(w, outputs, kernel, stride, (kernel - 1) / 2, groups, false);
+    norm(w);
+}
+
+static void conv_norm_act(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_t stride, uint64_t groups,
+                          enum conv_op op)
+{
+    conv_norm(w, outputs, kernel, stride, groups);
+    act(w, op);
+}
+
+static void max_pool(struct walk *w, uint64_t kernel, uint64_t stride, uint64_t padding)
+{
+    uint64_t inputs = size(w);
+
+    w->height = slid(w, w->height, kernel, stride, padding);
+    w->width = slid(w, w->width, kernel, stride, padding);
+    put(w, CONV_MAX_POOL, false, inputs);
+}
+
+/* To a given side, whatever the input's. */
+static void average_pool(struct walk *w, uint64_t side)
+{
+    uint64_t inputs = size(w);
+
+    w->height = w->width = side;
+    put(w, CONV_AVERAGE_POOL, false, inputs);
+}
+
+/* On the channels of every place, or on a flattened image. */
+static void linear(struct walk *w, uint64_t outputs, bool head)
+{
+    uint64_t inputs = size(w);
+
+    put_tensor(w, head ? "head" : "linear", head ? TENSOR_HEAD : TENSOR_MLP, outputs, w->channels, 2);
+    put_tensor(w, head ? "head bias" : "linear bias", TENSOR_BIAS, outputs, 1, 1);
+    w->channels = outputs;
+    put(w, CONV_LINEAR, false, inputs);
+}
+
+static void flatten(struct walk *w)
+{
+    w->channels = size(w);
+    w->height = w->width = 1;
+}
+
+/* Of the network's beginning: what a branch goes out from, and comes back to. */
+struct branch {
+    uint64_t channels, height, width;
+};
+
+static struct branch here(const struct walk *w)
+{
+    return (struct branch){w->channels, w->height, w->width};
+}
+
+static void go_to(struct walk *w, struct branch b)
+{
+    w->channels = b.channels;
+    w->height = b.height;
+    w->width = b.width;
+}
+
+/* --- networks --------------------------------------------------------------------------------- */
+
+static void residual_block(struct walk *w, uint64_t planes, uint64_t stride, bool bottleneck, uint64_t groups,
+                           uint64_t group_width)
+{
+    uint64_t outputs = bottleneck ? 4 * planes : planes, inner = planes * group_width / 64 * groups;
+    struct branch in = here(w), out;
+
+    next_block(w);
+    if (bottleneck) {
+        conv_norm_act(w, inner, 1, 1, 1, CONV_RELU);
+        conv_norm_act(w, inner, 3, stride, groups, CONV_RELU);
+        conv_norm(w, outputs, 1, 1, 1);
+    } else {
+        conv_norm_act(w, planes, 3, stride, 1, CONV_RELU);
+        conv_norm(w, planes, 3, 1, 1);
+    }
+    out = here(w);
+    if (stride != 1 || in.channels != outputs) {
+        go_to(w, in);
+        conv_norm(w, outputs, 1, stride, 1);
+    }
+    go_to(w, out);
+    put(w, CONV_ADD, true, size(w));
+    act(w, CONV_RELU);
+}
+
+static void resnet(struct walk *w, const int n[NUMBERS])
+{
+    conv(w, 64, 7, 2, 3, 1, false);
+    norm(w);
+    act(w, CONV_RELU);
+    max_pool(w, 3, 2, 1);
+    for (int stage = 0; stage < 4; stage++)
+        for (int i = 0; i < n[stage]; i++)
+            residual_block(w, 64u << stage, stage && !i ? 2 : 1, n[4], (uint64_t)n[5], (uint64_t)n[6]);
+    after_blocks(w);
+    average_pool(w, 1);
+    linear(w, 1000, true);
+}
+
+static void hidden_linear(struct walk *w, uint64_t outputs)
+{
+    linear(w, outputs, false);
+    act(w, CONV_RELU);
+}
+
+static void alexnet(struct walk *w, const int n[NUMBERS])
+{
+    static const struct {
+        int outputs, kernel, stride, padding;
+        bool pool;
+    } rows[] = {{64, 11, 4, 2, true}, {192, 5, 1, 2, true}, {384, 3, 1, 1, false}, {256, 3, 1, 1, false}, {256, 3, 1, 1, true}};
+
+    (void)n;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        next_block(w);
+        conv(w, (uint64_t)rows[i].outputs, (uint64_t)rows[i].kernel, (uint64_t)rows[i].stride,
+             (uint64_t)rows[i].padding, 1, true);
+        act(w, CONV_RELU);
+        if (rows[i].pool)
+            max_pool(w, 3, 2, 0);
+    }
+    after_blocks(w);
+    average_pool(w, 6);
+    flatten(w);
+    put(w, CONV_DROPOUT, false, size(w));
+    hidden_linear(w, 4096);
+    put(w, CONV_DROPOUT, false, size(w));
+    hidden_linear(w, 4096);
+    linear(w, 1000, true);
+}
+
+static void vgg(struct walk *w, const int n[NUMBERS])
+{
+    static const uint64_t channels[] = {64, 128, 256, 512, 512};
+
+    for (int stage = 0; stage < 5; stage++) {
+        next_block(w);
+        for (int i = 0; i < n[stage]; i++) {
+            conv(w, channels[stage], 3, 1, 1, 1, true);
+            if (n[5])
+                norm(w);
+            act(w, CONV_RELU);
+        }
+        max_pool(w, 2, 2, 0);
+    }
+    after_blocks(w);
+    average_pool(w, 7);
+    flatten(w);
+    hidden_linear(w, 4096);
+    put(w, CONV_DROPOUT, false, size(w));
+    hidden_linear(w, 4096);
+    put(w, CONV_DROPOUT, false, size(w));
+    linear(w, 1000, true);
+}
+
+/* Each layer reads all that stands, joined, and adds `growth` channels to it. */
+static void dense_layer(struct walk *w, uint64_t growth)
+{
+    uint64_t channels = w->channels;
+
+    next_block(w);
+    put(w, CONV_JOIN, false, size(w));
+    norm(w);
+    act(w, CONV_RELU);
+    conv(w, 4 * growth, 1, 1, 0, 1, false);
+    norm(w);
+    act(w, CONV_RELU);
+    conv(w, growth, 3, 1, 1, 1, false);
+    w->channels = channels + growth;
+}
+
+static void densenet(struct walk *w, const int n[NUMBERS])
+{
+    uint64_t inputs;
+
+    conv(w, (uint64_t)n[0], 7, 2, 3, 1, false);
+    norm(w);
+    act(w, CONV_RELU);
+    max_pool(w, 3, 2, 1);
+    for (int block = 0; block < 4; block++) {
+        for (int i = 0; i < n[2 + block]; i++)
+            dense_layer(w, (uint64_t)n[1]);
+        put(w, CONV_JOIN, false, size(w));
+        if (block == 3)
+            break;
+        next_block(w);
+        norm(w);
+        act(w, CONV_RELU);
+        conv(w, w->channels / 2, 1, 1, 0, 1, false);
+        inputs = size(w);
+        w->height = slid(w, w->height, 2, 2, 0);
+        w->width = slid(w, w->width, 2, 2, 0);
+        put(w, CONV_AVERAGE_POOL, false, inputs);
+    }
+    after_blocks(w);
+    norm(w);
+    act(w, CONV_RELU);
+    average_pool(w, 1);
+    linear(w, 1000, true);
+}
+
+/* The next multiple of 8, and no more than a tenth below. */
+static uint64_t rounded(uint64_t hundredths)
+{
+    uint64_t eights = (hundredths + 400) / 800 * 8;
+
+    eights = eights < 8 ? 8 : eights;
+    return eights * 1000 < hundredths * 9 ? eights + 8 : eights;
+}
+
+static void squeeze_excite(struct walk *w, uint64_t squeezed, bool efficient, enum conv_op gate)
+{
+    struct branch in = here(w);
+
+    average_pool(w, 1);
+    conv(w, squeezed, 1, 1, 0, 1, true);
+    put(w, efficient ? CONV_SILU : CONV_RELU, efficient, size(w));
+    conv(w, in.channels, 1, 1, 0, 1, true);
+    put(w, gate, false, size(w));
+    go_to(w, in);
+    put(w, CONV_MULTIPLY, false, size(w));
+}
+
+/* MobileNet's block: expand, filter each channel, squeeze and excite, project. */
+struct inverted {
+    uint64_t expanded, outputs, kernel, stride, squeezed; /* squeezed 0: none */
+    enum conv_op act, gate;
+    bool efficient; /* torchvision's EfficientNet: in-place SiLU in the squeezed branch, stochastic depth */
+    bool adds_apart; /* torchvision's MobileNetV2: x + y rather than y += x */
+};
+
+static void inverted_residual(struct walk *w, const struct inverted *b)
+{
+    uint64_t inputs = w->channels;
+
+    next_block(w);
+    if (b->expanded != inputs)
+        conv_norm_act(w, b->expanded, 1, 1, 1, b->act);
+    conv_norm_act(w, b->expanded, b->kernel, b->stride, b->expanded, b->act);
+    if (b->squeezed)
+        squeeze_excite(w, b->squeezed, b->efficient, b->gate);
+    conv_norm(w, b->outputs, 1, 1, 1);
+    if (b->stride != 1 || inputs != b->outputs)
+        return;
+    if (b->efficient)
+        put(w, CONV_DROP_PATH, false, size(w));
+    put(w, CONV_ADD, !b->adds_apart, size(w));
+}
+
+static void mobilenet_v2(struct walk *w, const int n[NUMBERS])
+{
+    static const struct {
+        unsigned expand, outputs, blocks, stride;
+    } rows[] = {{1, 16, 1, 1}, {6, 24, 2, 2}, {6, 32, 3, 2}, {6, 64, 4, 2}, {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}};
+
+    (void)n;
+    conv_norm_act(w, 32, 3, 2, 1, CONV_RELU6);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (unsigned block = 0; block < rows[i].blocks; block++)
+            inverted_residual(w, &(struct inverted){.expanded = w->channels * rows[i].expand,
+                                                    .outputs = rows[i].outputs, .kernel = 3,
+                                                    .stride = block ? 1 : rows[i].stride, .act = CONV_RELU6,
+                                                    .adds_apart = true});
+    after_blocks(w);
+    conv_norm_act(w, 1280, 1, 1, 1, CONV_RELU6);
+    average_pool(w, 1);
+    put(w, CONV_DROPOUT, false, size(w));
+    linear(w, 1000, true);
+}
+
+struct v3_row {
+    unsigned char kernel, stride, squeezes, hard;
+    unsigned short expanded, outputs;
+};
+
+static void mobilenet_v3(struct walk *w, const int n[NUMBERS])
+{
+    static const struct v3_row large[] = {
+        {3, 1, 0, 0, 16, 16},  {3, 2, 0, 0, 64, 24},   {3, 1, 0, 0, 72, 24},   {5, 2, 1, 0, 72, 40},
+        {5, 1, 1, 0, 120, 40}, {5, 1, 1, 0, 120, 40},  {3, 2, 0, 1, 240, 80},  {3, 1, 0, 1, 200, 80},
+        {3, 1, 0, 1, 184, 80}, {3, 1, 0, 1, 184, 80},  {3, 1, 1, 1, 480, 112}, {3, 1, 1, 1, 672, 112},
+        {5, 2, 1, 1, 672, 160}, {5, 1, 1, 1, 960, 160}, {5, 1, 1, 1, 960, 160}, {0},
+    };
+    static const struct v3_row small[] = {
+        {3, 2, 1, 0, 16, 16},  {3, 2, 0, 0, 72, 24},  {3, 1, 0, 0, 88, 24},  {5, 2, 1, 1, 96, 40},
+        {5, 1, 1, 1, 240, 40}, {5, 1, 1, 1, 240, 40}, {5, 1, 1, 1, 120, 48}, {5, 1, 1, 1, 144, 48},
+        {5, 2, 1, 1, 288, 96}, {5, 1, 1, 1, 576, 96}, {5, 1, 1, 1, 576, 96}, {0},
+    };
+
+    conv_norm_act(w, 16, 3, 2, 1, CONV_HARDSWISH);
+    for (const struct v3_row *r = n[0] ? large : small; r->kernel; r++)
+        inverted_residual(w, &(struct inverted){
+                                 .expanded = r->expanded, .outputs = r->outputs, .kernel = r->kernel,
+                                 .stride = r->stride, .squeezed = r->squeezes ? rounded(r->expanded / 4 * 100u) : 0,
+                                 .act = r->hard ? CONV_HARDSWISH : CONV_RELU, .gate = CONV_HARDSIGMOID});
+    after_blocks(w);
+    conv_norm_act(w, 6 * w->channels, 1, 1, 1, CONV_HARDSWISH);
+    average_pool(w, 1);
+    linear(w, n[0] ? 1280 : 1024, false);
+    act(w, CONV_HARDSWISH);
+    put(w, CONV_DROPOUT, true, size(w));
+    linear(w, 1000, true);
+}
+
+static void efficientnet(struct walk *w, const int n[NUMBERS])
+{
+    static const struct {
+        unsigned expand, kernel, stride, outputs, blocks;
+    } rows[] = {{1, 3, 1, 16, 1}, {6, 3, 2, 24, 2}, {6, 5, 2, 40, 2}, {6, 3, 2, 80, 3},
+                {6, 5, 1, 112, 3}, {6, 5, 2, 192, 4}, {6, 3, 1, 320, 1}};
+    const unsigned width = (unsigned)n[0], depth = (unsigned)n[1];
+
+    conv_norm_act(w, rounded(32 * width), 3, 2, 1, CONV_SILU);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (unsigned block = 0; block < (rows[i].blocks * depth + 99) / 100; block++)
+            inverted_residual(w, &(struct inverted){
+                                     .expanded = rounded(w->channels * rows[i].expand * 100),
+                                     .outputs = rounded(rows[i].outputs * width), .kernel = rows[i].kernel,
+                                     .stride = block ? 1 : rows[i].stride, .squeezed = w->channels / 4,
+                                     .act = CONV_SILU, .gate = CONV_SIGMOID, .efficient = true});
+    after_blocks(w);
+    conv_norm_act(w, 4 * w->channels, 1, 1, 1, CONV_SILU);
+    average_pool(w, 1);
+    put(w, CONV_DROPOUT, true, size(w));
+    linear(w, 1000, true);
+}
+
+static void convnext_block(struct walk *w)
+{
+    uint64_t channels = w->channels;
+
+    next_block(w);
+    conv(w, channels, 7, 1, 3, channels, true);
+    layer_norm(w);
+    linear(w, 4 * channels, false);
+    put(w, CONV_GELU, false, size(w));
+    linear(w, channels, false);
+    put_tensor(w, "layer_scale", TENSOR_OTHER, channels, 1, 1);
+    put(w, CONV_MULTIPLY, false, size(w));
+    if (w->blocks > 1) /* the first one's probability is 0 */
+        put(w, CONV_DROP_PATH, false, size(w));
+    put(w, CONV_ADD, true, size(w));
+}
+
+static void convnext(struct walk *w, const int n[NUMBERS])
+{
+    conv(w, (uint64_t)n[0], 4, 4, 0, 1, true);
+    layer_norm(w);
+    for (int stage = 0; stage < 4; stage++) {
+        if (stage) {
+            next_block(w);
+            layer_norm(w);
+            conv(w, 2 * w->channels, 2, 2, 0, 1, true);
+        }
+        for (int i = 0; i < (stage == 2 ? n[1] : 3); i++)
+            convnext_block(w);
+    }
+    after_blocks(w);
+    average_pool(w, 1);
+    layer_norm(w);
+    linear(w, 1000, true);
+}
+
+/* --- by name ---------------------------------------------------------------------------------- */
+
+static const struct net {
+    const char *name;
+    void (*walk)(struct walk *, const int n[NUMBERS]);
+    int numbers[NUMBERS];
+} nets[] = {
+#define NET(name, builder, ...) {name, builder, {__VA_ARGS__}},
+#include "analyzer/model/convnets.def"
+#undef NET
+};
+
+static void walk(struct walk *w, const struct net *net, uint64_t height, uint64_t width)
+{
+    w->channels = 3;
+    w->height = height;
+    w->width = width;
+    net->walk(w, net->numbers);
+}
+
+bool convnet_make(const char *name, struct model *m)
+{
+    struct walk w = {.m = m};
+    size_t i = 0;
+
+    while (i < sizeof nets / sizeof *nets && strcmp(nets[i].name, name) != 0)
+        i++;
+    if (i == sizeof nets / sizeof *nets)
+        return false;
+    *m = (struct model){
+        .source = "preset",
+        .shape = {.family = MODEL_CONV, .image = 224, .channels = 3, .classes = 1000, .conv_net = (unsigned)i + 1},
+    };
+    snprintf(m->name, sizeof m->name, "%s", name);
+    walk(&w, &nets[i], m->shape.image, m->shape.image);
+    m->shape.layers = w.blocks;
+    return !w.failed;
+}
+
+size_t model_conv_maps(const struct model *m, uint64_t height, uint64_t width, struct conv_map *out, size_t max)
+{
+    struct walk w = {.out = out, .max = max};
+
+    if (m->shape.family != MODEL_CONV || !m->shape.conv_net || m->shape.conv_net > sizeof nets / sizeof *nets ||
+        !height || !width || height > SIDE_LARGEST || width > SIDE_LARGEST)
+        return 0;
+    walk(&w, &nets[m->shape.conv_net - 1], height, width);
+    return w.failed ? 0 : w.n;
+}
+
+static const char *const op_words[] = {
+#define OP(id, word, what) word,
+    CONV_OPS(OP)
+#undef OP
+};
+
+const char *conv_op_word(enum conv_op op)
+{
+    return op_words[op];
+}

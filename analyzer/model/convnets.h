@@ -1,0 +1,54 @@
+/* Convolutional networks by name: their tensors, and what their operations put out. */
+#ifndef GPUSPY_MODEL_CONVNETS_H
+#define GPUSPY_MODEL_CONVNETS_H
+
+#include "analyzer/model/model.h"
+
+/* OP(id, word, what it is) */
+#define CONV_OPS(OP)                                                                                 \
+    OP(CONV, "conv", "convolution")                                                                  \
+    OP(BATCH_NORM, "batch_norm", "norm over the batch")                                              \
+    OP(LAYER_NORM, "layer_norm", "norm over the channels of each place")                             \
+    OP(RELU, "relu", "")                                                                             \
+    OP(RELU6, "relu6", "")                                                                           \
+    OP(SILU, "silu", "")                                                                             \
+    OP(GELU, "gelu", "")                                                                             \
+    OP(SIGMOID, "sigmoid", "")                                                                       \
+    OP(HARDSWISH, "hardswish", "")                                                                   \
+    OP(HARDSIGMOID, "hardsigmoid", "")                                                               \
+    OP(MAX_POOL, "max_pool", "")                                                                     \
+    OP(AVERAGE_POOL, "average_pool", "")                                                             \
+    OP(LINEAR, "linear", "fully connected, or on the channels of each place")                        \
+    OP(ADD, "add", "a residual connection")                                                          \
+    OP(MULTIPLY, "multiply", "by a gate or a scale of each channel")                                 \
+    OP(JOIN, "join", "of channels (torch.cat)")                                                      \
+    OP(DROPOUT, "dropout", "")                                                                       \
+    OP(DROP_PATH, "drop_path", "stochastic depth: one random number an image")
+
+enum conv_op {
+#define OP(id, word, what) CONV_##id,
+    CONV_OPS(OP)
+#undef OP
+};
+
+/* What one operation puts out for one image. The operations come in the order of the forward pass; a
+ * residual block's shortcut convolution comes before the addition. */
+struct conv_map {
+    enum conv_op op;
+    bool in_place;                    /* over its input: no memory of its own */
+    uint64_t channels, height, width; /* of the output */
+    uint64_t elements;                /* of the output: the product of the three */
+    uint64_t inputs;                  /* elements of its input (of the larger, where there are two) */
+};
+
+/* Fills at most `max` rows of `out` for an image of that size and returns how many there are in all
+ * (perhaps more than `max`, never more than CONV_MAPS_MAX); 0 where the model is no convolutional network
+ * known by name, or the image is smaller than its kernels or larger than 2^20. */
+size_t model_conv_maps(const struct model *m, uint64_t height, uint64_t width, struct conv_map *out, size_t max);
+enum { CONV_MAPS_MAX = 1024 };
+const char *conv_op_word(enum conv_op op);
+
+/* The network of that name (convnets.def); false: none, or no memory. */
+bool convnet_make(const char *name, struct model *m);
+
+#endif
