@@ -1,6 +1,7 @@
 #include "analyzer/estimate/answer.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include "analyzer/base/term.h"
 
 const char *const estimate_part_key[] = {
@@ -107,6 +108,7 @@ bool answer_make(const char *command, const struct plan *plan, const struct gpu 
             r = &other;
         }
         t->peak = r->peak;
+        memcpy(t->part, r->part, sizeof t->part);
         t->fit = fit_of(r, t->memory);
     }
     return true;

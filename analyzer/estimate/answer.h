@@ -14,7 +14,8 @@
 struct estimate_target {
     const struct gpu *gpu; /* NULL: --memory alone */
     double memory;
-    struct interval peak; /* on that GPU: its context and workspaces are its own */
+    /* on that GPU: its context and workspaces are its own */
+    struct interval peak, part[ESTIMATE_PARTS_N];
     struct fit fit;
 };
 

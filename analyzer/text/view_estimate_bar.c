@@ -1,14 +1,233 @@
-/* An estimate against GPUs. */
+/* An estimate against GPUs: a bar each, its segments the categories at the peak, and the GPU's memory marked. */
 #include <string.h>
 #include "analyzer/text/view_estimate_parts.h"
 
-void view_estimate_bars(const struct view_estimate *v)
+enum {
+    FEW = 3,       /* so many GPUs have a bar over the whole line each */
+    WIDEST = 120,  /* cells of a bar */
+    COMPACT = 30,  /* … and of those where GPUs have a line each */
+    COMPACT_LEAST = 10,
+};
+
+/* A letter each, which no two parts share, and a colour of the 256 on which dark text is read. */
+static const struct {
+    char letter;
+    unsigned char colour, plain;
+} marks[ESTIMATE_PARTS_N] = {
+    [ESTIMATE_WEIGHTS] = {'W', 75, 44},     [ESTIMATE_MASTER] = {'M', 69, 44},
+    [ESTIMATE_GRADIENTS] = {'G', 214, 43},  [ESTIMATE_OPTIMIZER] = {'O', 153, 46},
+    [ESTIMATE_ADAPTERS] = {'P', 141, 45},   [ESTIMATE_EMA] = {'E', 183, 45},
+    [ESTIMATE_ACTIVATIONS] = {'A', 79, 42}, [ESTIMATE_LOGITS] = {'L', 150, 42},
+    [ESTIMATE_CACHE] = {'K', 149, 42},      [ESTIMATE_TEMPORARIES] = {'T', 222, 43},
+    [ESTIMATE_BUCKETS] = {'B', 180, 43},    [ESTIMATE_WORKSPACE] = {'S', 210, 41},
+    [ESTIMATE_COMMUNICATION] = {'N', 174, 41}, [ESTIMATE_CONTEXT] = {'C', 203, 41},
+    [ESTIMATE_ALLOCATOR] = {'F', 250, 47},
+};
+
+struct bar {
+    const struct estimate_target *t;
+    double scale; /* bytes of the whole width */
+    int width;
+};
+
+static double scale_of(const struct estimate_answer *a)
 {
+    double most = 0;
+
+    for (size_t i = 0; i < a->targets_n; i++) {
+        most = a->targets[i].memory > most ? a->targets[i].memory : most;
+        most = a->targets[i].peak.high > most ? a->targets[i].peak.high : most;
+    }
+    return most;
+}
+
+/* The part whose segment has the byte at `at`; ESTIMATE_PARTS_N past the last. */
+static int part_at(const struct estimate_target *t, double at)
+{
+    double sum = 0;
+
+    for (int part = 0; part < ESTIMATE_PARTS_N; part++)
+        if (at < (sum += t->part[part].likely))
+            return part;
+    return ESTIMATE_PARTS_N;
+}
+
+/* The byte in the middle of a cell. */
+static double middle(const struct bar *b, int cell)
+{
+    return (cell + 0.5) / b->width * b->scale;
+}
+
+static void cell_style(const struct term *t, int part, char out[TERM_SEQUENCE])
+{
+    if (t->rich)
+        term_background(t, marks[part].colour, out);
+    else
+        snprintf(out, TERM_SEQUENCE, "\033[%d;30m", marks[part].plain);
+}
+
+/* Capitals are surely there, small letters likely; shaded is up to the high end. */
+static void cell(const struct view_estimate *v, const struct bar *b, int at)
+{
+    double byte = middle(b, at);
+    int part = part_at(b->t, byte);
+    char style[TERM_SEQUENCE];
+
+    if (part < ESTIMATE_PARTS_N) {
+        char letter = marks[part].letter;
+        if (v->term.colour) {
+            cell_style(&v->term, part, style);
+            fputs(style, v->out);
+        }
+        putc(byte < b->t->peak.low ? letter : letter - 'A' + 'a', v->out);
+        fputs(term_style(&v->term, TERM_PLAIN), v->out);
+    } else if (byte < b->t->peak.high) {
+        fputs(v->term.utf8 ? "░" : ".", v->out);
+    } else {
+        putc(' ', v->out);
+    }
+}
+
+static void draw(const struct view_estimate *v, const struct bar *b)
+{
+    int limit = (int)(b->t->memory / b->scale * b->width + 0.5);
+
+    for (int i = 0; i <= b->width; i++) {
+        if (i == limit)
+            fprintf(v->out, "%s%s%s", term_style(&v->term, TERM_BOLD), v->term.utf8 ? "┃" : "|",
+                    term_style(&v->term, TERM_PLAIN));
+        if (i < b->width && (i < limit || middle(b, i) < b->t->peak.high))
+            cell(v, b, i);
+    }
+}
+
+static void legend(const struct view_estimate *v, const struct bar *b)
+{
+    bool seen[ESTIMATE_PARTS_N + 1] = {false}, small = false, shade = false;
+    char text[1024] = "";
+    size_t at = 0;
+
+    for (int i = 0; i < b->width; i++) {
+        int part = part_at(b->t, middle(b, i));
+        seen[part] = true;
+        small = small || (part < ESTIMATE_PARTS_N && middle(b, i) >= b->t->peak.low);
+        shade = shade || (part == ESTIMATE_PARTS_N && middle(b, i) < b->t->peak.high);
+    }
+    for (int part = 0; part < ESTIMATE_PARTS_N && at < sizeof text; part++)
+        if (seen[part])
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%c %s", at ? ", " : "", marks[part].letter,
+                                   estimate_part_title[part]);
+    if ((small || shade) && at < sizeof text)
+        snprintf(text + at, sizeof text - at, "; %s%s%s", small ? "small letters: above the low end" : "",
+                 small && shade ? ", " : "",
+                 !shade          ? ""
+                 : v->term.utf8 ? "░ up to the high end"
+                                : ". up to the high end");
+    fputs(term_style(&v->term, TERM_DIM), v->out);
+    fprintf(v->out, "%*s", INDENT, "");
+    view_estimate_wrap(v, INDENT, INDENT, text);
+    fputs(term_style(&v->term, TERM_PLAIN), v->out);
+}
+
+/* ---------------------------------------------------------------- in words */
+
+static enum term_style style_of(enum fit_verdict verdict)
+{
+    return verdict == FIT_YES ? TERM_GREEN : verdict == FIT_TIGHT ? TERM_YELLOW : TERM_RED;
+}
+
+static const char *const said[] = {"fits", "tight", "does not fit"};
+
+static void margin(const struct estimate_target *t, bool brief, char *out, size_t size)
+{
+    char likely[UNITS_TEXT], other[UNITS_TEXT];
+    const struct interval *m = &t->fit.margin;
+    bool exact = t->peak.high <= t->peak.low;
+
+    view_estimate_bytes(likely, m->likely < 0 ? -m->likely : m->likely);
+    if (t->fit.verdict == FIT_NO && m->high > 0 && !brief)
+        snprintf(out, size, "%s too much, though it might at the low end", likely);
+    else if (t->fit.verdict == FIT_NO)
+        snprintf(out, size, "%s too much", likely);
+    else if (t->fit.verdict == FIT_TIGHT)
+        snprintf(out, size, "%s to spare, %s too much at the high end", likely,
+                 view_estimate_bytes(other, -m->low));
+    else if (brief || exact)
+        snprintf(out, size, "%s to spare", likely);
+    else
+        snprintf(out, size, "%s to spare, %s at the high end", likely, view_estimate_bytes(other, m->low));
+}
+
+static const char *name_of(const struct estimate_target *t)
+{
+    return t->gpu ? t->gpu->key : "--memory";
+}
+
+static void verdict(const struct view_estimate *v, const struct estimate_target *t)
+{
+    char memory[UNITS_TEXT], peak[UNITS_TEXT], range[VIEW_RANGE], left[160];
+    char text[512];
+    int at;
+
+    view_estimate_range(v, range, t->peak);
+    margin(t, false, left, sizeof left);
+    at = fprintf(v->out, "%s", name_of(t));
+    at += fprintf(v->out, ": ");
+    fprintf(v->out, "%s%s%s", term_style(&v->term, style_of(t->fit.verdict)), said[t->fit.verdict],
+            term_style(&v->term, TERM_PLAIN));
+    at += (int)strlen(said[t->fit.verdict]);
+    snprintf(text, sizeof text, ". %s%s%s%s of %s; %s.", view_estimate_bytes(peak, t->peak.likely),
+             *range ? " (" : "", range, *range ? ")" : "", view_estimate_bytes(memory, t->memory), left);
+    view_estimate_wrap(v, INDENT, at, text);
+}
+
+static void wide(const struct view_estimate *v, double scale)
+{
+    struct bar b = {.scale = scale, .width = v->term.width - 2 * INDENT - 1};
+
+    b.width = b.width > WIDEST ? WIDEST : b.width;
+    for (size_t i = 0; i < v->a->targets_n; i++) {
+        b.t = &v->a->targets[i];
+        putc('\n', v->out);
+        verdict(v, b.t);
+        fprintf(v->out, "%*s", INDENT, "");
+        draw(v, &b);
+        putc('\n', v->out);
+    }
+    b.t = v->a->targets;
+    legend(v, &b);
+}
+
+/* Each bar is the GPU's own memory. */
+static void compact(const struct view_estimate *v)
+{
+    int left_over = v->term.width - 64;
+    struct bar b = {.width = left_over < COMPACT_LEAST ? COMPACT_LEAST : left_over > COMPACT ? COMPACT : left_over};
+
+    putc('\n', v->out);
     for (size_t i = 0; i < v->a->targets_n; i++) {
         const struct estimate_target *t = &v->a->targets[i];
-        char memory[UNITS_TEXT], peak[UNITS_TEXT];
-        fprintf(v->out, "%s%s: %s of %s, %s\n", i ? "" : "\n", t->gpu ? t->gpu->key : "memory",
-                view_estimate_bytes(peak, t->peak.likely), view_estimate_bytes(memory, t->memory),
-                fit_words[t->fit.verdict]);
+        char memory[UNITS_TEXT], left[160];
+        b.t = t;
+        b.scale = t->memory;
+        margin(t, true, left, sizeof left);
+        fprintf(v->out, "  %-14s ", name_of(t));
+        draw(v, &b);
+        fprintf(v->out, " %10s  %s%s%s, %s\n", view_estimate_bytes(memory, t->memory),
+                term_style(&v->term, style_of(t->fit.verdict)), said[t->fit.verdict],
+                term_style(&v->term, TERM_PLAIN), left);
     }
+    b.t = v->a->targets;
+    b.scale = b.t->memory;
+    legend(v, &b);
+}
+
+void view_estimate_bars(const struct view_estimate *v)
+{
+    double scale = scale_of(v->a);
+
+    if (scale > 0 && v->a->targets_n <= FEW)
+        wide(v, scale);
+    else if (scale > 0)
+        compact(v);
 }
