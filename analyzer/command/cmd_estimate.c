@@ -104,7 +104,9 @@ static int answer(const struct settings *s)
         plan_from_settings("estimate", &s->plan, &plan, &model, &exit_code) &&
         (s->no_calibration || calibration_own("estimate", &plan.calibration, &exit_code))) {
         exit_code = EXIT_USAGE;
-        if (answer_make("estimate", &plan, named, named_n, &a)) {
+        struct answer_wish wish = {
+            .gpus = named, .gpus_n = named_n, .network = (double)s->plan.network};
+        if (answer_make("estimate", &plan, &wish, &a)) {
             print(s, &a);
             exit_code = answer_fits(&a) ? EXIT_YES : EXIT_NO;
         }

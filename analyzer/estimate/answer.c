@@ -75,9 +75,32 @@ static bool too_much(const char *command)
     return false;
 }
 
-bool answer_make(const char *command, const struct plan *plan, const struct gpu *const *named, size_t n,
+/* The plan on another GPU. */
+static bool hold_against(const struct estimate_answer *a, const struct gpu *gpu, double memory,
+                         struct estimate_target *t)
+{
+    static _Thread_local struct estimate_result other;
+    const struct estimate_result *r = &a->result;
+    struct plan on = a->plan;
+
+    on.gpu = gpu;
+    on.memory = memory;
+    if (gpu != a->plan.gpu) {
+        if (!estimate_make(&on, &other))
+            return false;
+        r = &other;
+    }
+    *t = (struct estimate_target){.gpu = gpu, .memory = memory, .peak = r->peak, .fit = fit_of(r, memory)};
+    memcpy(t->part, r->part, sizeof t->part);
+    return true;
+}
+
+bool answer_make(const char *command, const struct plan *plan, const struct answer_wish *wish,
                  struct estimate_answer *a)
 {
+    const struct gpu *const *named = wish->gpus;
+    size_t n = wish->gpus_n;
+
     *a = (struct estimate_answer){.plan = *plan};
     plan_assume(&a->plan, &a->assumed);
     if (n) {
@@ -93,24 +116,11 @@ bool answer_make(const char *command, const struct plan *plan, const struct gpu 
         complain("%s: memory ran out", command);
         return false;
     }
-    for (size_t i = 0; i < a->targets_n; i++) {
-        static _Thread_local struct estimate_result other;
-        struct estimate_target *t = &a->targets[i];
-        struct plan on = a->plan;
-        const struct estimate_result *r = &a->result;
-        t->gpu = n ? named[i] : NULL;
-        t->memory = plan->memory > 0 ? plan->memory : fit_usable(named[i]);
-        on.gpu = t->gpu;
-        on.memory = t->memory;
-        if (i > 0) {
-            if (!estimate_make(&on, &other))
-                return too_much(command);
-            r = &other;
-        }
-        t->peak = r->peak;
-        memcpy(t->part, r->part, sizeof t->part);
-        t->fit = fit_of(r, t->memory);
-    }
+    for (size_t i = 0; i < a->targets_n; i++)
+        if (!hold_against(a, n ? named[i] : NULL, plan->memory > 0 ? plan->memory : fit_usable(named[i]),
+                          &a->targets[i]))
+            return too_much(command);
+    wires_make(&a->plan, wish->network, &a->wires);
     return true;
 }
 

@@ -9,6 +9,7 @@
 #include "analyzer/estimate/gpu.h"
 #include "analyzer/estimate/plan_settings.h"
 #include "analyzer/estimate/solve.h"
+#include "analyzer/estimate/wires.h"
 
 /* A memory it is held against. */
 struct estimate_target {
@@ -26,11 +27,19 @@ struct estimate_answer {
     struct estimate floor;         /* weights, gradients and states on one device that holds all of them */
     struct estimate_target *targets; /* owned */
     size_t targets_n;
+    struct wires wires; /* what a step moves; no rows: nothing */
 };
 
-/* `plan` with its model outlives the answer. `named` may be none. False after one line on stderr. answer_free()
+/* What is asked besides the plan. */
+struct answer_wish {
+    const struct gpu *const *gpus; /* to hold it against: NULL and 0 where there are none */
+    size_t gpus_n;
+    double network; /* bytes/s of a GPU to other machines; 0: not given */
+};
+
+/* `plan` with its model outlives the answer. False after one line on stderr. answer_free()
  * in any case. */
-bool answer_make(const char *command, const struct plan *plan, const struct gpu *const *named, size_t n,
+bool answer_make(const char *command, const struct plan *plan, const struct answer_wish *wish,
                  struct estimate_answer *a);
 void answer_free(struct estimate_answer *a);
 /* No GPU and no memory was named, or it likely fits into one that was. */

@@ -19,6 +19,7 @@ struct plan_settings {
     uint64_t batch, seq, accumulation;
     const char *attention, *checkpointing, *step;
     bool chunked_loss, bucket_view, ema;
+    uint64_t network;
     uint64_t gpus, per_node, tp, pp, cp, ep, interleave;
     bool sequence_parallel;
     const char *sharding, *offload;
@@ -85,6 +86,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
     {"gpus", 0, OPTION_COUNT_OR_ALONE, PLAN_AT(type, member, gpus), "N", NULL, 1, 1e6,                    \
      "GPUs in all, 1 if not given; without a number: list the GPUs that are known, and what they can"},   \
         PLAN_COUNT(type, member, "gpus-per-node", per_node, "N", "GPUs in one machine"),                  \
+        {"network", 0, OPTION_RATE, PLAN_AT(type, member, network), "RATE", NULL, 1, 1e16,                \
+         "each GPU's share of its machine's network, 400Gb/s if not given"},                              \
         PLAN_WORD(type, member, "sharding", sharding, plan_shardings,                                     \
                   "what data-parallel GPUs divide: ddp (nothing), zero1, zero2, zero3 (FSDP)"),           \
         PLAN_WORD(type, member, "offload", offload, plan_offloads, "what lives in the host's memory"),    \

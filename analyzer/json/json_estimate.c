@@ -155,6 +155,22 @@ static json_t *gpus_of(const struct estimate_answer *a)
     return list;
 }
 
+static json_t *wires(const struct wires *w)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < w->n; i++) {
+        const struct wire *r = &w->rows[i];
+        json_array_append_new(
+            list, json_pack("{s:s, s:o, s:I, s:f, s:I, s:I, s:f, s:o, s:f, s:f, s:o, s:o}", "kind",
+                            wire_kind_word[r->kind], "name", text(r->name), "bytes", whole(r->bytes), "times", r->times,
+                            "gpus", (json_int_t)r->n, "nodes", (json_int_t)r->nodes, "bytes_per_s", r->bandwidth,
+                            "link", text(r->link), "one_pass_s", r->one_pass_s, "ring_s", r->ring_s, "formula",
+                            text(r->formula), "source", text(r->source)));
+    }
+    return list;
+}
+
 static json_t *notes(const struct estimate_result *r)
 {
     json_t *list = json_array();
@@ -184,6 +200,9 @@ json_t *json_estimate(const struct estimate_answer *a)
     json_object_set_new(root, "phases", phases(&a->result));
     json_object_set_new(root, "peak", peak(&a->result));
     json_object_set_new(root, "gpus", gpus_of(a));
+    json_object_set_new(root, "wires", wires(&a->wires));
+    json_object_set_new(root, "wires_s", a->wires.n ? json_real(a->wires.sum_s) : json_null());
+    json_object_set_new(root, "compute_s", a->wires.compute_s > 0 ? json_real(a->wires.compute_s) : json_null());
     json_object_set_new(root, "notes", notes(&a->result));
     return root;
 }

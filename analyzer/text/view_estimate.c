@@ -32,6 +32,12 @@ void view_estimate_wrap(const struct view_estimate *v, int hang, int at, const c
     view_wrap_on(&(struct view_text){.term = v->term, .out = v->out}, hang, at, text);
 }
 
+void view_estimate_indented(const struct view_estimate *v, const char *text)
+{
+    fprintf(v->out, "%*s", INDENT, "");
+    view_estimate_wrap(v, INDENT, INDENT, text);
+}
+
 /* ---------------------------------------------------------------- what was understood */
 
 #define WORD(id, word, what) word,
@@ -130,7 +136,16 @@ void view_estimate_head(const struct view_estimate *v)
 
 /* ---------------------------------------------------------------- the table */
 
-enum { SIZE = 11, RANGE = 22, MARK = 9 };
+enum { SIZE = 12, RANGE = 24 };
+
+/* Is there any interval? Else the numbers need no column for it. */
+static bool ranges(const struct view_estimate *v)
+{
+    for (size_t i = 0; i < v->a->result.lines_n; i++)
+        if (v->a->result.lines[i].bytes.high > v->a->result.lines[i].bytes.low)
+            return true;
+    return false;
+}
 
 /* The phases that occur, in short. */
 static const char *const phase_short[] = {"forward", "backward", "step", "prefill", "decode"};
@@ -172,9 +187,11 @@ static void cell(char *line, size_t size, const char *text, int width)
 static void marks(const struct view_estimate *v, char *line, size_t size, unsigned phases, const char *mark)
 {
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
-        bool there = phases & 1u << phase;
-        if (v->a->result.phase[phase].high > 0)
-            cell(line, size, there ? mark : "", -MARK);
+        int width = (int)strlen(phase_short[phase]);
+        if (v->a->result.phase[phase].high <= 0)
+            continue;
+        cell(line, size, "", 2 + (width - 1) / 2);
+        cell(line, size, phases & 1u << phase ? mark : "", width - (width - 1) / 2);
     }
 }
 
@@ -185,8 +202,9 @@ static void numbers(const struct view_estimate *v, char *line, size_t size, cons
     text_elide(name, sizeof name, title, title_width(v), v->term.utf8);
     cell(line, size, "", INDENT);
     cell(line, size, name, title_width(v));
-    cell(line, size, view_estimate_bytes(text, bytes.likely), -(SIZE + 1));
-    cell(line, size, view_estimate_range(v, range, bytes), -RANGE);
+    cell(line, size, view_estimate_bytes(text, bytes.likely), -SIZE);
+    if (ranges(v))
+        cell(line, size, view_estimate_range(v, range, bytes), -RANGE);
 }
 
 static void header(const struct view_estimate *v)
@@ -194,11 +212,14 @@ static void header(const struct view_estimate *v)
     char line[512] = "";
 
     cell(line, sizeof line, "", INDENT + title_width(v));
-    cell(line, sizeof line, "likely", -(SIZE + 1));
-    cell(line, sizeof line, v->term.utf8 ? "low – high" : "low - high", -RANGE);
+    cell(line, sizeof line, ranges(v) ? "likely" : "", -SIZE);
+    if (ranges(v))
+        cell(line, sizeof line, v->term.utf8 ? "low – high" : "low - high", -RANGE);
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
-        if (v->a->result.phase[phase].high > 0)
-            cell(line, sizeof line, phase_short[phase], -MARK);
+        if (v->a->result.phase[phase].high > 0) {
+            cell(line, sizeof line, "", 2);
+            cell(line, sizeof line, phase_short[phase], 0);
+        }
     line_out(v, TERM_DIM, line);
 }
 
@@ -297,5 +318,6 @@ void view_estimate(const struct view_estimate *v)
     if (v->explain)
         view_estimate_explain(v);
     view_estimate_bars(v);
+    view_estimate_wires(v);
     view_estimate_notes(v);
 }

@@ -24,8 +24,14 @@ static const struct {
     [ESTIMATE_ALLOCATOR] = {'F', 250, 47},
 };
 
+/* What a legend has to tell. */
+struct seen {
+    bool part[ESTIMATE_PARTS_N], small, shade;
+};
+
 struct bar {
     const struct estimate_target *t;
+    struct seen *seen;
     double scale; /* bytes of the whole width */
     int width;
 };
@@ -75,6 +81,8 @@ static void cell(const struct view_estimate *v, const struct bar *b, int at)
 
     if (part < ESTIMATE_PARTS_N) {
         char letter = marks[part].letter;
+        b->seen->part[part] = true;
+        b->seen->small = b->seen->small || byte >= b->t->peak.low;
         if (v->term.colour) {
             cell_style(&v->term, part, style);
             fputs(style, v->out);
@@ -82,6 +90,7 @@ static void cell(const struct view_estimate *v, const struct bar *b, int at)
         putc(byte < b->t->peak.low ? letter : letter - 'A' + 'a', v->out);
         fputs(term_style(&v->term, TERM_PLAIN), v->out);
     } else if (byte < b->t->peak.high) {
+        b->seen->shade = true;
         fputs(v->term.utf8 ? "░" : ".", v->out);
     } else {
         putc(' ', v->out);
@@ -101,26 +110,19 @@ static void draw(const struct view_estimate *v, const struct bar *b)
     }
 }
 
-static void legend(const struct view_estimate *v, const struct bar *b)
+static void legend(const struct view_estimate *v, const struct seen *seen)
 {
-    bool seen[ESTIMATE_PARTS_N + 1] = {false}, small = false, shade = false;
     char text[1024] = "";
     size_t at = 0;
 
-    for (int i = 0; i < b->width; i++) {
-        int part = part_at(b->t, middle(b, i));
-        seen[part] = true;
-        small = small || (part < ESTIMATE_PARTS_N && middle(b, i) >= b->t->peak.low);
-        shade = shade || (part == ESTIMATE_PARTS_N && middle(b, i) < b->t->peak.high);
-    }
     for (int part = 0; part < ESTIMATE_PARTS_N && at < sizeof text; part++)
-        if (seen[part])
+        if (seen->part[part])
             at += (size_t)snprintf(text + at, sizeof text - at, "%s%c %s", at ? ", " : "", marks[part].letter,
                                    estimate_part_title[part]);
-    if ((small || shade) && at < sizeof text)
-        snprintf(text + at, sizeof text - at, "; %s%s%s", small ? "small letters: above the low end" : "",
-                 small && shade ? ", " : "",
-                 !shade          ? ""
+    if ((seen->small || seen->shade) && at < sizeof text)
+        snprintf(text + at, sizeof text - at, "; %s%s%s", seen->small ? "small letters: above the low end" : "",
+                 seen->small && seen->shade ? ", " : "",
+                 !seen->shade   ? ""
                  : v->term.utf8 ? "░ up to the high end"
                                 : ". up to the high end");
     fputs(term_style(&v->term, TERM_DIM), v->out);
@@ -183,7 +185,8 @@ static void verdict(const struct view_estimate *v, const struct estimate_target 
 
 static void wide(const struct view_estimate *v, double scale)
 {
-    struct bar b = {.scale = scale, .width = v->term.width - 2 * INDENT - 1};
+    struct seen seen = {0};
+    struct bar b = {.seen = &seen, .scale = scale, .width = v->term.width - 2 * INDENT - 1};
 
     b.width = b.width > WIDEST ? WIDEST : b.width;
     for (size_t i = 0; i < v->a->targets_n; i++) {
@@ -194,15 +197,16 @@ static void wide(const struct view_estimate *v, double scale)
         draw(v, &b);
         putc('\n', v->out);
     }
-    b.t = v->a->targets;
-    legend(v, &b);
+    legend(v, &seen);
 }
 
 /* Each bar is the GPU's own memory. */
 static void compact(const struct view_estimate *v)
 {
     int left_over = v->term.width - 64;
-    struct bar b = {.width = left_over < COMPACT_LEAST ? COMPACT_LEAST : left_over > COMPACT ? COMPACT : left_over};
+    struct seen seen = {0};
+    struct bar b = {.seen = &seen,
+                    .width = left_over < COMPACT_LEAST ? COMPACT_LEAST : left_over > COMPACT ? COMPACT : left_over};
 
     putc('\n', v->out);
     for (size_t i = 0; i < v->a->targets_n; i++) {
@@ -217,9 +221,7 @@ static void compact(const struct view_estimate *v)
                 term_style(&v->term, style_of(t->fit.verdict)), said[t->fit.verdict],
                 term_style(&v->term, TERM_PLAIN), left);
     }
-    b.t = v->a->targets;
-    b.scale = b.t->memory;
-    legend(v, &b);
+    legend(v, &seen);
 }
 
 void view_estimate_bars(const struct view_estimate *v)

@@ -11,6 +11,7 @@ void view_estimate_head(const struct view_estimate *v);    /* what was understoo
 void view_estimate_table(const struct view_estimate *v);   /* categories, phases, the peak */
 void view_estimate_explain(const struct view_estimate *v); /* lines, instead of the categories */
 void view_estimate_bars(const struct view_estimate *v);    /* view_estimate_bar.c: GPUs and verdicts */
+void view_estimate_wires(const struct view_estimate *v); /* view_estimate_more.c */
 void view_estimate_notes(const struct view_estimate *v);
 
 /* ---- helpers */
@@ -21,5 +22,7 @@ enum { VIEW_RANGE = 3 * UNITS_TEXT };
 char *view_estimate_range(const struct view_estimate *v, char out[VIEW_RANGE], struct interval bytes);
 /* Words from column `at`, wrapped; the lines after the first begin at `hang`. */
 void view_estimate_wrap(const struct view_estimate *v, int hang, int at, const char *text);
+/* The same of a whole line, indented by INDENT. */
+void view_estimate_indented(const struct view_estimate *v, const char *text);
 
 #endif
