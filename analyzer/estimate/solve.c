@@ -1,0 +1,327 @@
+/* Searching for the largest, or the fewest, that fits. What is found was computed, and so was what is one more:
+ * no formula is turned around. */
+#include "analyzer/estimate/solve.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/term.h"
+#include "analyzer/estimate/gpu.h"
+
+
+const char solve_words[] =
+#define SOLVE(id, word, what) word "|"
+    SOLVE_WHATS(SOLVE)
+#undef SOLVE
+    "";
+const char *const solve_word[] = {
+#define SOLVE(id, word, what) word,
+    SOLVE_WHATS(SOLVE)
+#undef SOLVE
+};
+const char *const solve_words_of[] = {
+#define SOLVE(id, word, what) what,
+    SOLVE_WHATS(SOLVE)
+#undef SOLVE
+};
+
+enum { LIMIT_BATCH = 1 << 20, LIMIT_SEQ = 1 << 24, LIMIT_LAYERS = 100000, LIMIT_GPUS = 16384 };
+
+struct search {
+    const struct plan *p;
+    enum solve_what what;
+    uint64_t step;      /* values are multiples of it */
+    struct model model; /* with other layers; its tensors are a copy */
+    struct estimate_result result;
+};
+
+/* ---------------------------------------------------------------- one value */
+
+static uint64_t scaled(uint64_t n, uint64_t from, uint64_t to)
+{
+    return (uint64_t)llround((double)n * (double)to / (double)from);
+}
+
+/* The same model with `layers` layers. */
+static bool with_layers(struct search *s, uint64_t layers)
+{
+    const struct model *m = s->p->model;
+    uint64_t from = m->shape.layers;
+    struct model_tensor *tensors = s->model.tensors;
+
+    s->model = *m;
+    s->model.tensors = tensors;
+    s->model.params = 0;
+    s->model.shape.layers = layers;
+    s->model.shape.moe_layers = scaled(m->shape.moe_layers, from, layers);
+    s->model.shape.window_layers = scaled(m->shape.window_layers, from, layers);
+    for (size_t i = 0; i < m->tensors_n; i++) {
+        unsigned __int128 params;
+        tensors[i] = m->tensors[i];
+        if (tensors[i].place == TENSOR_IN_LAYER) {
+            tensors[i].count = scaled(tensors[i].count, from, layers);
+            tensors[i].bytes = tensors[i].bytes * (double)layers / (double)from;
+        }
+        params = (unsigned __int128)tensors[i].rows * tensors[i].cols * tensors[i].count;
+        if (params > MODEL_PARAMS_MAX - s->model.params)
+            return false;
+        s->model.params += (uint64_t)params;
+    }
+    return true;
+}
+
+/* The peak with `value`; infinite where it cannot be computed. */
+static struct interval peak_of(struct search *s, uint64_t value)
+{
+    struct plan p = *s->p;
+    bool known = true;
+
+    if (s->what == SOLVE_BATCH)
+        p.batch = value;
+    else if (s->what == SOLVE_SEQ)
+        p.seq = value;
+    else if (s->what == SOLVE_LAYERS) {
+        known = with_layers(s, value);
+        p.model = &s->model;
+    }
+    if (!known || !estimate_make(&p, &s->result))
+        return EXACTLY(INFINITY);
+    return s->result.peak;
+}
+
+static bool within(struct interval peak, double memory, bool surely)
+{
+    return (surely ? peak.high : peak.likely) <= memory;
+}
+
+/* ---------------------------------------------------------------- the largest */
+
+static void largest(struct search *s, uint64_t limit, bool surely, struct solve_answer *a)
+{
+    double memory = s->p->memory;
+    uint64_t fits = 0, not = 1, most = limit / s->step;
+    struct interval peak;
+
+    for (;;) { /* fits·step fits, not·step perhaps */
+        peak = peak_of(s, not * s->step);
+        if (!within(peak, memory, surely))
+            break;
+        fits = not;
+        if (fits == most)
+            break;
+        not = fits > most / 2 ? most : fits * 2;
+    }
+    while (fits != most && not - fits > 1) {
+        uint64_t middle = fits + (not - fits) / 2;
+        if (within(peak_of(s, middle * s->step), memory, surely))
+            fits = middle;
+        else
+            not = middle;
+    }
+    if (!fits)
+        return;
+    a->any = true;
+    a->limited = fits == most;
+    a->value = fits * s->step;
+    a->peak = peak_of(s, a->value);
+    if (!a->limited)
+        a->next = peak_of(s, a->value + s->step);
+    snprintf(a->option, sizeof a->option, "--%s %ju", solve_word[s->what], (uintmax_t)a->value);
+}
+
+/* ---------------------------------------------------------------- the fewest GPUs */
+
+static bool divides(uint64_t tp, const struct model_shape *s)
+{
+    return (!s->heads || s->heads % tp == 0) && (!s->ffn || s->ffn % tp == 0) &&
+           (!s->kv_heads || s->kv_heads % tp == 0 || tp % s->kv_heads == 0);
+}
+
+static uint64_t node_of(const struct plan *p)
+{
+    return p->gpus_per_node ? p->gpus_per_node : p->gpu && p->gpu->node > 0 ? (uint64_t)p->gpu->node : 8;
+}
+
+static void take(struct solve_answer *a, const struct plan *p, struct interval peak, struct interval before)
+{
+    int n;
+
+    a->any = true;
+    a->value = p->gpus;
+    a->peak = peak;
+    a->next = before;
+    n = snprintf(a->option, sizeof a->option, "--gpus %ju", (uintmax_t)p->gpus);
+    if (p->tp > 1)
+        n += snprintf(a->option + n, sizeof a->option - (size_t)n, " --tp %ju", (uintmax_t)p->tp);
+    if (p->pp > 1)
+        n += snprintf(a->option + n, sizeof a->option - (size_t)n, " --pp %ju", (uintmax_t)p->pp);
+    if (p->sharding == PLAN_SHARDING_ZERO3)
+        snprintf(a->option + n, sizeof a->option - (size_t)n, " --sharding zero3");
+}
+
+/* Tries one division; true when both answers are there. */
+static bool try_gpus(const struct plan *p, struct solution *s, struct interval *before)
+{
+    static _Thread_local struct estimate_result r;
+    struct interval peak = estimate_make(p, &r) ? r.peak : EXACTLY(INFINITY);
+
+    if (!s->likely.any && within(peak, p->memory, false))
+        take(&s->likely, p, peak, *before);
+    if (!s->surely.any && within(peak, p->memory, true))
+        take(&s->surely, p, peak, *before);
+    *before = peak;
+    return s->surely.any;
+}
+
+/* Of a server: tp within a machine, then pipeline stages; the fewest GPUs first, and of as many the fewest stages. */
+static void fewest_serving(const struct plan *base, struct solution *s)
+{
+    const struct model_shape *shape = &base->model->shape;
+    uint64_t node = node_of(base), stages = shape->layers ? shape->layers : 1;
+    struct interval before = {0, 0, 0};
+
+    for (uint64_t n = 1; n <= s->limit; n++)
+        for (uint64_t pp = 1; pp <= n && pp <= stages; pp++) {
+            struct plan p = *base;
+            if (n % pp || n / pp > node || !divides(n / pp, shape))
+                continue;
+            p.gpus = n;
+            p.pp = pp;
+            p.tp = n / pp;
+            p.cp = p.ep = 1;
+            if (try_gpus(&p, s, &before))
+                return;
+        }
+}
+
+static void fewest_training(const struct plan *base, uint64_t tp, struct solution *s)
+{
+    uint64_t group = tp * base->pp * base->cp;
+    struct interval before = {0, 0, 0};
+
+    for (uint64_t dp = base->ep; dp * group <= s->limit; dp += base->ep) {
+        struct plan p = *base;
+        p.gpus = dp * group;
+        p.tp = tp;
+        p.sequence_parallel |= tp > base->tp;
+        if (try_gpus(&p, s, &before))
+            return;
+    }
+}
+
+static void fewest(const struct plan *p, struct solution *s)
+{
+    struct plan sharded = *p;
+
+    if (p->inference) {
+        fewest_serving(p, s);
+        return;
+    }
+    if (p->sharding == PLAN_SHARDING_DDP) { /* more GPUs divide nothing */
+        struct interval before = {0, 0, 0};
+        sharded.gpus = p->tp * p->pp * p->cp * p->ep;
+        if (try_gpus(&sharded, s, &before))
+            return;
+        sharded.sharding = PLAN_SHARDING_ZERO3;
+        snprintf(s->note, sizeof s->note, "DDP holds everything on every GPU; with more than one of them --sharding "
+                 "zero3 (FSDP) is assumed");
+    }
+    fewest_training(&sharded, p->tp, s);
+    for (uint64_t tp = 2; !s->likely.any && p->tp == 1 && tp <= node_of(p); tp *= 2)
+        if (divides(tp, &p->model->shape)) {
+            fewest_training(&sharded, tp, s);
+            snprintf(s->note, sizeof s->note, "%s", s->likely.any
+                         ? "what data-parallel GPUs do not divide is too much for one: tensor and sequence parallel"
+                         : "");
+        }
+}
+
+/* ---------------------------------------------------------------- the question */
+
+/* Completes what the question needs; says what it took. */
+static bool prepare(const char *command, struct plan *p, struct solution *s)
+{
+    const struct model_shape *shape = &p->model->shape;
+    bool images = shape->family == MODEL_VIT || shape->family == MODEL_CONV;
+
+    if (!(p->memory > 0)) {
+        complain("%s: --solve: into how much memory? add --gpu h100-80g or --memory 80GiB", command);
+        return false;
+    }
+    if (s->what == SOLVE_LAYERS && !shape->layers) {
+        complain("%s: --solve layers: the model's layers are not known; give a --model or --layers, --hidden …", command);
+        return false;
+    }
+    if (s->what == SOLVE_SEQ && images) {
+        complain("%s: --solve seq: images have no sequence length to choose", command);
+        return false;
+    }
+    if (s->what == SOLVE_SEQ && !p->batch) {
+        p->batch = 1;
+        snprintf(s->note, sizeof s->note, "with --batch 1, as no other was given");
+    }
+    if (s->what == SOLVE_BATCH && !p->seq && !images && shape->layers) {
+        p->seq = shape->context ? shape->context : shape->positions ? shape->positions : 2048;
+        snprintf(s->note, sizeof s->note, "with --seq %ju%s, as no other was given", (uintmax_t)p->seq,
+                 shape->context || shape->positions ? ", the model's context" : "");
+    }
+    return true;
+}
+
+static uint64_t limit_of(const struct plan *p, enum solve_what what)
+{
+    uint64_t positions = p->model->shape.positions;
+
+    switch (what) {
+    case SOLVE_BATCH: return LIMIT_BATCH;
+    case SOLVE_SEQ: return positions && positions < LIMIT_SEQ ? positions : LIMIT_SEQ;
+    case SOLVE_LAYERS: return LIMIT_LAYERS;
+    default: return LIMIT_GPUS;
+    }
+}
+
+static uint64_t step_of(const struct plan *p, enum solve_what what)
+{
+    if (what == SOLVE_SEQ)
+        return p->cp * (p->sequence_parallel ? p->tp : 1);
+    if (what == SOLVE_LAYERS)
+        return p->pp * p->interleave;
+    return 1;
+}
+
+bool solve(const char *command, const struct plan *plan, enum solve_what what, struct solution *s)
+{
+    static _Thread_local struct search search;
+    struct plan p = *plan;
+    bool asked = true;
+
+    *s = (struct solution){.what = what, .memory = p.memory, .limit = limit_of(&p, what)};
+    if (!prepare(command, &p, s))
+        return false;
+    if (what == SOLVE_GPUS) {
+        fewest(&p, s);
+        return true;
+    }
+    search = (struct search){.p = &p, .what = what, .step = step_of(&p, what)};
+    if (search.step > s->limit)
+        s->limit = search.step;
+    search.model.tensors = what == SOLVE_LAYERS ? calloc(p.model->tensors_n + 1, sizeof *search.model.tensors) : NULL;
+    if (what == SOLVE_LAYERS && !search.model.tensors) {
+        complain("%s: out of memory", command);
+        return false;
+    }
+    if (what != SOLVE_LAYERS && peak_of(&search, search.step).likely == peak_of(&search, s->limit).likely &&
+        isfinite(search.result.peak.likely)) {
+        complain("%s: --solve %s: nothing in this estimate grows with it; activations need a --model or a shape", command,
+                 solve_word[what]);
+        asked = false;
+    } else {
+        largest(&search, s->limit, true, &s->surely);
+        largest(&search, s->limit, false, &s->likely);
+        if (s->likely.limited && what == SOLVE_SEQ && p.model->shape.positions == s->limit)
+            snprintf(s->note, sizeof s->note, "the model has %ju positions", (uintmax_t)s->limit);
+    }
+    free(search.model.tensors);
+    return asked;
+}
