@@ -7,13 +7,14 @@
 #include "analyzer/estimate/fit.h"
 
 /* COST(id, word in JSON, words, weight): the dearer the larger. Weights add up in combinations. */
-#define CHANGE_COSTS(COST)                                                              \
-    COST(NOTHING, "nothing", "costs nothing", 1)                                        \
-    COST(LITTLE, "little_time", "a little slower", 2)                                   \
-    COST(TIME, "time", "slower", 4)                                                     \
-    COST(NUMBERS, "numbers", "other rounding", 5)                                       \
-    COST(MUCH_TIME, "much_time", "much slower", 9)                                      \
-    COST(MEANING, "result", "something else is computed", 12)                           \
+#define CHANGE_COSTS(COST)                                       \
+    COST(NOTHING, "nothing", "free", 1)                          \
+    COST(LITTLE, "little_time", "a little slower", 2)            \
+    COST(TIME, "time", "slower", 4)                              \
+    COST(ROUNDING, "rounding", "other rounding", 5)              \
+    COST(MUCH_TIME, "much_time", "much slower", 9)               \
+    COST(QUALITY, "quality", "coarser numbers", 10)              \
+    COST(RESULT, "result", "another training or service", 12)    \
     COST(HARDWARE, "hardware", "more GPUs", 16)
 
 enum change_cost {

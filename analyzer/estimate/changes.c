@@ -1,0 +1,225 @@
+/* What saves memory, worked out anew for each change; and the cheapest way to make it fit. */
+#include "analyzer/estimate/changes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/units.h"
+#include "analyzer/estimate/changes_moves.h"
+#include "analyzer/estimate/wires.h"
+
+const char *const change_cost_word[] = {
+#define COST(id, word, words, weight) word,
+    CHANGE_COSTS(COST)
+#undef COST
+};
+const char *const change_cost_words[] = {
+#define COST(id, word, words, weight) words,
+    CHANGE_COSTS(COST)
+#undef COST
+};
+static const unsigned weights[] = {
+#define COST(id, word, words, weight) weight,
+    CHANGE_COSTS(COST)
+#undef COST
+};
+
+#define TOO_LITTLE (1024 * 1024) /* bytes that nobody makes a change for */
+
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* Both share what is uncertain about the rest, so ends are compared with like ends. */
+static struct interval less(struct interval before, struct interval after)
+{
+    double low = before.low - after.low, likely = before.likely - after.likely, high = before.high - after.high;
+
+    return (struct interval){least(low, least(likely, high)), likely, -least(-low, least(-likely, -high))};
+}
+
+static bool suits(const struct move *move, const struct plan *p)
+{
+    return p->inference ? move->inference : move->training;
+}
+
+/* ---------------------------------------------------------------- one change */
+
+/* What goes over the wires in a step, where the change makes that more. */
+static void add_wires(const struct plan *before, const struct plan *after, struct change *c)
+{
+    static _Thread_local struct wires old, new;
+    char now[UNITS_TEXT], then[UNITS_TEXT];
+    size_t n = strlen(c->cost);
+
+    if (before->inference)
+        return;
+    wires_make(before, 0, &old);
+    wires_make(after, 0, &new);
+    if (new.sum_s <= old.sum_s * 1.02 || !(new.sum_s > 0))
+        return;
+    if (old.sum_s > 0)
+        snprintf(c->cost + n, sizeof c->cost - n, "; %s a step on the wires, %s now%s", format_seconds(then, new.sum_s),
+                 format_seconds(now, old.sum_s), new.links.assumed ? " (A100's)" : "");
+    else
+        snprintf(c->cost + n, sizeof c->cost - n, "; %s a step on the wires%s", format_seconds(then, new.sum_s),
+                 new.links.assumed ? " (A100's)" : "");
+}
+
+static void fill(const struct move *move, const struct move_words *w, struct interval before,
+                 const struct estimate_result *after, double memory, struct change *c)
+{
+    *c = (struct change){.id = move->id, .source = move->source, .cost_class = move->cost,
+                         .saved = less(before, after->peak), .peak = after->peak};
+    memcpy(c->what, w->what, sizeof c->what);
+    memcpy(c->option, w->option, sizeof c->option);
+    memcpy(c->cost, w->cost, sizeof c->cost);
+    if (memory > 0)
+        c->fit = fit_of(after, memory);
+}
+
+/* Of a series the least that fits is enough; where none does, the one that saves most. */
+static bool better_of_series(const struct change *new, const struct change *old, bool has_memory)
+{
+    if (!has_memory)
+        return false;
+    return old->fit.verdict != FIT_YES &&
+           (new->fit.verdict < old->fit.verdict ||
+            (new->fit.verdict == FIT_NO && new->saved.likely > old->saved.likely));
+}
+
+static void keep(struct changes *out, const struct change *c, bool has_memory)
+{
+    for (size_t i = 0; i < out->n; i++)
+        if (strcmp(out->rows[i].id, c->id) == 0) {
+            if (better_of_series(c, &out->rows[i], has_memory))
+                out->rows[i] = *c;
+            return;
+        }
+    if (out->n < CHANGES_MAX)
+        out->rows[out->n++] = *c;
+}
+
+static int by_saved(const void *a, const void *b)
+{
+    const struct change *x = a, *y = b;
+
+    if (x->saved.likely != y->saved.likely)
+        return x->saved.likely < y->saved.likely ? 1 : -1;
+    return (int)weights[x->cost_class] - (int)weights[y->cost_class];
+}
+
+static void find_singles(const struct plan *p, const struct estimate_result *now, struct changes *out)
+{
+    static _Thread_local struct estimate_result after;
+
+    for (size_t i = 0; i < moves_n; i++) {
+        struct plan changed = *p;
+        struct move_words w = {.what = ""};
+        struct change c;
+        if (!suits(&moves[i], p) || !moves[i].apply(&moves[i], &changed, &w) || !estimate_make(&changed, &after))
+            continue;
+        fill(&moves[i], &w, now->peak, &after, p->memory, &c);
+        if (c.saved.likely < TOO_LITTLE)
+            continue;
+        add_wires(p, &changed, &c);
+        keep(out, &c, p->memory > 0);
+    }
+    qsort(out->rows, out->n, sizeof *out->rows, by_saved);
+}
+
+/* ---------------------------------------------------------------- several together */
+
+struct way {
+    size_t moves[CHANGES_WAY_MAX];
+    size_t n;
+    unsigned cost; /* 0: none found yet */
+    double peak;
+};
+
+struct search {
+    const struct plan *p;
+    struct way now, surely, likely;
+    struct estimate_result result;
+};
+
+static void note(struct way *best, const struct way *now, unsigned cost, double peak)
+{
+    if (best->cost && (best->cost < cost || (best->cost == cost && best->n < now->n) ||
+                       (best->cost == cost && best->n == now->n && best->peak <= peak)))
+        return;
+    *best = *now;
+    best->cost = cost;
+    best->peak = peak;
+}
+
+/* Of a series the larger costs more: 8 GPUs more than 4. */
+static unsigned cost_of(size_t i)
+{
+    unsigned cost = weights[moves[i].cost];
+
+    for (size_t j = 0; j < i; j++)
+        cost += strcmp(moves[j].id, moves[i].id) == 0;
+    return cost;
+}
+
+/* Adds one of the moves from `first` on, in the order of the table, where the sum stays below the best. */
+static void deepen(struct search *s, const struct plan *p, size_t first, unsigned groups, unsigned cost)
+{
+    for (size_t i = first; i < moves_n; i++) {
+        struct plan changed = *p;
+        struct move_words w;
+        unsigned sum = cost + cost_of(i);
+        struct interval peak;
+        if (!suits(&moves[i], p) || (groups & moves[i].groups) || (s->surely.cost && sum > s->surely.cost) ||
+            !moves[i].apply(&moves[i], &changed, &w) || !estimate_make(&changed, &s->result))
+            continue;
+        peak = s->result.peak;
+        s->now.moves[s->now.n++] = i;
+        if (peak.high <= p->memory)
+            note(&s->surely, &s->now, sum, peak.high);
+        if (peak.likely <= p->memory)
+            note(&s->likely, &s->now, sum, peak.likely);
+        if (peak.high > p->memory && s->now.n < CHANGES_WAY_MAX)
+            deepen(s, &changed, i + 1, groups | moves[i].groups, sum);
+        s->now.n--;
+    }
+}
+
+static void find_way(const struct plan *p, const struct estimate_result *now, struct changes *out)
+{
+    static _Thread_local struct search s;
+    static _Thread_local struct estimate_result after;
+    const struct way *best;
+    struct plan before = *p;
+    struct interval peak = now->peak;
+
+    s = (struct search){.p = p};
+    deepen(&s, p, 0, 0, 0);
+    best = s.surely.cost ? &s.surely : &s.likely;
+    if (!best->cost || (!s.surely.cost && peak.likely <= p->memory))
+        return;
+    for (size_t i = 0; i < best->n; i++) {
+        const struct move *move = &moves[best->moves[i]];
+        struct plan changed = before;
+        struct move_words w = {.what = ""};
+        struct change *c = &out->way[out->way_n];
+        if (!move->apply(move, &changed, &w) || !estimate_make(&changed, &after))
+            return;
+        fill(move, &w, peak, &after, p->memory, c);
+        add_wires(&before, &changed, c);
+        before = changed;
+        peak = after.peak;
+        out->way_n++;
+    }
+}
+
+void changes_find(const struct plan *p, const struct estimate_result *now, struct changes *out)
+{
+    memset(out, 0, sizeof *out);
+    find_singles(p, now, out);
+    out->needed = p->memory > 0 && now->peak.high > p->memory;
+    if (out->needed)
+        find_way(p, now, out);
+}

@@ -1,0 +1,440 @@
+/* The changes that people make to save memory: when each applies, what to write, what it costs. */
+#include "analyzer/estimate/changes_moves.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/estimate/gpu.h"
+#include "analyzer/estimate/quantisation.h"
+
+enum group {
+    STEP = 1, BUCKETS = 2, ATTENTION = 4, LOSS = 8, SP = 16, CHECKPOINT = 32, BATCH = 64, SHARDING = 128,
+    PRECISION = 256, OPTIMIZER = 512, EMA = 1024, OFFLOAD = 2048, ADAPTER = 4096, SEQ = 8192, GPUS = 16384,
+    WEIGHTS = 32768, CACHE = 65536, BLOCKS = 131072,
+};
+
+#define SAY(field, ...) snprintf(w->field, sizeof w->field, __VA_ARGS__)
+#define APPLY(name) static bool name(const struct move *move, struct plan *p, struct move_words *w)
+
+static bool transformer(const struct plan *p)
+{
+    enum model_family family = p->model->shape.family;
+
+    return p->model->shape.layers && family != MODEL_UNKNOWN && family != MODEL_CONV;
+}
+
+static bool decoder(const struct plan *p)
+{
+    return transformer(p) && (p->model->shape.family == MODEL_GPT || p->model->shape.family == MODEL_LLAMA);
+}
+
+/* Compute capability times ten; 0: not known. */
+static int capability(const struct plan *p)
+{
+    return p->gpu ? (int)(atof(p->gpu->capability) * 10 + 0.5) : 0;
+}
+
+/* ---------------------------------------------------------------- the same results */
+
+APPLY(fused_step)
+{
+    static const char *const fused[] = {"adam", "adamw", "adam-amsgrad", "adamw-amsgrad", "sgd", "sgd-momentum",
+                                        "adagrad", NULL};
+    const char *const *name = fused;
+
+    if (p->step != PLAN_STEP_FOREACH)
+        return false;
+    while (*name && strcmp(*name, p->optimizer->name) != 0)
+        name++;
+    p->step = *name ? PLAN_STEP_FUSED : PLAN_STEP_LOOP;
+    if (*name) {
+        SAY(what, "fused optimizer step: fused=True in the optimizer");
+        SAY(option, "--step fused");
+        SAY(cost, "nothing: one kernel, which is faster");
+    } else {
+        SAY(what, "optimizer step parameter by parameter: foreach=False in the optimizer");
+        SAY(option, "--step loop");
+        SAY(cost, "several small kernels for each parameter, once a step");
+    }
+    return true;
+}
+
+APPLY(bucket_view)
+{
+    if (p->sharding != PLAN_SHARDING_DDP || plan_dp(p) < 2 || p->bucket_view)
+        return false;
+    p->bucket_view = true;
+    SAY(what, "gradients inside DDP's buckets: gradient_as_bucket_view=True");
+    SAY(option, "--bucket-view");
+    SAY(cost, "nothing: one copy less; gradients must not be detached in place");
+    return true;
+}
+
+APPLY(flash)
+{
+    if (p->attention != PLAN_ATTENTION_EAGER || !transformer(p))
+        return false;
+    p->attention = PLAN_ATTENTION_FLASH;
+    SAY(what, "attention without the matrix of scores: attn_implementation=\"sdpa\" or \"flash_attention_2\"");
+    SAY(option, "--attention flash");
+    SAY(cost, "nothing: it is faster; attention weights cannot be returned");
+    return true;
+}
+
+APPLY(chunked_loss)
+{
+    if (p->chunked_loss || !decoder(p) || !p->batch)
+        return false;
+    p->chunked_loss = true;
+    SAY(what, "logits and loss in pieces: Liger's fused linear cross-entropy, or cut-cross-entropy");
+    SAY(option, "--chunked-loss");
+    SAY(cost, "one more package; the model returns no logits; about as fast");
+    return true;
+}
+
+APPLY(sequence_parallel)
+{
+    if (p->tp < 2 || p->sequence_parallel)
+        return false;
+    p->sequence_parallel = true;
+    SAY(what, "sequence parallel: norms and dropouts divided among the tensor-parallel GPUs");
+    SAY(option, "--sequence-parallel");
+    SAY(cost, "as much on the wires as before");
+    return true;
+}
+
+/* Attention's core once more, of forward and backward together: 4·s·q of 3 (2·parameters + 4·s·q) for each
+ * token and layer. */
+static double core_share(const struct plan *p)
+{
+    const struct model_shape *s = &p->model->shape;
+    double core = 4.0 * (double)p->seq * (double)s->heads * (double)s->head_dim * (double)s->layers;
+    double matrices = 2.0 * (double)model_active_params(p->model);
+
+    return core / (3 * (matrices + core));
+}
+
+APPLY(checkpoint_selective)
+{
+    if (p->checkpoint != PLAN_CHECKPOINT_NONE || p->attention != PLAN_ATTENTION_EAGER || !transformer(p) || !p->batch)
+        return false;
+    p->checkpoint = PLAN_CHECKPOINT_SELECTIVE;
+    SAY(what, "selective checkpointing: attention's core is computed again (Megatron-LM: "
+              "--recompute-activations)");
+    SAY(option, "--checkpointing selective");
+    SAY(cost, "%.1f %% more compute", 100 * core_share(p));
+    return true;
+}
+
+APPLY(checkpoint_full)
+{
+    if (p->checkpoint == PLAN_CHECKPOINT_FULL || !transformer(p) || !p->batch)
+        return false;
+    p->checkpoint = PLAN_CHECKPOINT_FULL;
+    SAY(what, "gradient checkpointing: model.gradient_checkpointing_enable()");
+    SAY(option, "--checkpointing full");
+    SAY(cost, "forward is computed twice: about a third more compute");
+    return true;
+}
+
+APPLY(micro_batch)
+{
+    uint64_t by = move->n ? move->n : p->batch;
+
+    if (p->batch < 2 || by < 2 || p->batch % by || (!move->n && p->batch <= 8))
+        return false;
+    p->batch /= by;
+    p->accumulation *= by;
+    SAY(what, "micro-batches of %ju, %ju of them before a step: gradient_accumulation_steps=%ju", (uintmax_t)p->batch,
+        (uintmax_t)p->accumulation, (uintmax_t)p->accumulation);
+    SAY(option, "--batch %ju --accumulation %ju", (uintmax_t)p->batch, (uintmax_t)p->accumulation);
+    SAY(cost, "the same gradients (not with batch normalisation); small batches keep a GPU less busy");
+    return true;
+}
+
+/* ---------------------------------------------------------------- among GPUs */
+
+APPLY(shard)
+{
+    static const char *const whats[] = {
+        [PLAN_SHARDING_ZERO1] = "optimizer states divided: ZeroRedundancyOptimizer, or DeepSpeed zero_optimization.stage 1",
+        [PLAN_SHARDING_ZERO2] = "gradients and optimizer states divided: FSDP SHARD_GRAD_OP, or DeepSpeed stage 2",
+        [PLAN_SHARDING_ZERO3] = "everything divided: FSDP fully_shard, or DeepSpeed stage 3",
+    };
+    static const char *const options[] = {[PLAN_SHARDING_ZERO1] = "zero1", [PLAN_SHARDING_ZERO2] = "zero2",
+                                          [PLAN_SHARDING_ZERO3] = "zero3"};
+
+    if (plan_dp(p) < 2 || p->sharding >= (enum plan_sharding)move->n)
+        return false;
+    p->sharding = (enum plan_sharding)move->n;
+    SAY(what, "%s", whats[move->n]);
+    SAY(option, "--sharding %s", options[move->n]);
+    if (p->sharding == PLAN_SHARDING_ZERO3)
+        SAY(cost, "parameters are gathered for each layer: half as much again on the wires as with DDP");
+    else
+        SAY(cost, "as much on the wires as DDP");
+    return true;
+}
+
+APPLY(more_gpus)
+{
+    uint64_t to = p->gpus * move->n;
+
+    if (to > 65536)
+        return false;
+    p->gpus = to;
+    p->sharding = PLAN_SHARDING_ZERO3;
+    SAY(what, "%ju GPUs, everything divided among them: FSDP fully_shard, or DeepSpeed stage 3", (uintmax_t)to);
+    SAY(option, "--gpus %ju --sharding zero3", (uintmax_t)to);
+    SAY(cost, "%ju GPUs instead of %ju; a step takes %u times the batch, or each GPU less of it", (uintmax_t)to,
+        (uintmax_t)(to / move->n), move->n);
+    return true;
+}
+
+static bool heads_allow(const struct model_shape *s, uint64_t tp)
+{
+    return s->layers && s->heads && s->heads % tp == 0 && (!s->ffn || s->ffn % tp == 0) &&
+           (!s->expert_ffn || s->expert_ffn % tp == 0) && (!s->kv_heads || s->kv_heads % tp == 0 || tp % s->kv_heads == 0);
+}
+
+APPLY(tensor_parallel)
+{
+    uint64_t tp = p->tp * move->n;
+
+    if (!transformer(p) || !heads_allow(&p->model->shape, tp) || tp > (p->gpus_per_node ? p->gpus_per_node : 8))
+        return false;
+    p->tp = tp;
+    p->gpus *= move->n;
+    SAY(what, "each layer divided among %ju GPUs (%s)", (uintmax_t)tp,
+        p->inference ? "vLLM: --tensor-parallel-size" : "tensor parallel, Megatron-LM or torch's parallelize_module");
+    SAY(option, "--gpus %ju --tp %ju", (uintmax_t)p->gpus, (uintmax_t)tp);
+    SAY(cost, "%ju GPUs instead of %ju, all-reduces in every layer: NVLink", (uintmax_t)p->gpus,
+        (uintmax_t)(p->gpus / move->n));
+    return true;
+}
+
+/* ---------------------------------------------------------------- other numbers */
+
+APPLY(autocast)
+{
+    bool half = capability(p) && capability(p) < 80; /* no bfloat16 on its tensor cores */
+    const struct precision *amp = estimate_precision(half ? "amp-fp16" : "amp-bf16");
+
+    if (!amp || p->precision->weights != 4 || p->precision->cast_copy || p->adapter != PLAN_ADAPTER_NONE)
+        return false;
+    p->precision = amp;
+    p->precision_given = true;
+    SAY(what, "mixed precision: torch.autocast(\"cuda\", dtype=torch.%s)", half ? "float16), with a GradScaler" : "bfloat16)");
+    SAY(option, "--precision %s", amp->name);
+    SAY(cost, "activations are rounded to 16 bits, weights stay float32; much faster on tensor cores");
+    return true;
+}
+
+APPLY(all_16_bit)
+{
+    const struct precision *bf16 = estimate_precision("bf16");
+
+    if (!bf16 || (p->precision->weights < 4 && !p->master_weights))
+        return false;
+    if (p->precision->weights < 4)
+        SAY(what, "no float32 master weights: 16-bit weights and states only");
+    else
+        SAY(what, "everything in bfloat16: model.to(torch.bfloat16)");
+    SAY(option, p->precision->weights < 4 ? "without --master-weights" : "--precision bf16");
+    if (p->precision->weights >= 4)
+        p->precision = bf16;
+    p->precision_given = true;
+    p->master_weights = false;
+    SAY(cost, "small updates are rounded away; stochastic rounding or Kahan summation helps");
+    return true;
+}
+
+APPLY(optimizer_8bit)
+{
+    char name[64];
+    const struct optimizer *o;
+
+    snprintf(name, sizeof name, "%s8bit", p->optimizer->name);
+    o = estimate_optimizer(name);
+    if (!o)
+        return false;
+    p->optimizer = o;
+    SAY(what, "optimizer states in 8 bits: bitsandbytes' or torchao's %s", name);
+    SAY(option, "--optimizer %s", name);
+    SAY(cost, "another package; its paper measures the same quality as with 32 bits");
+    return true;
+}
+
+APPLY(average_on_host)
+{
+    if (!p->ema)
+        return false;
+    p->ema = false;
+    SAY(what, "the moving average of the weights in the host's memory");
+    SAY(option, "without --ema");
+    SAY(cost, "the weights are copied to the host each time it is updated");
+    return true;
+}
+
+APPLY(offload)
+{
+    if (p->offload >= (enum plan_offload)move->n || p->adapter != PLAN_ADAPTER_NONE)
+        return false;
+    if (move->n == PLAN_OFFLOAD_ALL && p->sharding != PLAN_SHARDING_ZERO3)
+        return false;
+    p->offload = (enum plan_offload)move->n;
+    SAY(what, move->n == PLAN_OFFLOAD_ALL
+                  ? "parameters and optimizer in the host's memory: FSDP CPUOffload, DeepSpeed offload_param"
+                  : "optimizer in the host's memory: DeepSpeed offload_optimizer (ZeRO-Offload)");
+    SAY(option, "--offload %s", move->n == PLAN_OFFLOAD_ALL ? "all" : "optimizer");
+    SAY(cost, "gradients go to the host, which steps, and weights come back, each step");
+    return true;
+}
+
+/* ---------------------------------------------------------------- something else */
+
+APPLY(lora)
+{
+    if (p->adapter != PLAN_ADAPTER_NONE || !transformer(p))
+        return false;
+    p->adapter = PLAN_ADAPTER_LORA;
+    SAY(what, "LoRA of rank %ju beside frozen weights: peft's LoraConfig(r=%ju, target_modules=\"all-linear\")",
+        (uintmax_t)p->rank, (uintmax_t)p->rank);
+    SAY(option, "--adapter lora");
+    SAY(cost, "only the adapters learn: for fine-tuning, not for training from scratch");
+    return true;
+}
+
+APPLY(qlora)
+{
+    if (p->adapter == PLAN_ADAPTER_DORA || p->weights || !transformer(p))
+        return false;
+    p->weights = quantisation_named("nf4-double");
+    SAY(what, "QLoRA: frozen weights in 4 bits%s: BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_use_double_quant=True)",
+        p->adapter == PLAN_ADAPTER_NONE ? ", LoRA beside them" : "");
+    SAY(option, "%s--weights nf4-double", p->adapter == PLAN_ADAPTER_NONE ? "--adapter lora " : "");
+    SAY(cost, "only the adapters learn, weights are unpacked for each use; the paper measures 16-bit quality");
+    p->adapter = PLAN_ADAPTER_LORA;
+    return true;
+}
+
+APPLY(shorter)
+{
+    if (p->seq < 256 * (uint64_t)move->n || p->seq % move->n || !transformer(p) || !p->batch ||
+        p->model->shape.family == MODEL_VIT)
+        return false;
+    p->seq /= move->n;
+    SAY(what, p->inference ? "contexts of %ju tokens (vLLM: --max-model-len)" : "sequences of %ju tokens",
+        (uintmax_t)p->seq);
+    SAY(option, "--seq %ju", (uintmax_t)p->seq);
+    SAY(cost, p->inference ? "longer requests are refused or cut" : "nothing farther apart is learnt");
+    return true;
+}
+
+/* ---------------------------------------------------------------- inference */
+
+APPLY(weights)
+{
+    bool eight = move->n == 8;
+    const char *word = !eight ? "int4" : capability(p) >= 89 || !capability(p) ? "fp8" : "int8";
+    const struct quantisation *q = quantisation_named(word);
+
+    if (!q || (p->weights && p->weights->bits <= q->bits + 1))
+        return false;
+    p->weights = q;
+    if (eight)
+        SAY(what, "weights in 8 bits (%s)", word);
+    else
+        SAY(what, "weights in 4 bits: AWQ or GPTQ (bitsandbytes nf4 and GGUF are about as small)");
+    SAY(option, "--weights %s", word);
+    if (!eight)
+        SAY(cost, "close to 8 bits in quality when tuned; faster for few sequences, slower for many");
+    else if (strcmp(word, "fp8") == 0)
+        SAY(cost, "no loss measured over the Llama-3.1 family; faster");
+    else
+        SAY(cost, "1 to 3 %% of accuracy when tuned");
+    return true;
+}
+
+APPLY(cache_fp8)
+{
+    if ((p->cache && p->cache->bits <= 8) || !decoder(p) || !p->batch || !p->seq)
+        return false;
+    p->cache = quantisation_named("fp8");
+    SAY(what, "KV cache in 8 bits (vLLM: --kv-cache-dtype fp8)");
+    SAY(option, "--kv-cache fp8");
+    SAY(cost, "coarser keys and values; calibrated scales help");
+    return true;
+}
+
+APPLY(fewer_at_once)
+{
+    uint64_t by = move->n ? move->n : p->batch;
+
+    if (p->batch < 2 || by < 2 || p->batch % by || (!move->n && p->batch <= 8))
+        return false;
+    p->batch /= by;
+    SAY(what, "%ju sequence%s at once (vLLM: --max-num-seqs)", (uintmax_t)p->batch, p->batch == 1 ? "" : "s");
+    SAY(option, "--batch %ju", (uintmax_t)p->batch);
+    SAY(cost, "others wait: while it is the memory that limits, 1/%ju of the tokens a second", (uintmax_t)by);
+    return true;
+}
+
+APPLY(in_pieces)
+{
+    if (p->cache_block || !decoder(p) || !p->batch || !p->seq)
+        return false;
+    p->cache_block = 16;
+    SAY(what, "a server that reads prompts in pieces and keeps the cache in blocks (vLLM, SGLang)");
+    SAY(option, "--cache-block 16");
+    SAY(cost, "another program instead of model.generate(); it is faster");
+    return true;
+}
+
+#define ZERO_PAPER "ZeRO (1910.02054), section 7"
+#define QUANTISATION_PAPER "Kurtic et al. (2411.02355)"
+
+const struct move moves[] = {
+    /* id, cost, groups, n, training, inference, source, apply */
+    {"step_fused", CHANGE_COST_NOTHING, STEP, 0, true, false, NULL, fused_step},
+    {"bucket_view", CHANGE_COST_NOTHING, BUCKETS, 0, true, false, "torch DistributedDataParallel's documentation", bucket_view},
+    {"attention_flash", CHANGE_COST_NOTHING, ATTENTION, 0, true, true, "FlashAttention (2205.14135)", flash},
+    {"chunked_loss", CHANGE_COST_NOTHING, LOSS, 0, true, false, "cut cross-entropy (2411.09009)", chunked_loss},
+    {"checkpointing_selective", CHANGE_COST_LITTLE, CHECKPOINT, 0, true, false, "Korthikanti et al. (2205.05198)", checkpoint_selective},
+    {"sharding_zero1", CHANGE_COST_LITTLE, SHARDING, PLAN_SHARDING_ZERO1, true, false, ZERO_PAPER, shard},
+    {"sharding_zero2", CHANGE_COST_LITTLE, SHARDING, PLAN_SHARDING_ZERO2, true, false, ZERO_PAPER, shard},
+    {"micro_batch", CHANGE_COST_LITTLE, BATCH, 2, true, false, NULL, micro_batch},
+    {"micro_batch", CHANGE_COST_LITTLE, BATCH, 4, true, false, NULL, micro_batch},
+    {"micro_batch", CHANGE_COST_LITTLE, BATCH, 8, true, false, NULL, micro_batch},
+    {"micro_batch", CHANGE_COST_LITTLE, BATCH, 0, true, false, NULL, micro_batch},
+    {"in_pieces", CHANGE_COST_LITTLE, BLOCKS, 0, false, true, "PagedAttention (2309.06180)", in_pieces},
+    {"sharding_zero3", CHANGE_COST_TIME, SHARDING, PLAN_SHARDING_ZERO3, true, false, ZERO_PAPER, shard},
+    {"checkpointing_full", CHANGE_COST_TIME, CHECKPOINT, 0, true, false, "one forward of one forward and two in backward", checkpoint_full},
+    {"ema_on_host", CHANGE_COST_TIME, EMA, 0, true, false, NULL, average_on_host},
+    {"autocast", CHANGE_COST_ROUNDING, PRECISION, 0, true, false, "mixed precision (1710.03740)", autocast},
+    {"optimizer_8bit", CHANGE_COST_ROUNDING, OPTIMIZER, 0, true, false, "8-bit optimizers (2110.02861)", optimizer_8bit},
+    {"kv_cache_fp8", CHANGE_COST_ROUNDING, CACHE, 0, false, true, "vLLM's documentation, quantized KV cache", cache_fp8},
+    {"weights_8bit", CHANGE_COST_ROUNDING, WEIGHTS, 8, false, true, QUANTISATION_PAPER, weights},
+    {"offload_optimizer", CHANGE_COST_MUCH_TIME, OFFLOAD, PLAN_OFFLOAD_OPTIMIZER, true, false, "ZeRO-Offload (2101.06840)", offload},
+    {"offload_all", CHANGE_COST_MUCH_TIME, OFFLOAD, PLAN_OFFLOAD_ALL, true, false, "ZeRO-Infinity (2104.07857)", offload},
+    {"weights_4bit", CHANGE_COST_QUALITY, WEIGHTS, 4, false, true, QUANTISATION_PAPER, weights},
+    {"all_16_bit", CHANGE_COST_QUALITY, PRECISION, 0, true, false, "Zamirai et al. (2010.06192)", all_16_bit},
+    {"fewer_at_once", CHANGE_COST_RESULT, BATCH, 2, false, true, NULL, fewer_at_once},
+    {"fewer_at_once", CHANGE_COST_RESULT, BATCH, 4, false, true, NULL, fewer_at_once},
+    {"fewer_at_once", CHANGE_COST_RESULT, BATCH, 8, false, true, NULL, fewer_at_once},
+    {"fewer_at_once", CHANGE_COST_RESULT, BATCH, 0, false, true, NULL, fewer_at_once},
+    {"shorter_sequences", CHANGE_COST_RESULT, SEQ, 2, true, true, NULL, shorter},
+    {"shorter_sequences", CHANGE_COST_RESULT, SEQ, 4, true, true, NULL, shorter},
+    {"lora", CHANGE_COST_RESULT, ADAPTER | OFFLOAD, 0, true, false, "LoRA (2106.09685)", lora},
+    {"qlora", CHANGE_COST_RESULT, ADAPTER | OFFLOAD, 0, true, false, "QLoRA (2305.14314)", qlora},
+    {"more_gpus", CHANGE_COST_HARDWARE, GPUS | SHARDING, 2, true, false, ZERO_PAPER, more_gpus},
+    {"more_gpus", CHANGE_COST_HARDWARE, GPUS | SHARDING, 4, true, false, ZERO_PAPER, more_gpus},
+    {"more_gpus", CHANGE_COST_HARDWARE, GPUS | SHARDING, 8, true, false, ZERO_PAPER, more_gpus},
+    {"more_gpus", CHANGE_COST_HARDWARE, GPUS | SHARDING, 16, true, false, ZERO_PAPER, more_gpus},
+    {"more_gpus", CHANGE_COST_HARDWARE, GPUS | SHARDING, 64, true, false, ZERO_PAPER, more_gpus},
+    {"tensor_parallel", CHANGE_COST_HARDWARE, GPUS, 2, true, true, "Megatron-LM (1909.08053)", tensor_parallel},
+    {"tensor_parallel", CHANGE_COST_HARDWARE, GPUS, 4, true, true, "Megatron-LM (1909.08053)", tensor_parallel},
+    {"tensor_parallel", CHANGE_COST_HARDWARE, GPUS, 8, true, true, "Megatron-LM (1909.08053)", tensor_parallel},
+    {"sequence_parallel", CHANGE_COST_NOTHING, SP, 0, true, false, "Korthikanti et al. (2205.05198), section 4.2", sequence_parallel},
+};
+const size_t moves_n = sizeof moves / sizeof *moves;

@@ -1,0 +1,25 @@
+/* The single changes that are tried, for changes.c alone. */
+#ifndef GPUSPY_CHANGES_MOVES_H
+#define GPUSPY_CHANGES_MOVES_H
+
+#include "analyzer/estimate/changes.h"
+
+struct move_words {
+    char what[192], option[80], cost[224];
+};
+
+struct move {
+    const char *id;
+    enum change_cost cost;
+    unsigned groups; /* bits: two moves that share one do not go together */
+    unsigned n;      /* of a series: rows of the same id, from small to large; 0: as far as it goes */
+    bool training, inference;
+    const char *source; /* of the cost; NULL: none needed */
+    /* Changes the plan and says how; false where it does not apply to it. */
+    bool (*apply)(const struct move *move, struct plan *p, struct move_words *w);
+};
+
+extern const struct move moves[];
+extern const size_t moves_n;
+
+#endif

@@ -1,0 +1,179 @@
+/* Does it fit, and what would make it fit: verdicts, and changes that are held against the plan they make. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/estimate/changes.h"
+#include "analyzer/estimate/fit.h"
+#include "tests/unit/plans.h"
+
+#define GIB (1024.0 * 1024 * 1024)
+
+static struct estimate_result r;
+static struct changes changes;
+
+static void verdicts(void **state)
+{
+    struct fit fit;
+
+    r = (struct estimate_result){.peak = {10, 12, 15}};
+    fit = fit_of(&r, 15);
+    assert_int_equal(fit.verdict, FIT_YES);
+    assert_true(fit.margin.low == 0 && fit.margin.likely == 3 && fit.margin.high == 5);
+    assert_true(fit.share == 12.0 / 15);
+    fit = fit_of(&r, 14.9);
+    assert_int_equal(fit.verdict, FIT_TIGHT);
+    assert_int_equal(fit_of(&r, 12).verdict, FIT_TIGHT);
+    fit = fit_of(&r, 11.9);
+    assert_int_equal(fit.verdict, FIT_NO);
+    assert_true(fit.margin.likely < 0);
+    assert_string_equal(fit_word[FIT_NO], "does_not_fit");
+}
+
+/* More memory never makes a verdict worse. */
+static void verdicts_are_monotone(void **state)
+{
+    struct random_plans random = {.seed = 1};
+
+    for (int i = 0; i < 2000; i++) {
+        const struct plan *p = random_plan(&random);
+        enum fit_verdict last = FIT_NO;
+        assert_true(estimate_make(p, &r));
+        assert_true(r.peak.low <= r.peak.likely && r.peak.likely <= r.peak.high);
+        for (double memory = GIB; memory < 1e13; memory *= 1.5) {
+            enum fit_verdict now = fit_of(&r, memory).verdict;
+            assert_true(now <= last);
+            last = now;
+        }
+    }
+    random_done(&random);
+}
+
+/* Sums are the sums of their parts, in every phase. */
+static void totals_are_sums(void **state)
+{
+    struct random_plans random = {.seed = 2};
+
+    for (int i = 0; i < 3000; i++) {
+        const struct plan *p = random_plan(&random);
+        struct interval parts = {0};
+        assert_true(estimate_make(p, &r));
+        for (int part = 0; part < ESTIMATE_PARTS_N; part++)
+            parts = interval_add(parts, r.part[part]);
+        assert_true(fabs(parts.likely - r.peak.likely) <= 1e-9 * r.peak.likely);
+        for (size_t l = 0; l < r.lines_n; l++) {
+            assert_true(r.lines[l].bytes.low >= 0);
+            assert_true(r.lines[l].bytes.low <= r.lines[l].bytes.likely);
+            assert_true(r.lines[l].bytes.likely <= r.lines[l].bytes.high);
+        }
+    }
+    random_done(&random);
+}
+
+/* What is listed saves, and is listed once, most first. */
+static void listed_changes_save(void **state)
+{
+    struct random_plans random = {.seed = 3};
+    size_t rows = 0, ways = 0;
+
+    for (int i = 0; i < 300; i++) {
+        const struct plan *p = random_plan(&random);
+        assert_true(estimate_make(p, &r));
+        changes_find(p, &r, &changes);
+        rows += changes.n;
+        for (size_t c = 0; c < changes.n; c++) {
+            const struct change *change = &changes.rows[c];
+            assert_true(change->saved.likely > 0);
+            assert_true(change->saved.low <= change->saved.likely && change->saved.likely <= change->saved.high);
+            assert_true(fabs(r.peak.likely - change->saved.likely - change->peak.likely) <= 1e-6 * r.peak.likely);
+            assert_true(*change->what && *change->option && *change->cost);
+            if (c)
+                assert_true(change->saved.likely <= changes.rows[c - 1].saved.likely);
+            for (size_t other = 0; other < c; other++)
+                assert_string_not_equal(change->id, changes.rows[other].id);
+        }
+        assert_true(!changes.way_n || changes.needed);
+        if (changes.way_n) {
+            double before = changes.way_n > 1 ? changes.way[changes.way_n - 2].peak.likely : r.peak.likely;
+            ways++;
+            assert_int_not_equal(changes.way[changes.way_n - 1].fit.verdict, FIT_NO);
+            assert_true(changes.way[changes.way_n - 1].peak.likely <= before);
+        }
+    }
+    assert_true(rows > 300 && ways > 30); /* the plans were worth it */
+    random_done(&random);
+}
+
+static const struct change *row(const char *id)
+{
+    for (size_t i = 0; i < changes.n; i++)
+        if (strcmp(changes.rows[i].id, id) == 0)
+            return &changes.rows[i];
+    return NULL;
+}
+
+/* An 8-bit optimizer saves 4 - 65/64 bytes a state's parameter: known without any estimate. */
+static void eight_bit_states(void **state)
+{
+    struct model m;
+    struct plan p = PLAN_DEFAULT;
+
+    model_counted(1000000000, &m);
+    p.model = &m;
+    p.precision = estimate_precision("fp32");
+    p.optimizer = estimate_optimizer("adamw");
+    p.step = PLAN_STEP_FUSED;
+    assert_true(estimate_make(&p, &r));
+    changes_find(&p, &r, &changes);
+    assert_non_null(row("optimizer_8bit"));
+    assert_true(fabs(row("optimizer_8bit")->saved.likely - 1e9 * (8 - 65 / 32.0)) < 2e7);
+    assert_string_equal(row("optimizer_8bit")->option, "--optimizer adamw8bit");
+    assert_null(row("checkpointing_full")); /* without a shape */
+    assert_null(row("sharding_zero1"));     /* one GPU */
+    assert_null(row("kv_cache_fp8"));
+    assert_false(changes.needed);
+    assert_int_equal(changes.way_n, 0);
+    model_free(&m);
+}
+
+/* The cheapest is chosen: not 16-bit weights where other rounding of the states is enough; several where one is
+ * not. */
+static void the_cheapest_way(void **state)
+{
+    struct model m;
+    struct plan p = PLAN_DEFAULT;
+
+    model_counted(1000000000, &m);
+    p.model = &m;
+    p.precision = estimate_precision("fp32");
+    p.optimizer = estimate_optimizer("adamw");
+    p.step = PLAN_STEP_FUSED;
+    assert_true(estimate_make(&p, &r));
+    p.memory = r.peak.high;
+    changes_find(&p, &r, &changes);
+    assert_false(changes.needed);
+    p.memory = r.peak.high - 3e9;
+    changes_find(&p, &r, &changes);
+    assert_true(changes.needed);
+    assert_int_equal(changes.way_n, 1);
+    assert_string_equal(changes.way[0].id, "optimizer_8bit");
+    p.memory = 2e9; /* weights alone are 2 GB in 16 bits */
+    changes_find(&p, &r, &changes);
+    if (changes.way_n)
+        assert_int_not_equal(changes.way[changes.way_n - 1].fit.verdict, FIT_NO);
+    model_free(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(verdicts),        cmocka_unit_test(verdicts_are_monotone),
+        cmocka_unit_test(totals_are_sums), cmocka_unit_test(listed_changes_save),
+        cmocka_unit_test(eight_bit_states), cmocka_unit_test(the_cheapest_way),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,208 @@
+/* The answers of --solve fit, and one more does not; more GPUs that share never need more. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/estimate/solve.h"
+#include "tests/unit/plans.h"
+
+#define GIB (1024.0 * 1024 * 1024)
+
+static struct estimate_result r;
+static struct solution s;
+
+static struct interval peak(const struct plan *p)
+{
+    return estimate_make(p, &r) ? r.peak : EXACTLY(INFINITY);
+}
+
+/* The plan with another batch or sequence, worked out here. */
+static double with(const struct plan *p, enum solve_what what, uint64_t value, bool surely)
+{
+    struct plan changed = *p;
+    struct interval bytes;
+
+    *(what == SOLVE_BATCH ? &changed.batch : &changed.seq) = value;
+    bytes = peak(&changed);
+    return surely ? bytes.high : bytes.likely;
+}
+
+static void check(const struct plan *p, enum solve_what what, const struct solve_answer *a, bool surely, uint64_t step,
+                  unsigned *answered)
+{
+    if (!a->any) {
+        assert_true(with(p, what, step, surely) > p->memory);
+        return;
+    }
+    assert_true(a->value >= 1);
+    assert_true(with(p, what, a->value, surely) <= p->memory);
+    if (a->limited)
+        return;
+    ++*answered;
+    assert_true(with(p, what, a->value + step, surely) > p->memory);
+    assert_true((surely ? a->next.high : a->next.likely) > p->memory);
+}
+
+static void one_more_does_not_fit(void **state)
+{
+    struct random_plans random = {.seed = 11};
+    unsigned answered = 0;
+
+    for (int i = 0; i < 400; i++) {
+        const struct plan *p = random_plan(&random);
+        enum solve_what what = i % 2 ? SOLVE_BATCH : SOLVE_SEQ;
+        uint64_t step = what == SOLVE_SEQ && p->sequence_parallel ? p->tp : 1;
+        if (p->model->shape.positions && what == SOLVE_SEQ)
+            continue;
+        if (with(p, what, step, false) == with(p, what, 1 << 20, false))
+            continue; /* nothing grows */
+        assert_true(solve("test", p, what, &s));
+        check(p, what, &s.surely, true, step, &answered);
+        check(p, what, &s.likely, false, step, &answered);
+        if (s.surely.any)
+            assert_true(s.likely.any && s.likely.value >= s.surely.value);
+    }
+    assert_true(answered > 40); /* the plans were worth it */
+    random_done(&random);
+}
+
+static void fewest_gpus(void **state)
+{
+    struct random_plans random = {.seed = 12};
+    unsigned answered = 0;
+
+    for (int i = 0; i < 200; i++) {
+        const struct plan *p = random_plan(&random);
+        struct plan fewer;
+        if (p->inference || p->sharding == PLAN_SHARDING_DDP)
+            continue;
+        assert_true(solve("test", p, SOLVE_GPUS, &s));
+        if (!s.likely.any || strstr(s.likely.option, "--tp") || s.likely.value == p->tp)
+            continue;
+        answered++;
+        fewer = *p;
+        fewer.gpus = s.likely.value;
+        assert_true(peak(&fewer).likely <= p->memory);
+        assert_true(fewer.gpus % p->tp == 0);
+        fewer.gpus -= p->tp;
+        assert_true(peak(&fewer).likely > p->memory);
+        assert_true(s.likely.next.likely > p->memory);
+    }
+    printf("%u answers\n", answered);
+    random_done(&random);
+}
+
+/* A server: the fewest are tried first, so a smaller tp does not fit. */
+static void gpus_of_a_server(void **state)
+{
+    struct random_plans random = {.seed = 13};
+    unsigned answered = 0;
+
+    for (int i = 0; i < 200; i++) {
+        const struct plan *p = random_plan(&random);
+        struct plan fewer;
+        if (!p->inference)
+            continue;
+        assert_true(solve("test", p, SOLVE_GPUS, &s));
+        if (!s.surely.any)
+            continue;
+        answered++;
+        for (uint64_t tp = 1; tp < s.surely.value && tp <= 8 && tp <= (uint64_t)p->gpu->node; tp *= 2) {
+            fewer = *p;
+            fewer.tp = fewer.gpus = tp;
+            assert_true(peak(&fewer).high > p->memory);
+        }
+    }
+    assert_true(answered > 10);
+    random_done(&random);
+}
+
+static void most_layers(void **state)
+{
+    struct model_shape shape = {.family = MODEL_LLAMA, .layers = 32, .hidden = 4096, .heads = 32, .kv_heads = 8,
+                                .head_dim = 128, .ffn = 14336, .vocab = 32000, .gated = true, .norms = 2,
+                                .final_norm = true};
+    struct model m, more;
+    struct plan p = PLAN_DEFAULT;
+    int exit_code;
+
+    assert_true(model_shaped("test", "test", &shape, &m, &exit_code));
+    p.model = &m;
+    p.inference = true;
+    p.precision = estimate_precision("fp32");
+    p.optimizer = estimate_optimizer("adam");
+    p.memory = 24 * GIB;
+    p.batch = 1;
+    p.seq = 1024;
+    assert_true(solve("test", &p, SOLVE_LAYERS, &s));
+    assert_true(s.surely.any && !s.surely.limited);
+    for (int one_more = 0; one_more < 2; one_more++) {
+        shape.layers = s.surely.value + (uint64_t)one_more;
+        assert_true(model_shaped("test", "test", &shape, &more, &exit_code));
+        p.model = &more;
+        assert_int_equal(peak(&p).high > p.memory, one_more);
+        model_free(&more);
+    }
+    model_free(&m);
+}
+
+static void no_answer_and_no_question(void **state)
+{
+    struct random_plans random = {.seed = 14};
+    struct plan p;
+    struct model m;
+
+    do
+        p = *random_plan(&random);
+    while (p.inference || p.model->shape.positions);
+    p.memory = 1e6; /* not even one */
+    if (with(&p, SOLVE_BATCH, 1, false) != with(&p, SOLVE_BATCH, 64, false)) {
+        assert_true(solve("test", &p, SOLVE_BATCH, &s));
+        assert_false(s.likely.any || s.surely.any);
+    }
+    p.memory = 0;
+    assert_false(solve("test", &p, SOLVE_BATCH, &s));
+    model_counted(1000000000, &m);
+    p.model = &m;
+    p.memory = 80 * GIB;
+    assert_false(solve("test", &p, SOLVE_BATCH, &s)); /* nothing grows with it */
+    assert_false(solve("test", &p, SOLVE_LAYERS, &s));
+    model_free(&m);
+    random_done(&random);
+}
+
+/* More is divided: never more on a GPU. More GPUs that divide: neither. */
+static void more_sharding_never_needs_more(void **state)
+{
+    struct random_plans random = {.seed = 15};
+
+    for (int i = 0; i < 500; i++) {
+        struct plan p = *random_plan(&random);
+        struct interval last = EXACTLY(INFINITY);
+        if (p.inference)
+            continue;
+        for (int sharding = PLAN_SHARDING_ZERO1; sharding <= PLAN_SHARDING_ZERO3; sharding++) {
+            struct interval now;
+            p.sharding = (enum plan_sharding)sharding;
+            now = peak(&p);
+            if (now.likely > last.likely)
+                fail_msg("plan %d: zero%d needs %.0f, one less %.0f", i, sharding, now.likely, last.likely);
+            last = now;
+        }
+    }
+    random_done(&random);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_more_does_not_fit),     cmocka_unit_test(fewest_gpus),
+        cmocka_unit_test(gpus_of_a_server),          cmocka_unit_test(most_layers),
+        cmocka_unit_test(no_answer_and_no_question), cmocka_unit_test(more_sharding_never_needs_more),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
