@@ -35,7 +35,7 @@ static inline void random_shape(struct random_plans *r, struct model_shape *s)
     *s = (struct model_shape){.family = random_below(r, 3) ? MODEL_LLAMA : MODEL_GPT};
     s->layers = 4 * (1 + random_below(r, 16));
     s->head_dim = random_yes(r) ? 64 : 128;
-    s->heads = 8 * (1 + random_below(r, 8));
+    s->heads = 8u << random_below(r, 4);
     s->hidden = s->heads * s->head_dim;
     s->kv_heads = s->heads;
     s->ffn = 4 * s->hidden;
