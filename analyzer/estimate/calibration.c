@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/output.h"
 #include "analyzer/base/term.h"
@@ -190,8 +191,9 @@ bool calibration_load(const char *command, const char *path, struct calibration 
     ok = calibration_parse(text, n, c, why, sizeof why);
     free(text);
     if (!ok)
-        complain("%s: cannot use the calibration '%s': %s; remove it, or 'gpuspy calibrate --forget'", command,
-                 path, why);
+        complain("%s: cannot use the calibration '%s': %s; 'gpuspy calibrate --forget' removes one, "
+                 "GPUSPY_CALIBRATION names another",
+                 command, path, why);
     return ok;
 }
 
@@ -355,6 +357,81 @@ struct calibrated calibration_activations(const struct calibration *c, const str
             see(&seen, row->activations / row->activations_predicted);
     }
     return seen;
+}
+
+/* --- all of it ----------------------------------------------------------------------------------- */
+
+static double value_of(const struct calibration_row *row, enum calibration_what what)
+{
+    return what == CALIBRATION_CONTEXT         ? row->context
+           : what == CALIBRATION_WORKSPACE     ? row->workspace
+           : what == CALIBRATION_FRAGMENTATION ? row->fragmentation
+                                               : row->activations / row->activations_predicted;
+}
+
+static bool alike(const struct calibration_row *a, const struct calibration_row *b, enum calibration_what what)
+{
+    if (what == CALIBRATION_FRAGMENTATION)
+        return true;
+    if (what != CALIBRATION_ACTIVATIONS)
+        return strcmp(a->gpu, b->gpu) == 0;
+    return strcmp(a->family, b->family) == 0 && strcmp(a->precision, b->precision) == 0 &&
+           strcmp(a->attention, b->attention) == 0 && strcmp(a->checkpointing, b->checkpointing) == 0 &&
+           (a->formulas == CALIBRATION_FORMULAS) == (b->formulas == CALIBRATION_FORMULAS);
+}
+
+struct calibration_known *calibration_list(const struct calibration *c, size_t *n)
+{
+    struct calibration_known *list = NULL;
+    size_t cap = 0;
+
+    *n = 0;
+    for (int what = CALIBRATION_CONTEXT; what <= CALIBRATION_ACTIVATIONS; what++) {
+        size_t first = *n;
+        for (size_t i = 0; i < c->rows_n; i++) {
+            const struct calibration_row *row = &c->rows[i];
+            size_t k = first;
+            if (isnan(value_of(row, what)))
+                continue;
+            while (k < *n && !alike(list[k].of, row, what))
+                k++;
+            if (k == *n)
+                *GS_PUSH(list, *n, cap) = (struct calibration_known){
+                    .what = what, .of = row,
+                    .stale = what == CALIBRATION_ACTIVATIONS && row->formulas != CALIBRATION_FORMULAS};
+            see(&list[k].seen, value_of(row, what));
+        }
+    }
+    return list;
+}
+
+/* One that is damaged is ours, too. */
+static bool is_ours(const char *path)
+{
+    char head[256] = "";
+    FILE *in = fopen(path, "re");
+    size_t n = in ? fread(head, 1, sizeof head - 1, in) : 0;
+
+    if (in)
+        fclose(in);
+    return in && (n == 0 || strstr(head, KIND));
+}
+
+bool calibration_forget(const char *command, const char *path)
+{
+    struct stat st;
+
+    if (stat(path, &st) != 0 && errno == ENOENT)
+        return true;
+    if (!S_ISREG(st.st_mode) || !is_ours(path)) {
+        complain("%s: '%s' is no calibration file of gpuspy, and stays", command, path);
+        return false;
+    }
+    if (unlink(path) != 0) {
+        complain("%s: cannot remove '%s': %s", command, path, strerror(errno));
+        return false;
+    }
+    return true;
 }
 
 /* --- the next estimate ---------------------------------------------------------------------------- */

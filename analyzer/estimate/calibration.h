@@ -72,6 +72,20 @@ struct calibrated calibration_fragmentation(const struct calibration *c);
 /* Measured over predicted bytes of activations and logits together. */
 struct calibrated calibration_activations(const struct calibration *c, const struct plan *p);
 
+/* All that is known, for people and programs. */
+enum calibration_what { CALIBRATION_CONTEXT, CALIBRATION_WORKSPACE, CALIBRATION_FRAGMENTATION, CALIBRATION_ACTIVATIONS };
+struct calibration_known {
+    enum calibration_what what;
+    const struct calibration_row *of; /* any row of its kind: the GPU, or the words of activations */
+    struct calibrated seen;
+    bool stale; /* activations that were learned with other formulas: not used */
+};
+/* By what, in the order in which they were first seen. To be freed. */
+struct calibration_known *calibration_list(const struct calibration *c, size_t *n);
+
+/* Removes the file. False after one line on stderr: also where it is something else's. */
+bool calibration_forget(const char *command, const char *path);
+
 /* For estimate_make, behind the lines of activations: scales those of activations and logits by what was
  * measured (so that whoever makes them need not look), and says in a note what of the calibration is used.
  * Contexts and fragmentation are looked up by fixed.c. */

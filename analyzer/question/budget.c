@@ -260,6 +260,8 @@ void gs_budgets_build(struct gs_builder *b)
     }
     if (budget->present && peak) {
         budget->measured_layer = peak->layer;
+        budget->process = peak->process;
+        budget->device = peak->device;
         budget->by_category = peak->by_category;
         make_rows(b->budgets, budget, peak);
     }

@@ -489,6 +489,8 @@ struct gs_budget_level {
 
 struct gs_budget {
     bool present;
+    uint32_t process; /* whose peak it is */
+    int device;
     struct gs_estimate_bytes estimate;
     int64_t measured_bytes; /* the largest tensor (else device) peak of one device */
     enum gs_series_layer measured_layer;

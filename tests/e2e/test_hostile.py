@@ -24,7 +24,8 @@ SECONDS = 60 if SAN else 20
 # By command: what it is called with; {db} is the recording, {good} a sound one, {out} a file to write.
 VIEWS = {
     "run": [],  # reads no recording
-    "report": ["{db}", "--json {db}", "--native {db}", "--params 1e9 {db}", "--html {out} {db}", "{folder}"],
+    "report": ["{db}", "--json {db}", "--native {db}", "--params 1e9 {db}",
+               "--model gpt2 --batch 2 --seq 64 {db}", "--html {out} {db}", "{folder}"],
     "export": [f"--format {name} --output {{out}} {{db}}" for name in FORMATS],
     "estimate": [],
     "transfer": [],
@@ -34,6 +35,7 @@ VIEWS = {
     "check": ["--max-peak 1GiB --no-leaks --no-oom --max-syncs-per-step 2 --max-growth 1MiB/step {db}",
               "--max-peak 1GiB --json --junit {out} {db}"],
     "symbolize": ["--output {out} {db}"],
+    "calibrate": ["--output {out} {db}", "--output {out} --json --model gpt2 --batch 2 --seq 64 {db}"],
     "sql": ["{db} 'select * from allocations limit 5'", "--json {db} 'select * from frames limit 50'"],
     "doctor": [],
 } | {name: ["{db}", "--json {db}"] for name in ("tree", "table", "stats", "leaks", "timeline", "flame")}

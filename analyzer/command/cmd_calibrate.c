@@ -1,0 +1,199 @@
+/* gpuspy calibrate: what recorded runs cost, for the next estimate. */
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "analyzer/base/input.h"
+#include "analyzer/base/progress.h"
+#include "analyzer/base/units.h"
+#include "analyzer/command/command.h"
+#include "analyzer/estimate/plan_settings.h"
+#include "analyzer/json/json_calibration.h"
+#include "analyzer/question/learn.h"
+#include "analyzer/symbol/symbol.h"
+#include "analyzer/text/display.h"
+#include "analyzer/text/view_calibration.h"
+
+struct settings {
+    struct plan_settings plan;
+    struct display_settings display;
+    const char *output;
+    bool json, show, forget;
+};
+
+static const struct option_row options[] = {
+    ESTIMATE_OPTIONS(struct settings, plan.model, 0),
+    PLAN_ACTIVATION_OPTIONS(struct settings, plan),
+    {"show", 0, OPTION_FLAG, offsetof(struct settings, show), NULL, NULL, 0, 0, "what is known so far"},
+    {"forget", 0, OPTION_FLAG, offsetof(struct settings, forget), NULL, NULL, 0, 0,
+     "remove the file with all that was learned"},
+    {"output", 'o', OPTION_FILE, offsetof(struct settings, output), "FILE", NULL, 0, 0,
+     "learn into this file; the default is GPUSPY_CALIBRATION, else gpuspy/calibration.json in "
+     "XDG_CONFIG_HOME, else in ~/.config"},
+    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON, sizes in bytes"},
+    DISPLAY_OPTIONS(struct settings, display),
+    {0},
+};
+
+static const struct example examples[] = {
+    {"gpuspy calibrate run.db", "learn what the CUDA context, workspaces and the allocator cost here"},
+    {"gpuspy calibrate --model gpt2 --precision amp --batch 8 --seq 1024 run.db",
+     "and what the activations of such a model are"},
+    {"gpuspy calibrate --show", "what is known, and from how many runs"},
+    {0},
+};
+
+const struct command_text text_calibrate = {
+    .options = options,
+    .about =
+        "Reads recordings for what a formula cannot know: how much the CUDA context, kernels and libraries take on "
+        "this GPU (which NVML says), what cuBLAS and cuDNN keep as workspaces, and how much more than its tensors "
+        "PyTorch's allocator reserves. With the model that was trained and its --batch and --seq also how many "
+        "bytes of activations there were at most, against what 'gpuspy estimate' predicts.\n\n"
+        "The next 'gpuspy estimate' uses that, and says so: contexts and workspaces for the same GPU, activations for "
+        "the same family, precision, attention and checkpointing. A recording that is read again replaces what was "
+        "learned from it. A simulated GPU says nothing about contexts.",
+    .examples = examples,
+};
+
+/* One recording: its rows. */
+static bool learn(const struct settings *s, char *path, const struct gs_options *options_, struct learned *out)
+{
+    char error[1024] = "";
+    struct gs_run *run = gs_run_open((const char *const *)&path, 1, options_, error, sizeof error);
+    struct gs_report *report = run ? gs_report_build(run, options_, error, sizeof error) : NULL;
+
+    (void)s;
+    if (report)
+        learn_from(report, path, options_->plan, out);
+    else
+        complain("calibrate: %s", error);
+    if (report)
+        gs_report_free(report);
+    if (run)
+        gs_run_close(run);
+    return report != NULL;
+}
+
+static bool fits_in(const char *file, char *path, size_t size)
+{
+    int n = snprintf(path, size, "%s", file);
+    return n >= 0 && (size_t)n < size;
+}
+
+static int show(const struct settings *s, const struct calibration *c, const struct learned *l)
+{
+    if (s->json) {
+        json_t *root = json_calibration(c, l);
+        json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
+        putchar('\n');
+        json_decref(root);
+    } else {
+        struct term term = display_start(&s->display);
+        view_calibration(c, l, &term, stdout);
+    }
+    return EXIT_YES;
+}
+
+static int learn_all(const struct settings *s, char **paths, size_t n, const struct plan *plan,
+                     const struct estimate_result *result, struct calibration *c)
+{
+    struct symbolizer *symbols = symbolizer_new();
+    struct gs_estimate_bytes bytes = {0};
+    struct gs_options options_ = {.top = 1, .alone = true, .memory_map = result != NULL, SYMBOLIZER_OPTIONS(symbols),
+                                  .estimate = result ? &bytes : NULL, .plan = result, .progress = progress_show};
+    struct learned l = {.plan = plan};
+    int code = EXIT_YES;
+
+    for (size_t i = 0; i < n && code == EXIT_YES; i++)
+        code = learn(s, paths[i], &options_, &l) ? EXIT_YES : EXIT_INPUT;
+    for (size_t i = 0; i < l.n && code == EXIT_YES; i++)
+        if (l.rows[i].any)
+            calibration_learn(c, &l.rows[i].row);
+    if (code == EXIT_YES && learned_any(&l) && !calibration_save("calibrate", c))
+        code = EXIT_INPUT;
+    if (code == EXIT_YES) {
+        show(s, c, &l);
+        code = learned_any(&l) ? EXIT_YES : EXIT_NO;
+    }
+    learned_free(&l);
+    symbolizer_free(symbols);
+    return code;
+}
+
+/* With a model: its estimate, without any calibration. */
+static int planned(const struct settings *s, char **paths, size_t n, struct calibration *c)
+{
+    static struct estimate_result result;
+    struct plan plan;
+    struct model model = {.source = ""};
+    int code = EXIT_USAGE;
+
+    if (!plan_settings_model_given(&s->plan)) {
+        if (s->plan.batch || s->plan.seq) {
+            complain("calibrate: --batch and --seq say how a model was trained; which one? add --model");
+            return EXIT_USAGE;
+        }
+        return learn_all(s, paths, n, NULL, NULL, c);
+    }
+    if (plan_from_settings("calibrate", &s->plan, &plan, &model, &code)) {
+        code = EXIT_USAGE;
+        if (!plan.batch || (!plan.seq && model.shape.vocab))
+            complain("calibrate: activations are those of a batch: add --batch%s",
+                     model.shape.vocab ? " and --seq as they were in the recording" : ", as it was in the recording");
+        else if (!estimate_make(&plan, &result))
+            complain("calibrate: that needs more than 2^63 bytes on one GPU");
+        else if (!gs_plan_has_activations(&result))
+            complain("calibrate: %s has no shape, so there is nothing to hold activations against; give --model",
+                     s->plan.model.params ? "--params" : "this model");
+        else
+            code = learn_all(s, paths, n, &plan, &result, c);
+    }
+    model_free(&model);
+    return code;
+}
+
+static int run(const struct settings *s, char **paths, size_t n)
+{
+    struct calibration c;
+    char path[sizeof c.path];
+    int code;
+
+    if (s->output ? !fits_in(s->output, path, sizeof path) : !calibration_path(path, sizeof path)) {
+        complain(s->output ? "calibrate: --output: the name is too long"
+                           : "calibrate: where to? set HOME, or GPUSPY_CALIBRATION to a file, or give --output");
+        return EXIT_INPUT;
+    }
+    if (s->forget)
+        return calibration_forget("calibrate", path) ? EXIT_YES : EXIT_INPUT;
+    if (n && !input_openable("calibrate", paths, n))
+        return EXIT_INPUT;
+    if (!calibration_load("calibrate", path, &c, &code)) {
+        calibration_free(&c);
+        return code;
+    }
+    code = n ? planned(s, paths, n, &c) : show(s, &c, NULL);
+    calibration_free(&c);
+    return code;
+}
+
+int cmd_calibrate(int argc, char **argv)
+{
+    struct settings s = {.plan = PLAN_SETTINGS_DEFAULT};
+    int operands = options_parse(&command_calibrate, argc, argv, &s);
+
+    if (operands < 0)
+        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if ((s.show || s.forget) && (operands > 0 || (s.show && s.forget))) {
+        complain("calibrate: --show and --forget stand alone, without a recording");
+        return EXIT_USAGE;
+    }
+    if (operands == 0 && !s.show && !s.forget) {
+        complain("calibrate: which recording? give a file, such as: gpuspy calibrate run.db");
+        return EXIT_USAGE;
+    }
+    return run(&s, argv, (size_t)operands);
+}

@@ -1,0 +1,11 @@
+/* What was learned from recordings, for programs. */
+#ifndef GPUSPY_JSON_CALIBRATION_H
+#define GPUSPY_JSON_CALIBRATION_H
+
+#include <jansson.h>
+#include "analyzer/question/learn.h"
+
+/* `l` NULL: only what is known. The caller's to decref. */
+json_t *json_calibration(const struct calibration *c, const struct learned *l);
+
+#endif

@@ -1,0 +1,152 @@
+#include "analyzer/question/learn.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/base/term.h"
+
+/* Smaller runs say nothing: their segments of 2 and 20 MiB are mostly empty. */
+#define TENSORS_LEAST (64 << 20)
+/* What was measured and predicted are of the same thing if they are that near. */
+#define FACTOR_LEAST 0.2
+#define FACTOR_MOST 5.0
+
+static double known(int64_t bytes)
+{
+    return bytes == GS_UNKNOWN ? (double)NAN : (double)bytes;
+}
+
+static const char *gpu_of(const struct gs_report *r, const struct gs_device_memory *m)
+{
+    for (size_t i = 0; i < r->devices_n; i++)
+        if (r->devices[i].process == m->process && r->devices[i].device == m->device)
+            return r->devices[i].name;
+    for (size_t i = 0; i < r->devices_n; i++) /* listed once for all processes */
+        if (r->devices[i].device == m->device)
+            return r->devices[i].name;
+    return NULL;
+}
+
+static const struct gs_peak *peak_of(const struct gs_report *r, const struct gs_device_memory *m)
+{
+    for (size_t i = 0; i < r->peaks_n; i++)
+        if (r->peaks[i].layer == GS_SERIES_TENSOR && r->peaks[i].process == m->process &&
+            r->peaks[i].device == m->device)
+            return &r->peaks[i];
+    return NULL;
+}
+
+static void context(const struct gs_report *r, const struct gs_device_memory *m, struct learned_row *l)
+{
+    l->row.context = NAN;
+    if (r->simulated)
+        l->why[LEARN_CONTEXT] = "the GPU is simulated";
+    else if (m->context_bytes == GS_UNKNOWN)
+        l->why[LEARN_CONTEXT] = "NVML did not say what this process had";
+    else
+        l->row.context = known(m->context_bytes);
+}
+
+static void fragmentation(const struct gs_device_memory *m, struct learned_row *l)
+{
+    l->row.fragmentation = NAN;
+    if (m->reserved_peak_bytes == GS_UNKNOWN || m->tensor_peak_bytes == GS_UNKNOWN)
+        l->why[LEARN_FRAGMENTATION] = "PyTorch did not say what it reserved";
+    else if (m->tensor_peak_bytes < TENSORS_LEAST)
+        l->why[LEARN_FRAGMENTATION] = "its tensors were too small to tell, less than 64 MiB";
+    else if (m->reserved_peak_bytes >= m->tensor_peak_bytes)
+        l->row.fragmentation = (double)m->reserved_peak_bytes / (double)m->tensor_peak_bytes - 1;
+}
+
+static void workspace(const struct gs_peak *peak, struct learned_row *l)
+{
+    int64_t bytes = peak ? peak->by_category.bytes[GS_CATEGORY_WORKSPACES] : 0;
+
+    l->row.workspace = bytes > 0 ? (double)bytes : (double)NAN;
+    if (bytes <= 0)
+        l->why[LEARN_WORKSPACE] = "none was seen at the peak";
+}
+
+static const struct gs_budget_row *activations_of(const struct gs_budget *b)
+{
+    for (size_t i = 0; i < b->rows_n; i++)
+        if (b->rows[i].category == GS_CATEGORY_ACTIVATIONS)
+            return &b->rows[i];
+    return NULL;
+}
+
+static void activations(const struct gs_report *r, const struct gs_device_memory *m, const struct plan *plan,
+                        const struct estimate_result *result, struct learned_row *l)
+{
+    const struct gs_budget *b = &r->budget;
+    const struct gs_budget_row *row = activations_of(b);
+    struct interval predicted;
+    double factor;
+
+    l->row.activations = l->row.activations_predicted = l->row.batch = l->row.seq = l->row.formulas = NAN;
+    if (!plan || b->process != m->process || b->device != m->device)
+        return;
+    predicted = gs_plan_category(result, GS_CATEGORY_ACTIVATIONS, -1);
+    if (!row || row->most_bytes == GS_UNKNOWN || row->most_bytes <= 0) {
+        l->why[LEARN_ACTIVATIONS] = "none was recognised: it needs Python stacks and PyTorch's tensors";
+        return;
+    }
+    factor = (double)row->most_bytes / predicted.likely;
+    if (!(factor >= FACTOR_LEAST && factor <= FACTOR_MOST)) {
+        l->why[LEARN_ACTIVATIONS] =
+            "measured and predicted are more than 5 times apart: the model, --batch or --seq are hardly those of "
+            "the recording";
+        return;
+    }
+    calibration_key(&l->row, plan);
+    l->row.activations = (double)row->most_bytes;
+    l->row.activations_predicted = predicted.likely;
+    l->row.batch = plan->batch ? (double)plan->batch : (double)NAN;
+    l->row.seq = plan->seq ? (double)plan->seq : (double)NAN;
+    l->row.formulas = CALIBRATION_FORMULAS;
+}
+
+static bool any(const struct calibration_row *row)
+{
+    return !isnan(row->context) || !isnan(row->fragmentation) || !isnan(row->workspace) ||
+           !isnan(row->activations_predicted);
+}
+
+void learn_from(const struct gs_report *r, const char *path, const struct estimate_result *result,
+                struct learned *out)
+{
+    for (size_t i = 0; i < r->memory_n; i++) {
+        const struct gs_device_memory *m = &r->memory[i];
+        const struct gs_process *process = &r->processes[m->process];
+        const char *gpu = gpu_of(r, m);
+        struct learned_row *l = GS_PUSH(out->rows, out->n, out->cap);
+        *l = (struct learned_row){.pid = process->pid, .device = m->device};
+        char id[80];
+        snprintf(l->recording, sizeof l->recording, "%s", path);
+        snprintf(id, sizeof id, "%.40s/%u/%llx/%d", process->run_id, process->pid,
+                 process->start_real_ns == GS_UNKNOWN ? 0ull : (unsigned long long)process->start_real_ns, m->device);
+        term_clean(l->row.run, sizeof l->row.run, id, true);
+        term_clean(l->row.gpu, sizeof l->row.gpu, gpu, true);
+        context(r, m, l);
+        fragmentation(m, l);
+        workspace(peak_of(r, m), l);
+        activations(r, m, out->plan, result, l);
+        l->any = any(&l->row);
+    }
+}
+
+bool learned_any(const struct learned *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (l->rows[i].any)
+            return true;
+    return false;
+}
+
+void learned_free(struct learned *l)
+{
+    free(l->rows);
+    *l = (struct learned){0};
+}
