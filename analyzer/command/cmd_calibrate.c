@@ -50,8 +50,8 @@ const struct command_text text_calibrate = {
     .options = options,
     .about =
         "Reads recordings for what a formula cannot know: how much the CUDA context, kernels and libraries take on "
-        "this GPU (which NVML says), what cuBLAS and cuDNN keep as workspaces, and how much more than its tensors "
-        "PyTorch's allocator reserves. With the model that was trained and its --batch and --seq also how many "
+        "this GPU (which NVML says), what cuBLAS and cuDNN keep as workspaces, and how much PyTorch's allocator "
+        "loses in holes between blocks. With the model that was trained and its --batch and --seq also how many "
         "bytes of activations there were at most, against what 'gpuspy estimate' predicts.\n\n"
         "The next 'gpuspy estimate' uses that, and says so: contexts and workspaces for the same GPU, activations for "
         "the same family, precision, attention and checkpointing. A recording that is read again replaces what was "
@@ -103,7 +103,7 @@ static int learn_all(const struct settings *s, char **paths, size_t n, const str
 {
     struct symbolizer *symbols = symbolizer_new();
     struct gs_estimate_bytes bytes = {0};
-    struct gs_options options_ = {.top = 1, .alone = true, .memory_map = result != NULL, SYMBOLIZER_OPTIONS(symbols),
+    struct gs_options options_ = {.top = 1, .alone = true, .memory_map = true, SYMBOLIZER_OPTIONS(symbols),
                                   .estimate = result ? &bytes : NULL, .plan = result, .progress = progress_show};
     struct learned l = {.plan = plan};
     int code = EXIT_YES;

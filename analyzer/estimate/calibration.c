@@ -294,9 +294,15 @@ struct interval calibrated_interval(const struct calibrated *seen)
     return (struct interval){seen->least * (1 - more), seen->mean, seen->most * (1 + more)};
 }
 
+/* A simulated one is called as the real one, with a word behind it. */
 static bool on(const struct calibration_row *row, const struct gpu *gpu)
 {
-    return !gpu || (*row->gpu && gpu_find(row->gpu) == gpu);
+    char name[sizeof row->gpu];
+
+    snprintf(name, sizeof name, "%.*s", (int)(strcspn(row->gpu, "(")), row->gpu);
+    for (size_t n = strlen(name); n && name[n - 1] == ' '; n--)
+        name[n - 1] = 0;
+    return !gpu || (*name && gpu_find(name) == gpu);
 }
 
 struct calibrated calibration_context(const struct calibration *c, const struct gpu *gpu)

@@ -21,7 +21,7 @@ struct calibration_row {
     char run[80];        /* which run, process and device */
     char gpu[96];        /* as the driver calls it */
     double context;      /* bytes of the CUDA context, kernels and libraries; NAN: not seen */
-    double fragmentation; /* of what tensors hold at most, so much more is reserved: 0.08 is 8 %; NAN */
+    double fragmentation; /* holes beside blocks at the peak, of what the blocks hold: 0.08 is 8 %; NAN */
     double workspace;    /* bytes of cuBLAS's and cuDNN's workspaces; NAN */
     /* activations, logits among them; activations_predicted NAN: not learned */
     char family[16], precision[16], attention[16], checkpointing[16];
@@ -67,7 +67,8 @@ void calibration_key(struct calibration_row *row, const struct plan *p);
 /* All take NULL for no calibration. `gpu` NULL: of all GPUs; else only what was seen on such a one. */
 struct calibrated calibration_context(const struct calibration *c, const struct gpu *gpu);   /* bytes */
 struct calibrated calibration_workspace(const struct calibration *c, const struct gpu *gpu); /* bytes */
-/* Share of the live bytes at their peak that the allocator reserves on top: rounding, holes, cache. */
+/* Holes between blocks at the peak, as a share of what the blocks hold: what the allocator reserves on top and
+ * cannot give back. */
 struct calibrated calibration_fragmentation(const struct calibration *c);
 /* Measured over predicted bytes of activations and logits together. */
 struct calibrated calibration_activations(const struct calibration *c, const struct plan *p);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/allocator/allocator.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
 
@@ -49,15 +50,27 @@ static void context(const struct gs_report *r, const struct gs_device_memory *m,
         l->row.context = known(m->context_bytes);
 }
 
-static void fragmentation(const struct gs_device_memory *m, struct learned_row *l)
+static const struct gs_allocator_state *allocator_of(const struct gs_report *r, const struct gs_device_memory *m)
 {
+    for (size_t i = 0; i < r->allocator_n; i++)
+        if (r->allocator[i].moment == GS_MOMENT_PEAK && r->allocator[i].process == m->process &&
+            r->allocator[i].device == m->device)
+            return &r->allocator[i];
+    return NULL;
+}
+
+/* Holes between blocks. What is cached in whole segments is given back before memory runs out. */
+static void fragmentation(const struct gs_report *r, const struct gs_device_memory *m, struct learned_row *l)
+{
+    const struct gs_allocator_state *a = allocator_of(r, m);
+
     l->row.fragmentation = NAN;
-    if (m->reserved_peak_bytes == GS_UNKNOWN || m->tensor_peak_bytes == GS_UNKNOWN)
-        l->why[LEARN_FRAGMENTATION] = "PyTorch did not say what it reserved";
-    else if (m->tensor_peak_bytes < TENSORS_LEAST)
+    if (!a || a->strays || a->inactive_split == GS_UNKNOWN || a->active == GS_UNKNOWN)
+        l->why[LEARN_FRAGMENTATION] = "where PyTorch's allocator had holes is not known";
+    else if (a->active < TENSORS_LEAST)
         l->why[LEARN_FRAGMENTATION] = "its tensors were too small to tell, less than 64 MiB";
-    else if (m->reserved_peak_bytes >= m->tensor_peak_bytes)
-        l->row.fragmentation = (double)m->reserved_peak_bytes / (double)m->tensor_peak_bytes - 1;
+    else
+        l->row.fragmentation = (double)a->inactive_split / (double)a->active;
 }
 
 static void workspace(const struct gs_peak *peak, struct learned_row *l)
@@ -130,7 +143,7 @@ void learn_from(const struct gs_report *r, const char *path, const struct estima
         term_clean(l->row.run, sizeof l->row.run, id, true);
         term_clean(l->row.gpu, sizeof l->row.gpu, gpu, true);
         context(r, m, l);
-        fragmentation(m, l);
+        fragmentation(r, m, l);
         workspace(peak_of(r, m), l);
         activations(r, m, out->plan, result, l);
         l->any = any(&l->row);

@@ -9,7 +9,7 @@
 #define LEARNS(LEARN)                                                 \
     LEARN(CONTEXT, "context", "CUDA context, kernels, libraries")     \
     LEARN(WORKSPACE, "workspace", "workspaces")                       \
-    LEARN(FRAGMENTATION, "fragmentation", "reserved on top")          \
+    LEARN(FRAGMENTATION, "fragmentation", "fragmentation")          \
     LEARN(ACTIVATIONS, "activations", "activations")
 enum learn {
 #define LEARN(id, key, words) LEARN_##id,

@@ -43,7 +43,7 @@ static void learned_text(const struct learned_row *l, enum learn what, char *out
     else if (what == LEARN_WORKSPACE)
         snprintf(out, size, "%s", bytes(a, row->workspace));
     else if (what == LEARN_FRAGMENTATION && !isnan(row->fragmentation))
-        snprintf(out, size, "%s of what tensors hold at most", format_share(a, row->fragmentation));
+        snprintf(out, size, "%s of what blocks hold is lost in holes between them", format_share(a, row->fragmentation));
     else if (what == LEARN_ACTIVATIONS && !isnan(row->activations_predicted))
         snprintf(out, size, "%s measured, %s predicted: times %.3g; %s a%s (%s)", bytes(a, row->activations),
                  bytes(b, row->activations_predicted), row->activations / row->activations_predicted,
@@ -86,7 +86,7 @@ static const char *value(char out[UNITS_TEXT], enum calibration_what what, doubl
 
 static void known_view(const struct calibration *c, const struct term *term, FILE *out)
 {
-    static const char *const names[] = {"CUDA context of ", "workspaces on ", "reserved on top of tensors",
+    static const char *const names[] = {"CUDA context of ", "workspaces on ", "of what blocks hold is lost in holes between them",
                                         "activations of what was predicted: "};
     struct table t = {.head = {"runs", "least", "mean", "most", ""}};
     size_t n;
