@@ -80,7 +80,7 @@ $(O)/libgpuspy.so: $(INTERPOSE_OBJ) $(SCHEMA_LIB) interpose/libgpuspy.map
 
 # ---------------------------------------------------------------- analyzer
 ANALYZER_SRC := $(wildcard analyzer/*.c analyzer/*/*.c)
-ANALYZER_OBJ := $(ANALYZER_SRC:%.c=$(O)/obj/%.o) $(O)/obj/page.o
+ANALYZER_OBJ := $(ANALYZER_SRC:%.c=$(O)/obj/%.o) $(O)/obj/page.o $(O)/obj/estimate_page.o
 ANALYZER_LIB := $(O)/obj/libanalyzer.a
 ANALYZER_LIBS := -ldw -lelf -liberty -ljansson -lz $(SQLITE_STATIC) -lm -lpthread -ldl
 
@@ -94,16 +94,27 @@ $(O)/obj/lib%.a:
 	@rm -f $@
 	$(Q)$(AR) qcs $@ $^
 
-# The page of `report --html`: d3, scripts and styles in one file, which becomes a part of the program.
+# The pages of `report --html` and `estimate --html`: scripts and styles in one file, which becomes a part of the
+# program. Scripts in the order in which they run; the report's parts register themselves before page.js starts them.
 D3 ?= /usr/share/nodejs/d3/dist/d3.min.js
-$(O)/gen/page.html: analyzer/web/assemble.sh $(wildcard analyzer/web/*.*) $(wildcard $(D3))
+WEB := analyzer/web
+PAGE_PARTS := $(filter-out %/model.js %/page.js,$(sort $(wildcard $(WEB)/*.js)))
+PAGE := $(WEB)/page.html $(sort $(wildcard $(WEB)/*.css)) $(D3) $(WEB)/model.js $(PAGE_PARTS) $(WEB)/page.js
+ESTIMATE_PAGE := $(WEB)/estimate/estimate.html $(WEB)/page.css $(WEB)/estimate/estimate.css \
+                 $(WEB)/estimate/start.js $(WEB)/core_text.js $(WEB)/estimate/estimate.js
+# d3 may not be there: assemble.sh says then where to get it.
+$(O)/gen/page.html: $(WEB)/assemble.sh $(filter-out $(D3),$(PAGE)) $(wildcard $(D3))
 	$(call say,GEN,$@)
 	@mkdir -p $(@D)
-	$(Q)analyzer/web/assemble.sh $(D3) analyzer/web > $@
-$(O)/gen/page.S: $(O)/gen/page.html
-	$(Q)printf '%s\n' '.section .rodata' '.global gs_page_html, gs_page_html_end' 'gs_page_html:' \
-	    '.incbin "$<"' 'gs_page_html_end: .byte 0' '.section .note.GNU-stack,"",@progbits' > $@
-$(O)/obj/page.o: $(O)/gen/page.S
+	$(Q)$(WEB)/assemble.sh $(PAGE) > $@
+$(O)/gen/estimate_page.html: $(WEB)/assemble.sh $(ESTIMATE_PAGE)
+	$(call say,GEN,$@)
+	@mkdir -p $(@D)
+	$(Q)$(WEB)/assemble.sh $(ESTIMATE_PAGE) > $@
+$(O)/gen/%.S: $(O)/gen/%.html
+	$(Q)printf '%s\n' '.section .rodata' '.global gs_$*_html, gs_$*_html_end' 'gs_$*_html:' \
+	    '.incbin "$<"' 'gs_$*_html_end: .byte 0' '.section .note.GNU-stack,"",@progbits' > $@
+$(O)/obj/page.o $(O)/obj/estimate_page.o: $(O)/obj/%.o: $(O)/gen/%.S
 	$(call say,AS,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -c -o $@ $<

@@ -1,22 +1,28 @@
 /* gpuspy estimate: what training or serving a model needs, whether it fits, what would make it fit. */
+#include <jansson.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/base/pager.h"
+#include <sys/stat.h>
+#include "analyzer/base/output.h"
 #include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
 #include "analyzer/command/command.h"
 #include "analyzer/estimate/answer.h"
 #include "analyzer/estimate/calibration.h"
 #include "analyzer/estimate/plan_settings.h"
+#include "analyzer/export/export_estimate.h"
 #include "analyzer/json/json_estimate.h"
+#include "analyzer/page/view_estimate_html.h"
 #include "analyzer/text/display.h"
 #include "analyzer/text/view_estimate.h"
 
 struct settings {
     struct plan_settings plan;
     struct display_settings display;
-    bool json, explain, no_calibration;
+    bool json, csv, explain, no_calibration;
+    const char *html;
 };
 
 static const struct option_row options[] = {
@@ -41,6 +47,10 @@ static const struct option_row options[] = {
      "each line with its formula, the numbers in it, its source, and why low and high differ"},
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
      "print JSON, sizes in bytes"},
+    {"csv", 0, OPTION_FLAG, offsetof(struct settings, csv), NULL, NULL, 0, 0,
+     "print the lines as CSV (RFC 4180), sizes in bytes"},
+    {"html", 0, OPTION_FILE, offsetof(struct settings, html), "FILE", NULL, 0, 0,
+     "write a page to look at, one file that opens in a browser without a network; - is standard output"},
     DISPLAY_OPTIONS(struct settings, display),
     {0},
 };
@@ -70,17 +80,51 @@ const struct command_text text_estimate = {
     .examples = examples,
 };
 
-static void print(const struct settings *s, const struct estimate_answer *a)
+static bool print_json(const struct estimate_answer *a)
 {
-    if (s->json) {
-        json_t *root = json_estimate(a);
-        json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
-        putchar('\n');
-        json_decref(root);
-        return;
+    json_t *root = json_estimate(a);
+    bool ok = root && json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) == 0;
+
+    json_decref(root);
+    putchar('\n');
+    return ok || ferror(stdout); /* main() says why */
+}
+
+static bool write_html(const struct settings *s, const struct estimate_answer *a)
+{
+    char size[UNITS_TEXT];
+    struct output out;
+    struct stat st;
+
+    if (!output_open(&out, "estimate", s->html))
+        return false;
+    if (!view_estimate_html(a, out.file)) {
+        output_drop(&out);
+        complain("estimate: memory ran out");
+        return false;
+    }
+    if (!output_keep(&out, "estimate"))
+        return false;
+    if (!out.standard && stat(s->html, &st) == 0)
+        complain("estimate: wrote %s, %s: open it in a browser; it needs no network and nothing beside it", s->html,
+                 format_bytes(size, (uint64_t)st.st_size));
+    return true;
+}
+
+/* False after a line on stderr. */
+static bool print(const struct settings *s, const struct estimate_answer *a)
+{
+    if (s->html)
+        return write_html(s, a);
+    if (s->json)
+        return print_json(a);
+    if (s->csv) {
+        export_estimate_csv(a, stdout);
+        return true;
     }
     view_estimate(&(struct view_estimate){
         .a = a, .term = display_start(&s->display), .out = stdout, .explain = s->explain});
+    return true;
 }
 
 /* --gpus without a number. */
@@ -107,8 +151,7 @@ static int answer(const struct settings *s)
         struct answer_wish wish = {
             .gpus = named, .gpus_n = named_n, .network = (double)s->plan.network};
         if (answer_make("estimate", &plan, &wish, &a)) {
-            print(s, &a);
-            exit_code = answer_fits(&a) ? EXIT_YES : EXIT_NO;
+            exit_code = !print(s, &a) ? EXIT_INPUT : answer_fits(&a) ? EXIT_YES : EXIT_NO;
         }
         answer_free(&a);
     }
@@ -129,6 +172,11 @@ int cmd_estimate(int argc, char **argv)
             "estimate: '%s' is one word too many; the number of parameters goes behind --params, a model's name "
             "behind --model",
             argv[0]);
+        return EXIT_USAGE;
+    }
+    if (s.json + s.csv + (s.html != NULL) > 1) {
+        complain("estimate: %s and %s: one of them at a time", s.json ? "--json" : "--csv",
+                 s.json && s.csv ? "--csv" : "--html");
         return EXIT_USAGE;
     }
     if (s.plan.gpus == OPTION_ALONE)

@@ -138,6 +138,16 @@ static json_t *peak(const struct estimate_result *r)
     return o;
 }
 
+/* How people call the parts. */
+static json_t *part_names(void)
+{
+    json_t *o = json_object();
+
+    for (int part = 0; part < ESTIMATE_PARTS_N; part++)
+        json_object_set_new(o, estimate_part_key[part], json_string(estimate_part_title[part]));
+    return o;
+}
+
 static json_t *gpus_of(const struct estimate_answer *a)
 {
     json_t *list = json_array();
@@ -200,6 +210,9 @@ json_t *json_estimate(const struct estimate_answer *a)
     json_object_set_new(root, "phases", phases(&a->result));
     json_object_set_new(root, "peak", peak(&a->result));
     json_object_set_new(root, "gpus", gpus_of(a));
+    json_object_set_new(root, "changes", json_array());
+    json_object_set_new(root, "way", json_array());
+    json_object_set_new(root, "part_names", part_names());
     json_object_set_new(root, "wires", wires(&a->wires));
     json_object_set_new(root, "wires_s", a->wires.n ? json_real(a->wires.sum_s) : json_null());
     json_object_set_new(root, "compute_s", a->wires.compute_s > 0 ? json_real(a->wires.compute_s) : json_null());

@@ -12,13 +12,15 @@ static bool one_link(const struct wires *w)
 
 static void wire_row(const struct view_estimate *v, const struct wire *r, bool link, struct table *t)
 {
-    char what[128], bytes[UNITS_TEXT], times[64], one[UNITS_TEXT], took[UNITS_TEXT], over[160], rate[UNITS_TEXT];
+    char what[320], bytes[UNITS_TEXT], times[64], one[UNITS_TEXT], took[UNITS_TEXT], over[160], rate[UNITS_TEXT];
 
     snprintf(what, sizeof what, "%s, %s", r->name, wire_kind_word[r->kind]);
     snprintf(times, sizeof times, r->times == 1 ? "once" : "%.4g times", r->times);
     snprintf(over, sizeof over, "%s, %s", r->link, format_rate(rate, r->bandwidth));
-    const char *cells[] = {what, times, view_estimate_bytes(bytes, r->bytes), format_seconds(one, r->one_pass_s),
-                           format_seconds(took, r->ring_s), link ? over : NULL};
+    if (link && strlen(what) + strlen(over) + 2 < sizeof what)
+        snprintf(what + strlen(what), sizeof what - strlen(what), "; %s", over);
+    const char *cells[] = {view_estimate_bytes(bytes, r->bytes), times, format_seconds(one, r->one_pass_s),
+                           format_seconds(took, r->ring_s), what};
     table_add(t, cells, NULL);
 }
 
@@ -26,7 +28,7 @@ void view_estimate_wires(const struct view_estimate *v)
 {
     const struct wires *w = &v->a->wires;
     bool one = one_link(w);
-    struct table t = {.head = {"", "a step", "bytes", "one pass", "takes", one ? NULL : "over"}, .left = {true, true}};
+    struct table t = {.head = {"bytes", "a step", "one pass", "takes", ""}, .left = {[4] = true}};
     char text[256], took[UNITS_TEXT], rate[UNITS_TEXT];
 
     if (!w->n)

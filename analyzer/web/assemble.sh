@@ -1,28 +1,30 @@
 #!/bin/sh
-# Makes the page of `gpuspy report --html` but for its title and its data: one file, with d3, styles and
-# scripts inside and a policy that names them by hash, so that nothing else can run.
+# Makes a page but for its title and its data: one file, with styles and scripts inside and a policy that names
+# them by hash, so that nothing else can run.
 #
-#   assemble.sh D3 FOLDER > page.html
+#   assemble.sh PAGE.html FILE.css… FILE.js… > page.html
 #
-# page.html has a line <!--gpuspy:NAME--> for each: policy, style (all *.css) and scripts (d3, model.js,
-# all other *.js, page.js last). title and data stay for the program.
+# The page has a line <!--gpuspy:NAME--> for each: policy, style and scripts, which stand in it in the order in which
+# they are given. title and data stay for the program.
 set -eu
 export LC_ALL=C
-d3=$1 folder=$2
+page=$1
+shift
+styles='' scripts=''
 
 die() { echo "page: $*" >&2; exit 1; }
-[ -r "$d3" ] || die "$d3 is not there; it is in Debian's package node-d3 (scripts/setup.sh build), or name d3.min.js with make D3=FILE"
-
-others=
-for f in "$folder"/*.js; do
-    case $f in */model.js | */page.js) ;; *) others="$others $f" ;; esac
-done
-scripts="$d3 $folder/model.js$others $folder/page.js"
-styles=$(echo "$folder"/*.css)
 
 # What ends the element early, or a browser reads as another character than its hash is of.
-for f in $scripts $styles; do
+for f in "$page" "$@"; do
+    case $f in
+    */d3.min.js) [ -r "$f" ] || die "$f is not there; it is in Debian's package node-d3 (scripts/setup.sh build), or name d3.min.js with make D3=FILE" ;;
+    esac
     [ -r "$f" ] || die "$f is not there"
+    case $f in
+    *.css) styles="$styles $f" ;;
+    *.js) scripts="$scripts $f" ;;
+    *) continue ;;
+    esac
     if grep -qi -e '</script' -e '</style' -e '<!--' "$f"; then
         die "$f holds a tag's end or a comment's beginning, which would end its element"
     fi
@@ -45,4 +47,4 @@ while IFS= read -r line; do
         ;;
     *) printf '%s\n' "$line" ;;
     esac
-done <"$folder/page.html"
+done <"$page"

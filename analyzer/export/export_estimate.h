@@ -1,0 +1,10 @@
+/* The lines of an estimate as CSV (RFC 4180). */
+#ifndef GPUSPY_EXPORT_ESTIMATE_H
+#define GPUSPY_EXPORT_ESTIMATE_H
+
+#include <stdio.h>
+#include "analyzer/estimate/answer.h"
+
+void export_estimate_csv(const struct estimate_answer *a, FILE *out);
+
+#endif

@@ -1,0 +1,58 @@
+#include "analyzer/page/view_estimate_html.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/term.h"
+#include "analyzer/json/json_estimate.h"
+
+extern const char gs_estimate_page_html[]; /* build/gen/estimate_page.html */
+
+static const char *put_up_to(const char *from, const char *mark, FILE *out)
+{
+    const char *at = strstr(from, mark);
+
+    fwrite(from, 1, (size_t)(at - from), out);
+    return at + strlen(mark);
+}
+
+/* As HTML's text. */
+static void put_title(const struct model *m, FILE *out)
+{
+    char clean[128];
+
+    term_clean(clean, sizeof clean, *m->name ? m->name : "a model", true);
+    fputs("gpuspy: what ", out);
+    for (const char *p = clean; *p; p++)
+        fputc(strchr("<>&\"'", *p) ? '?' : *p, out);
+    fputs(" needs", out);
+}
+
+/* Nothing in a text can end the element: < stands in strings alone. */
+static void put_data(const char *json, FILE *out)
+{
+    fputs("<script type=\"application/json\" id=\"gpuspy-data\">", out);
+    for (const char *p = json; *p; p++)
+        if (strchr("<>&", *p))
+            fprintf(out, "\\u%04x", (unsigned)*p);
+        else
+            fputc(*p, out);
+    fputs("</script>\n", out);
+}
+
+bool view_estimate_html(const struct estimate_answer *a, FILE *out)
+{
+    json_t *root = json_estimate(a);
+    char *json = root ? json_dumps(root, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(12)) : NULL;
+    const char *rest;
+
+    json_decref(root);
+    if (!json)
+        return false;
+    rest = put_up_to(gs_estimate_page_html, "<!--gpuspy:title-->", out);
+    put_title(a->plan.model, out);
+    rest = put_up_to(rest, "<!--gpuspy:data-->\n", out);
+    put_data(json, out);
+    fputs(rest, out);
+    free(json);
+    return true;
+}

@@ -1,0 +1,24 @@
+/* What core_text.js wants of a page, and its theme. */
+"use strict";
+var gpuspyPage = (function () {
+    const page = {state: {query: ""}};
+
+    page.theme = function (theme) {
+        const dark = theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+        document.documentElement.dataset.theme = dark ? "dark" : "light";
+    };
+    page.followTheme = function () {
+        let theme = null;
+        try { theme = localStorage.getItem("gpuspy-theme"); } catch (e) { /* as the system says */ }
+        page.theme(theme);
+        matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page.theme(theme));
+        document.getElementById("theme").addEventListener("click", () => {
+            theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+            try { localStorage.setItem("gpuspy-theme", theme); } catch (e) { /* not kept then */ }
+            page.theme(theme);
+        });
+        addEventListener("beforeprint", () => page.theme("light"));
+        addEventListener("afterprint", () => page.theme(theme));
+    };
+    return page;
+})();
