@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include "analyzer/base/output.h"
 #include "analyzer/base/term.h"
+#include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/command/command.h"
 #include "analyzer/estimate/answer.h"
@@ -22,7 +23,7 @@ struct settings {
     struct plan_settings plan;
     struct display_settings display;
     bool json, csv, explain, no_calibration;
-    const char *html;
+    const char *html, *solve;
 };
 
 static const struct option_row options[] = {
@@ -42,6 +43,8 @@ static const struct option_row options[] = {
     PLAN_DEVICE_OPTIONS(struct settings, plan),
     {"no-calibration", 0, OPTION_FLAG, offsetof(struct settings, no_calibration), NULL, NULL, 0, 0,
      "leave out what 'gpuspy calibrate' learned from your own recordings"},
+    {"solve", 0, OPTION_CHOICE, offsetof(struct settings, solve), "WORD", solve_words, 0, 0,
+     "the largest batch, sequence or number of layers, or the fewest GPUs, with which it fits"},
     OPTIONS_HEADING("Output"),
     {"explain", 0, OPTION_FLAG, offsetof(struct settings, explain), NULL, NULL, 0, 0,
      "each line with its formula, the numbers in it, its source, and why low and high differ"},
@@ -127,6 +130,30 @@ static bool print(const struct settings *s, const struct estimate_answer *a)
     return true;
 }
 
+/* The place of a word in "a|b|"; -1: NULL. */
+static int place_of(const char *word, const char *words)
+{
+    for (int i = 0; word && *words; i++, words += strcspn(words, "|") + 1)
+        if (strncmp(word, words, strlen(word)) == 0 && words[strlen(word)] == '|')
+            return i;
+    return -1;
+}
+
+/* What was typed, to be pasted into a shell. */
+static void typed(int argc, char **argv, char *out, size_t size)
+{
+    size_t at = (size_t)snprintf(out, size, "gpuspy estimate");
+
+    for (int i = 0; i < argc && at < size; i++) {
+        char word[512];
+        bool option = argv[i][0] == '-';
+        at += (size_t)snprintf(out + at, size - at, " %s",
+                               option && !argv[i][strcspn(argv[i], " '\"$&|;<>()*?[]#~\\`")]
+                                   ? argv[i]
+                                   : text_path_here(word, sizeof word, argv[i]));
+    }
+}
+
 /* --gpus without a number. */
 static int list_gpus(const struct settings *s)
 {
@@ -135,7 +162,7 @@ static int list_gpus(const struct settings *s)
     return EXIT_YES;
 }
 
-static int answer(const struct settings *s)
+static int answer(const struct settings *s, const char *command)
 {
     static struct estimate_answer a;
     const struct gpu **named = calloc(gpus_n, sizeof *named);
@@ -149,7 +176,8 @@ static int answer(const struct settings *s)
         (s->no_calibration || calibration_own("estimate", &plan.calibration, &exit_code))) {
         exit_code = EXIT_USAGE;
         struct answer_wish wish = {
-            .gpus = named, .gpus_n = named_n, .network = (double)s->plan.network};
+            .gpus = named, .gpus_n = named_n, .network = (double)s->plan.network,
+            .solve = place_of(s->solve, solve_words), .command = command};
         if (answer_make("estimate", &plan, &wish, &a)) {
             exit_code = !print(s, &a) ? EXIT_INPUT : answer_fits(&a) ? EXIT_YES : EXIT_NO;
         }
@@ -163,6 +191,8 @@ static int answer(const struct settings *s)
 int cmd_estimate(int argc, char **argv)
 {
     struct settings s = {.plan = PLAN_SETTINGS_DEFAULT};
+    char command[2048];
+    typed(argc, argv, command, sizeof command);
     int operands = options_parse(&command_estimate, argc, argv, &s);
 
     if (operands < 0)
@@ -186,5 +216,5 @@ int cmd_estimate(int argc, char **argv)
                  "llama-3-8b");
         return EXIT_USAGE;
     }
-    return answer(&s);
+    return answer(&s, command);
 }

@@ -121,6 +121,11 @@ bool answer_make(const char *command, const struct plan *plan, const struct answ
                           &a->targets[i]))
             return too_much(command);
     wires_make(&a->plan, wish->network, &a->wires);
+    changes_find(&a->plan, &a->result, &a->changes);
+    a->command = wish->command;
+    a->solved = wish->solve >= 0;
+    if (a->solved && !solve(command, &a->plan, (enum solve_what)wish->solve, &a->solution))
+        return false;
     return true;
 }
 

@@ -28,6 +28,10 @@ struct estimate_answer {
     struct estimate_target *targets; /* owned */
     size_t targets_n;
     struct wires wires; /* what a step moves; no rows: nothing */
+    struct changes changes;
+    bool solved;
+    struct solution solution; /* where it was asked for */
+    const char *command;      /* what was typed, for what to type next */
 };
 
 /* What is asked besides the plan. */
@@ -35,6 +39,8 @@ struct answer_wish {
     const struct gpu *const *gpus; /* to hold it against: NULL and 0 where there are none */
     size_t gpus_n;
     double network; /* bytes/s of a GPU to other machines; 0: not given */
+    int solve;      /* enum solve_what; -1: nothing */
+    const char *command; /* for `command` above; outlives the answer */
 };
 
 /* `plan` with its model outlives the answer. False after one line on stderr. answer_free()

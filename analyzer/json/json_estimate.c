@@ -181,6 +181,43 @@ static json_t *wires(const struct wires *w)
     return list;
 }
 
+static json_t *change(const struct estimate_answer *a, const struct change *c)
+{
+    return json_pack("{s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "id", c->id, "what", text(c->what), "option",
+                     text(c->option), "cost", text(c->cost), "cost_class", change_cost_word[c->cost_class], "source",
+                     text(c->source), "saved", interval(c->saved), "peak", interval(c->peak), "verdict",
+                     a->targets_n ? json_string(fit_word[c->fit.verdict]) : json_null());
+}
+
+static json_t *changes(const struct estimate_answer *a, const struct change *from, size_t n)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, change(a, &from[i]));
+    return list;
+}
+
+static json_t *solve_answer(const struct solve_answer *s)
+{
+    if (!s->any)
+        return json_null();
+    return json_pack("{s:I, s:b, s:o, s:o, s:o}", "value", (json_int_t)s->value, "limited", s->limited, "option",
+                     text(s->option), "peak", interval(s->peak), "next",
+                     s->next.likely > 0 ? interval(s->next) : json_null());
+}
+
+static json_t *solution(const struct estimate_answer *a)
+{
+    const struct solution *s = &a->solution;
+
+    if (!a->solved)
+        return json_null();
+    return json_pack("{s:s, s:I, s:o, s:o, s:I, s:o}", "what", solve_word[s->what], "memory_bytes", whole(s->memory),
+                     "surely", solve_answer(&s->surely), "likely", solve_answer(&s->likely), "limit",
+                     (json_int_t)s->limit, "note", text(s->note));
+}
+
 static json_t *notes(const struct estimate_result *r)
 {
     json_t *list = json_array();
@@ -210,8 +247,10 @@ json_t *json_estimate(const struct estimate_answer *a)
     json_object_set_new(root, "phases", phases(&a->result));
     json_object_set_new(root, "peak", peak(&a->result));
     json_object_set_new(root, "gpus", gpus_of(a));
-    json_object_set_new(root, "changes", json_array());
-    json_object_set_new(root, "way", json_array());
+    json_object_set_new(root, "changes", changes(a, a->changes.rows, a->changes.n));
+    json_object_set_new(root, "way", changes(a, a->changes.way, a->changes.way_n));
+    json_object_set_new(root, "solve", solution(a));
+    json_object_set_new(root, "command", text(a->command));
     json_object_set_new(root, "part_names", part_names());
     json_object_set_new(root, "wires", wires(&a->wires));
     json_object_set_new(root, "wires_s", a->wires.n ? json_real(a->wires.sum_s) : json_null());

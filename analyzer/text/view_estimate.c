@@ -318,6 +318,9 @@ void view_estimate(const struct view_estimate *v)
     if (v->explain)
         view_estimate_explain(v);
     view_estimate_bars(v);
+    view_estimate_solution(v);
+    view_estimate_changes(v);
     view_estimate_wires(v);
     view_estimate_notes(v);
+    view_estimate_next(v);
 }

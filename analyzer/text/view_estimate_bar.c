@@ -138,7 +138,7 @@ static enum term_style style_of(enum fit_verdict verdict)
     return verdict == FIT_YES ? TERM_GREEN : verdict == FIT_TIGHT ? TERM_YELLOW : TERM_RED;
 }
 
-static const char *const said[] = {"fits", "tight", "does not fit"};
+const char *const view_estimate_verdict[] = {"fits", "tight", "does not fit"};
 
 static void margin(const struct estimate_target *t, bool brief, char *out, size_t size)
 {
@@ -175,9 +175,9 @@ static void verdict(const struct view_estimate *v, const struct estimate_target 
     margin(t, false, left, sizeof left);
     at = fprintf(v->out, "%s", name_of(t));
     at += fprintf(v->out, ": ");
-    fprintf(v->out, "%s%s%s", term_style(&v->term, style_of(t->fit.verdict)), said[t->fit.verdict],
+    fprintf(v->out, "%s%s%s", term_style(&v->term, style_of(t->fit.verdict)), view_estimate_verdict[t->fit.verdict],
             term_style(&v->term, TERM_PLAIN));
-    at += (int)strlen(said[t->fit.verdict]);
+    at += (int)strlen(view_estimate_verdict[t->fit.verdict]);
     snprintf(text, sizeof text, ". %s%s%s%s of %s; %s.", view_estimate_bytes(peak, t->peak.likely),
              *range ? " (" : "", range, *range ? ")" : "", view_estimate_bytes(memory, t->memory), left);
     view_estimate_wrap(v, INDENT, at, text);
@@ -218,7 +218,7 @@ static void compact(const struct view_estimate *v)
         fprintf(v->out, "  %-14s ", name_of(t));
         draw(v, &b);
         fprintf(v->out, " %10s  %s%s%s, %s\n", view_estimate_bytes(memory, t->memory),
-                term_style(&v->term, style_of(t->fit.verdict)), said[t->fit.verdict],
+                term_style(&v->term, style_of(t->fit.verdict)), view_estimate_verdict[t->fit.verdict],
                 term_style(&v->term, TERM_PLAIN), left);
     }
     legend(v, &seen);

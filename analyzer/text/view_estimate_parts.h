@@ -11,10 +11,15 @@ void view_estimate_head(const struct view_estimate *v);    /* what was understoo
 void view_estimate_table(const struct view_estimate *v);   /* categories, phases, the peak */
 void view_estimate_explain(const struct view_estimate *v); /* lines, instead of the categories */
 void view_estimate_bars(const struct view_estimate *v);    /* view_estimate_bar.c: GPUs and verdicts */
-void view_estimate_wires(const struct view_estimate *v); /* view_estimate_more.c */
+void view_estimate_solution(const struct view_estimate *v); /* view_estimate_more.c, as those that follow */
+void view_estimate_changes(const struct view_estimate *v);
+void view_estimate_next(const struct view_estimate *v);
+void view_estimate_wires(const struct view_estimate *v);
 void view_estimate_notes(const struct view_estimate *v);
 
 /* ---- helpers */
+
+extern const char *const view_estimate_verdict[]; /* in a word or two */
 
 char *view_estimate_bytes(char out[UNITS_TEXT], double bytes);
 /* "9.92 – 14.88 GiB"; "" where both are the same. */
