@@ -49,7 +49,7 @@ void options_list(const char *words, char *out, size_t size)
     }
 }
 
-#define WORD_MAX 24
+#define WORD_MAX 40
 
 /* Edits (insert, drop, change, swap neighbours) between two words. */
 static unsigned distance(const char *a, size_t n, const char *b, size_t m)

@@ -15,4 +15,28 @@
     .out_bias = true, .mlp_bias = true, .image = 224, .patch = 16, .channels = 3, .classes = 1000
 #define T5 .family = MODEL_T5, .norms = 2, .final_norm = true, .tied = true, .buckets = 32
 
+/* Kinds that presets share. */
+#define OPT GPT, .fused_qkv = false
+#define NEOX GPT, .positions = 0, .tied = false
+#define PHI NEOX, .fused_qkv = false, .norms = 1, .head_bias = true /* and GPT-J: attention beside the MLP */
+#define BLOOM GPT, .positions = 0, .embedding_norm = true
+#define FALCON GPT, .positions = 0, .qkv_bias = false, .out_bias = false, .mlp_bias = false
+#define STARCODER2 GPT, .positions = 0, .fused_qkv = false
+#define QWEN3 LLAMA, .head_dim = 128, .qk_norm = true
+#define GEMMA2 LLAMA, .norms = 4, .tied = true
+#define GEMMA3 GEMMA2, .qk_norm = true
+#define PHI3 LLAMA, .fused_qkv = true, .fused_gate = true
+#define OLMO LLAMA, .norms = 0, .final_norm = false /* norms without weights */
+#define OLMO2 LLAMA, .qk_norm = true, .qk_norm_wide = true
+#define GPT_OSS                                                                                              \
+    LLAMA, .head_dim = 64, .qkv_bias = true, .out_bias = true, .sinks = true, .router_bias = true,           \
+        .expert_bias = true
+#define MLA LLAMA, .kv_rank = 512, .rope_dim = 64, .nope_dim = 128, .v_dim = 128
+
+#define GPTS(l, h, a, v, c) .layers = (l), .hidden = (h), .heads = (a), .vocab = (v), .context = (c)
+#define SIZES(l, h, a, kv, f, v, c) GPTS(l, h, a, v, c), .kv_heads = (kv), .ffn = (f)
+#define EXPERTS(n, used, f, l) .experts = (n), .experts_used = (used), .expert_ffn = (f), .moe_layers = (l)
+/* Every second layer sees only a window. */
+#define HALF_WINDOW(tokens, l) .window = (tokens), .window_layers = (l) / 2
+
 #endif

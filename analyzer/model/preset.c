@@ -18,11 +18,13 @@ static const struct preset {
     const char *name;
     struct model_shape shape;
 } presets[] = {
-#define MODEL(name, what, ...) {name, {__VA_ARGS__}},
+#define MODEL(name, ...) {name, {__VA_ARGS__}},
+#define ALIAS(name, of)
 #define NET(name, ...) {name, {.family = MODEL_CONV}},
 #include "analyzer/model/models.def"
 #include "analyzer/model/convnets.def"
 #undef MODEL
+#undef ALIAS
 #undef NET
 };
 
@@ -30,12 +32,24 @@ static const struct preset {
 
 const char model_names[] =
 #define MODEL(name, ...) name "|"
+#define ALIAS(name, of) name "|"
 #define NET(name, ...) name "|"
 #include "analyzer/model/models.def"
 #include "analyzer/model/convnets.def"
 #undef MODEL
+#undef ALIAS
 #undef NET
     "";
+
+static const struct {
+    const char *name, *of;
+} aliases[] = {
+#define MODEL(name, ...)
+#define ALIAS(name, of) {name, of},
+#include "analyzer/model/models.def"
+#undef MODEL
+#undef ALIAS
+};
 
 enum { NAME_MAX_BYTES = 96 };
 
@@ -71,24 +85,49 @@ static void plain_name(char out[NAME_MAX_BYTES], const char *text)
     }
 }
 
-static const struct preset *preset_called(const char *name)
+/* Are two names the same but for their dashes? "vit_b_16" and "resnet50" are torchvision's. */
+static bool same_name(const char *a, const char *b)
 {
+    for (;; a++, b++) {
+        a += strspn(a, "-");
+        b += strspn(b, "-");
+        if (*a != *b || !*a)
+            return *a == *b;
+    }
+}
+
+static const struct preset *preset_called(const char *name, bool (*same)(const char *, const char *))
+{
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (same(aliases[i].name, name))
+            name = aliases[i].of;
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
-        if (strcmp(presets[i].name, name) == 0)
+        if (same(presets[i].name, name))
             return &presets[i];
     return NULL;
+}
+
+static bool equal(const char *a, const char *b)
+{
+    return strcmp(a, b) == 0;
 }
 
 /* Also by the name that the model is published under. */
 static const struct preset *preset_of(const char *text)
 {
     char name[NAME_MAX_BYTES];
-    const struct preset *p = preset_called(text);
+    const struct preset *p = preset_called(text, equal);
 
     if (p || strlen(text) >= NAME_MAX_BYTES)
         return p;
     plain_name(name, text);
-    return preset_called(name);
+    p = preset_called(name, same_name);
+    /* A model's first version is called base where a tuned one has the plain name. */
+    if (!p && strlen(name) > 5 && equal(name + strlen(name) - 5, "-base")) {
+        name[strlen(name) - 5] = 0;
+        p = preset_called(name, same_name);
+    }
+    return p;
 }
 
 static bool of_preset(const char *command, const struct preset *p, struct model *m, int *exit_code)
@@ -124,7 +163,7 @@ static bool published_name(const char *text)
 
 bool model_named(const char *command, const char *text, struct model *m, int *exit_code)
 {
-    const struct preset *p = preset_called(text);
+    const struct preset *p = preset_called(text, equal);
     char near[64], name[NAME_MAX_BYTES] = "";
     struct stat st;
 
