@@ -161,6 +161,20 @@ static bool published_name(const char *text)
     return slash && slash != text && slash[1] && !strchr(slash + 1, '/') && text[0] != '.' && text[0] != '~';
 }
 
+/* A name that goes on where `name` ends, or one that differs by a slip of the hand. */
+static bool nearest_name(const char *name, char *near, size_t size)
+{
+    size_t n = strlen(name);
+
+    for (const char *p = model_names; n >= 4 && *p; p += strcspn(p, "|") + 1) {
+        if (strncmp(p, name, n) == 0 && p[n] == '-') {
+            snprintf(near, size, "%.*s", (int)strcspn(p, "|"), p);
+            return true;
+        }
+    }
+    return options_nearest(name, model_names, near, size);
+}
+
 bool model_named(const char *command, const char *text, struct model *m, int *exit_code)
 {
     const struct preset *p = preset_called(text, equal);
@@ -176,10 +190,10 @@ bool model_named(const char *command, const char *text, struct model *m, int *ex
     if (strlen(text) < NAME_MAX_BYTES)
         plain_name(name, text);
     if (model_is_path(text) && !(published_name(text) && stat(text, &st) != 0 &&
-                                 options_nearest(name, model_names, near, sizeof near)))
+                                 nearest_name(name, near, sizeof near)))
         return model_from_path(command, text, m, exit_code);
     *exit_code = EXIT_USAGE;
-    if (options_nearest(name, model_names, near, sizeof near))
+    if (nearest_name(name, near, sizeof near))
         complain("%s: --model: '%s' is not known; did you mean '%s'?", command, text, near);
     else
         complain("%s: --model: '%s' is not known; 'gpuspy %s --help' lists them", command, text, command);
