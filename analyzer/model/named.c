@@ -1,33 +1,102 @@
-/* Models by path: which reader is asked. */
+/* Models by path: which reader is asked. A file is known by its first bytes, not by its name. */
+#include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
 #include "analyzer/command/command.h"
-#include "analyzer/model/model.h"
+#include "analyzer/command/options.h"
+#include "analyzer/model/files.h"
+
+static bool ends_with(const char *text, const char *ending)
+{
+    const size_t n = strlen(text), k = strlen(ending);
+
+    return n >= k && strcmp(text + n - k, ending) == 0;
+}
 
 bool model_is_path(const char *text)
 {
     static const char *const endings[] = {".json", ".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt"};
-    const size_t n = strlen(text);
     struct stat st;
 
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (n > strlen(endings[i]) && strcmp(text + n - strlen(endings[i]), endings[i]) == 0)
+        if (strlen(text) > strlen(endings[i]) && ends_with(text, endings[i]))
             return true;
     return strchr(text, '/') || (*text && stat(text, &st) == 0);
 }
 
+/* A repository's name such as meta-llama/Llama-2-7b is a path that is not there. */
+static bool missing(const struct model_file *f, int error)
+{
+    const char *slash = strrchr(f->path, '/');
+    char last[128], near[64];
+
+    if (error != ENOENT || !slash || ends_with(slash, ".json") || ends_with(slash, ".safetensors") ||
+        ends_with(slash, ".gguf"))
+        return model_bad(f, "cannot be read: %s", strerror(error));
+    snprintf(last, sizeof last, "%s", slash + 1);
+    for (char *c = last; *c; c++)
+        if (*c >= 'A' && *c <= 'Z')
+            *c += 'a' - 'A';
+    if (options_nearest(last, model_names, near, sizeof near))
+        return model_bad(f, "there is no such file or folder; as a model that is known by name: --model %s", near);
+    return model_bad(f, "there is no such file or folder; nothing is fetched: give the path of its config.json");
+}
+
+static bool read_config(struct model_file *f, struct model *m)
+{
+    size_t n;
+    char *bytes = model_file_all(f, CONFIG_BYTES_MAX, &n);
+    bool ok = bytes && model_from_config(f->command, f->path, bytes, n, m, f->exit_code);
+
+    free(bytes);
+    return ok;
+}
+
+static bool read_file(const char *command, const char *path, struct model *m, int *exit_code)
+{
+    struct model_file f;
+    unsigned char head[9] = {0};
+    bool ok = false;
+
+    if (!model_file_open(&f, command, path, exit_code))
+        return false;
+    if (f.size == 0)
+        model_bad(&f, "is empty");
+    else if (model_file_read(&f, 0, head, f.size < sizeof head ? (size_t)f.size : sizeof head)) {
+        if (memcmp(head, "GGUF", 4) == 0 || ends_with(path, ".gguf"))
+            ok = model_from_gguf(command, path, m, exit_code);
+        else if (ends_with(path, ".safetensors") || ends_with(path, ".index.json") || (head[8] == '{' && head[7] == 0))
+            ok = model_from_safetensors(command, path, m, exit_code);
+        else if (memcmp(head, "PK\3\4", 4) == 0 || (head[0] == 0x80 && head[1] >= 2 && head[1] <= 5))
+            model_bad(&f, "is a file of torch.save, which only running it can read; "
+                          "save the model as .safetensors, or give its config.json");
+        else if (memcmp(head, "\x89HDF", 4) == 0)
+            model_bad(&f, "is HDF5; give the model's .safetensors or its config.json");
+        else if (memcmp(head, "version https", 9) == 0)
+            model_bad(&f, "is a pointer of Git LFS, not the file: 'git lfs pull' fetches it");
+        else if (ends_with(path, ".json") || head[0] == '{')
+            ok = read_config(&f, m);
+        else
+            model_bad(&f, "is no model: neither config.json nor .safetensors nor .gguf");
+    }
+    model_file_close(&f);
+    return ok;
+}
+
 bool model_from_path(const char *command, const char *path, struct model *m, int *exit_code)
 {
+    struct model_file f = {command, path, exit_code, -1, 0};
     struct stat st;
 
     *m = (struct model){.source = "file"};
     *exit_code = EXIT_INPUT;
     if (stat(path, &st) != 0)
-        complain("%s: --model: cannot read '%s': %s", command, path, strerror(errno));
-    else
-        complain("%s: --model: '%s': files of models are not read yet", command, path);
-    return false;
+        return missing(&f, errno);
+    return S_ISDIR(st.st_mode) ? model_from_folder(&f, m) : read_file(command, path, m, exit_code);
 }

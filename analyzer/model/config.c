@@ -1,0 +1,690 @@
+/* Hugging Face's config.json: keys to a shape. Absent keys are what the type's own class takes for them
+ * (configs.def). */
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/term.h"
+#include "analyzer/command/command.h"
+#include "analyzer/command/options.h"
+#include "analyzer/model/files.h"
+
+enum trait {
+    TIED = 1 << 0,
+    GATED = 1 << 1,
+    LAYERNORM = 1 << 2, /* with biases */
+    QKV_BIAS = 1 << 3,
+    OUT_BIAS = 1 << 4,
+    MLP_BIAS = 1 << 5,
+    HEAD_BIAS = 1 << 6,
+    LEARNED = 1 << 7, /* positions are a table */
+    QK_NORM = 1 << 8, /* of each head; */
+    QK_NORM_WIDE = 1 << 9, /* of all heads at once */
+    NORMS_0 = 1 << 10, /* they have no parameters */
+    NORMS_1 = 1 << 11, /* attention and MLP read the same */
+    NORMS_4 = 1 << 12,
+    KEY_ATTENTION_BIAS = 1 << 13, /* attention_bias: of q, k, v and the output */
+    KEY_QKV_BIAS = 1 << 14,       /* attention_bias: of q, k and v */
+    KEY_MLP_BIAS = 1 << 15,
+    WINDOW_ALL = 1 << 16, /* which layers have the sliding window: all, */
+    WINDOW_TOP = 1 << 17, /* those from max_window_layers on if use_sliding_window says so, */
+    WINDOW_2 = 1 << 18,   /* all but every 2nd, 4th, 6th */
+    WINDOW_4 = 1 << 19,
+    WINDOW_6 = 1 << 20,
+    LATENT = 1 << 21, /* attention of DeepSeek */
+    EXPERTS = 1 << 22,
+    POOLER = 1 << 23,
+    BIASES = QKV_BIAS | OUT_BIAS | MLP_BIAS,
+};
+
+static const struct config_type {
+    const char *name;
+    enum model_family family;
+    uint64_t vocab, hidden, layers, heads, kv, head_dim, ffn, context;
+    unsigned traits;
+} types[] = {
+#define CONFIG(name, family, vocab, hidden, layers, heads, kv, head_dim, ffn, context, traits) \
+    {name, MODEL_##family, vocab, hidden, layers, heads, kv, head_dim, ffn, context, traits},
+#include "analyzer/model/configs.def"
+#undef CONFIG
+};
+
+static const char type_names[] =
+#define CONFIG(name, ...) name "|"
+#include "analyzer/model/configs.def"
+#undef CONFIG
+    "";
+
+enum { LAYERS_MAX = 100000 };
+#define NUMBER_MAX 1000000000000u
+
+/* One reading. The first problem stays. */
+struct reading {
+    json_t *json; /* the object with the shape: the root, or its text_config */
+    const struct config_type *type;
+    struct model_shape s;
+    char problem[256], note[192];
+    bool unknown; /* the problem is that the type is not known */
+};
+
+__attribute__((format(printf, 2, 3))) static void wrong(struct reading *r, const char *format, ...)
+{
+    va_list arguments;
+
+    if (*r->problem)
+        return;
+    va_start(arguments, format);
+    vsnprintf(r->problem, sizeof r->problem, format, arguments);
+    va_end(arguments);
+}
+
+__attribute__((format(printf, 2, 3))) static void note(struct reading *r, const char *format, ...)
+{
+    va_list arguments;
+
+    if (*r->note)
+        return;
+    va_start(arguments, format);
+    vsnprintf(r->note, sizeof r->note, format, arguments);
+    va_end(arguments);
+}
+
+/* ---------------------------------------------------------------- keys */
+
+/* The first of "a|b|c" that is there and not null; `name` is its name. */
+static json_t *find(json_t *object, const char *keys, char name[64])
+{
+    while (*keys) {
+        size_t n = strcspn(keys, "|");
+        snprintf(name, 64, "%.*s", (int)n, keys);
+        json_t *value = json_object_get(object, name);
+        if (value && !json_is_null(value))
+            return value;
+        keys += n + (keys[n] == '|');
+    }
+    return NULL;
+}
+
+static bool whole(const json_t *value, uint64_t *out)
+{
+    if (json_is_integer(value) && json_integer_value(value) >= 0) {
+        *out = (uint64_t)json_integer_value(value);
+        return *out <= NUMBER_MAX;
+    }
+    double real = json_is_real(value) ? json_real_value(value) : -1;
+    if (!(real >= 0 && real <= (double)NUMBER_MAX && real == floor(real)))
+        return false;
+    *out = (uint64_t)real;
+    return true;
+}
+
+static uint64_t number_in(struct reading *r, json_t *object, const char *keys, uint64_t absent)
+{
+    char name[64];
+    json_t *value = find(object, keys, name);
+    uint64_t n = absent;
+
+    if (!value)
+        return absent;
+    if (!whole(value, &n))
+        wrong(r, "%s is no whole number from 0 to 1e12", name);
+    return n;
+}
+
+static uint64_t number(struct reading *r, const char *keys, uint64_t absent)
+{
+    return number_in(r, r->json, keys, absent);
+}
+
+/* One that a model cannot be without. */
+static uint64_t positive(struct reading *r, const char *keys, uint64_t absent, uint64_t most)
+{
+    char name[64];
+    json_t *value = find(r->json, keys, name);
+    uint64_t n = absent;
+
+    if (!value)
+        return absent;
+    if (!whole(value, &n) || n == 0 || n > most)
+        wrong(r, "%s is no whole number from 1 to %ju", name, (uintmax_t)most);
+    return n;
+}
+
+static bool flag(struct reading *r, const char *keys, bool absent)
+{
+    char name[64];
+    json_t *value = find(r->json, keys, name);
+
+    if (!value)
+        return absent;
+    if (!json_is_boolean(value))
+        wrong(r, "%s is neither true nor false", name);
+    return json_is_true(value);
+}
+
+static const char *word(json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+/* ---------------------------------------------------------------- parts of a shape */
+
+static void read_norms(struct reading *r, unsigned traits)
+{
+    struct model_shape *s = &r->s;
+
+    s->norm_bias = traits & LAYERNORM;
+    s->norms = traits & NORMS_4 ? 4 : traits & NORMS_1 ? 1 : traits & NORMS_0 ? 0 : 2;
+    s->final_norm = !(traits & NORMS_0) && s->family != MODEL_BERT;
+    s->qk_norm = traits & QK_NORM;
+}
+
+static void read_biases(struct reading *r, unsigned traits)
+{
+    struct model_shape *s = &r->s;
+
+    s->qkv_bias = traits & QKV_BIAS;
+    s->out_bias = traits & OUT_BIAS;
+    s->mlp_bias = traits & MLP_BIAS;
+    s->head_bias = traits & HEAD_BIAS;
+    if (traits & (KEY_ATTENTION_BIAS | KEY_QKV_BIAS))
+        s->qkv_bias = flag(r, "attention_bias|qkv_bias", s->qkv_bias);
+    if (traits & KEY_ATTENTION_BIAS)
+        s->out_bias = flag(r, "attention_bias", s->out_bias);
+    if (traits & KEY_MLP_BIAS)
+        s->mlp_bias = flag(r, "mlp_bias", s->mlp_bias);
+}
+
+static uint64_t layers_called(struct reading *r, const char *kind)
+{
+    json_t *list = json_object_get(r->json, "layer_types");
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *text = json_string_value(json_array_get(list, i));
+        n += text && strcmp(text, kind) == 0;
+    }
+    return n;
+}
+
+static void read_window(struct reading *r, unsigned traits)
+{
+    struct model_shape *s = &r->s;
+    uint64_t every = traits & WINDOW_2 ? 2 : traits & WINDOW_4 ? 4 : traits & WINDOW_6 ? 6 : 0;
+    uint64_t absent = strcmp(r->type->name, "gpt_oss") == 0 ? 128
+                      : every || (traits & WINDOW_TOP) || strcmp(r->type->name, "mistral") == 0 ||
+                              strcmp(r->type->name, "ministral") == 0
+                          ? 4096
+                          : 0;
+
+    if (!(traits & (WINDOW_ALL | WINDOW_TOP | WINDOW_2 | WINDOW_4 | WINDOW_6)))
+        return;
+    if ((traits & WINDOW_TOP) && !flag(r, "use_sliding_window", false))
+        return;
+    if (absent && json_is_null(json_object_get(r->json, "sliding_window")))
+        return; /* null says that there is none */
+    s->window = number(r, "sliding_window", absent);
+    if (!s->window)
+        return;
+    if (traits & WINDOW_6)
+        every = positive(r, "sliding_window_pattern|_sliding_window_pattern", every, LAYERS_MAX);
+    if (json_array_size(json_object_get(r->json, "layer_types")) == s->layers)
+        s->window_layers = layers_called(r, "sliding_attention");
+    else if (traits & WINDOW_TOP)
+        s->window_layers = s->layers - number(r, "max_window_layers", 28);
+    else
+        s->window_layers = every ? s->layers - s->layers / every : s->layers;
+    if (s->window_layers > s->layers || s->window_layers == 0)
+        s->window = s->window_layers = 0;
+}
+
+static bool listed(json_t *list, uint64_t layer)
+{
+    uint64_t n;
+
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (whole(json_array_get(list, i), &n) && n == layer)
+            return true;
+    return false;
+}
+
+static void read_experts(struct reading *r, const char *type)
+{
+    struct model_shape *s = &r->s;
+    const bool deepseek = strncmp(type, "deepseek", 8) == 0 || strcmp(type, "glm4_moe") == 0;
+    struct row {
+        const char *type;
+        uint64_t experts, used, ffn, shared;
+    };
+    static const struct row absent[] = {
+        {"mixtral", 8, 2, 0, 0},     {"qwen2_moe", 60, 4, 1408, 0},     {"qwen3_moe", 128, 8, 768, 0},
+        {"gpt_oss", 128, 4, 0, 0},   {"deepseek_v2", 64, 0, 1407, 2},   {"deepseek_v3", 256, 8, 2048, 1},
+        {"olmoe", 64, 8, 0, 0},      {"glm4_moe", 128, 8, 1408, 1},
+    };
+    struct row d = {"", 0, 0, 0, 0};
+
+    for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
+        if (strcmp(absent[i].type, type) == 0)
+            d = absent[i];
+    s->experts = number(r, "num_local_experts|num_experts|n_routed_experts", d.experts);
+    if (s->experts <= 1) {
+        s->experts = 0;
+        return;
+    }
+    s->experts_used = number(r, "num_experts_per_tok", d.used);
+    s->expert_ffn = positive(r, "moe_intermediate_size", d.ffn ? d.ffn : s->ffn, NUMBER_MAX);
+    s->shared_experts = number(r, "n_shared_experts", d.shared);
+    if (s->experts_used > s->experts)
+        wrong(r, "num_experts_per_tok is %ju, but there are %ju experts", (uintmax_t)s->experts_used,
+              (uintmax_t)s->experts);
+    s->moe_layers = s->layers;
+    if (deepseek) {
+        uint64_t dense = number(r, "first_k_dense_replace", strcmp(type, "deepseek_v3") == 0 ? 3 : strcmp(type, "glm4_moe") == 0);
+        s->moe_layers = dense < s->layers ? s->layers - dense : 0;
+    } else {
+        uint64_t step = positive(r, "decoder_sparse_step", 1, LAYERS_MAX);
+        json_t *dense = json_object_get(r->json, "mlp_only_layers");
+        s->moe_layers = 0;
+        for (uint64_t i = 0; i < s->layers && json_array_size(dense) <= 1000; i++)
+            s->moe_layers += (i + 1) % step == 0 && !listed(dense, i);
+    }
+    if (s->moe_layers == 0)
+        s->experts = s->experts_used = s->shared_experts = s->expert_ffn = 0;
+}
+
+static void read_latent(struct reading *r)
+{
+    struct model_shape *s = &r->s;
+
+    s->kv_rank = positive(r, "kv_lora_rank", 512, NUMBER_MAX);
+    s->q_rank = json_is_null(json_object_get(r->json, "q_lora_rank")) ? 0 : number(r, "q_lora_rank", 1536);
+    s->rope_dim = number(r, "qk_rope_head_dim", 64);
+    s->nope_dim = number(r, "qk_nope_head_dim", 128);
+    s->v_dim = positive(r, "v_head_dim", 128, NUMBER_MAX);
+    s->head_dim = s->rope_dim + s->nope_dim;
+    s->kv_heads = s->heads;
+    if (!s->head_dim)
+        wrong(r, "qk_nope_head_dim and qk_rope_head_dim are 0");
+    if (flag(r, "attention_bias", false))
+        wrong(r, "attention_bias is true, which is not known of latent attention; give its .safetensors");
+}
+
+/* 224 or [224, 224]. */
+static uint64_t side(struct reading *r, const char *key, uint64_t absent)
+{
+    json_t *value = json_object_get(r->json, key);
+    uint64_t a = absent, b = absent;
+
+    if (!json_is_array(value))
+        return positive(r, key, absent, 100000);
+    if (json_array_size(value) != 2 || !whole(json_array_get(value, 0), &a) ||
+        !whole(json_array_get(value, 1), &b) || a != b || a == 0 || a > 100000)
+        wrong(r, "%s is no square", key);
+    return a;
+}
+
+static void read_vit(struct reading *r)
+{
+    struct model_shape *s = &r->s;
+    const char *architecture = json_string_value(json_array_get(json_object_get(r->json, "architectures"), 0));
+    json_t *labels = json_object_get(r->json, "id2label");
+
+    s->image = side(r, "image_size", 224);
+    s->patch = side(r, "patch_size", 16);
+    s->channels = positive(r, "num_channels", 3, 100000);
+    s->qkv_bias = flag(r, "qkv_bias", true);
+    if (!*r->problem && (s->patch > s->image || s->image % s->patch))
+        wrong(r, "patch_size %ju does not divide image_size %ju", (uintmax_t)s->patch, (uintmax_t)s->image);
+    if (architecture && strstr(architecture, "ForImageClassification"))
+        s->classes = number(r, "num_labels", json_object_size(labels) ? json_object_size(labels) : 2);
+    else
+        s->pooler = true;
+}
+
+/* Falcon's keys say of its layers what others have in their type. */
+static void read_falcon(struct reading *r)
+{
+    struct model_shape *s = &r->s;
+    bool newer = flag(r, "new_decoder_architecture", false), bias = flag(r, "bias", false);
+
+    s->qkv_bias = s->out_bias = s->mlp_bias = bias;
+    s->kv_heads = newer ? positive(r, "num_kv_heads", s->heads, NUMBER_MAX) : flag(r, "multi_query", true) ? 1 : s->heads;
+    s->norms = flag(r, "parallel_attn", true) && !newer ? 1 : (unsigned)number(r, "num_ln_in_parallel_attn", 2);
+    if (s->norms < 1 || s->norms > 2)
+        wrong(r, "num_ln_in_parallel_attn is neither 1 nor 2");
+}
+
+static void read_by_type(struct reading *r)
+{
+    struct model_shape *s = &r->s;
+    const char *type = r->type->name;
+
+    if (strcmp(type, "falcon") == 0)
+        read_falcon(r);
+    if (strcmp(type, "gpt_bigcode") == 0 && !flag(r, "multi_query", true))
+        s->kv_heads = s->heads;
+    if (strcmp(type, "opt") == 0) {
+        s->positions += 2; /* OPTLearnedPositionalEmbedding.offset */
+        s->qkv_bias = s->out_bias = s->mlp_bias = flag(r, "enable_bias", true);
+        s->final_norm = flag(r, "do_layer_norm_before", true) && !flag(r, "_remove_final_layer_norm", false);
+        if (number(r, "word_embed_proj_dim", s->hidden) != s->hidden)
+            wrong(r, "word_embed_proj_dim differs from hidden_size, which is not known; give its .safetensors");
+    }
+    if (strcmp(type, "starcoder2") == 0)
+        s->qkv_bias = s->out_bias = s->mlp_bias = flag(r, "use_bias", true);
+    if (strcmp(type, "stablelm") == 0) {
+        s->qkv_bias = flag(r, "use_qkv_bias", false);
+        s->norms = flag(r, "use_parallel_residual", false) ? 1 : 2;
+    }
+    if (strcmp(type, "glm4_moe") == 0)
+        s->qk_norm = flag(r, "use_qk_norm", false);
+    if ((strcmp(type, "stablelm") == 0 && flag(r, "qk_layernorm", false)) ||
+        (strcmp(type, "phi") == 0 && flag(r, "qk_layernorm", false)))
+        wrong(r, "qk_layernorm is true, which is not known of this type; give its .safetensors");
+    if (flag(r, "add_cross_attention", false))
+        wrong(r, "add_cross_attention is true, which is not known; give its .safetensors");
+}
+
+static void read_shape(struct reading *r)
+{
+    const struct config_type *t = r->type;
+    struct model_shape *s = &r->s;
+
+    *s = (struct model_shape){.family = t->family};
+    s->hidden = positive(r, "hidden_size|n_embd|n_embed|d_model|dim", t->hidden, NUMBER_MAX);
+    s->layers = positive(r, "num_hidden_layers|n_layer|n_layers|num_layers", t->layers, LAYERS_MAX);
+    s->heads = positive(r, "num_attention_heads|n_head|n_heads|num_heads", t->heads, NUMBER_MAX);
+    s->kv_heads = positive(r, "num_key_value_heads", t->kv ? t->kv : s->heads, NUMBER_MAX);
+    if (t->vocab)
+        s->vocab = positive(r, "vocab_size", t->vocab, NUMBER_MAX);
+    s->head_dim = positive(r, "head_dim", t->head_dim, NUMBER_MAX);
+    s->ffn = positive(r, t->family == MODEL_BERT ? "intermediate_size|hidden_dim" : "intermediate_size|n_inner|ffn_dim|ffn_hidden_size",
+                      t->ffn ? t->ffn : 4 * s->hidden, NUMBER_MAX);
+    s->context = number(r, "max_position_embeddings|n_positions|max_seq_len|seq_length", t->context);
+    s->positions = t->traits & LEARNED ? s->context : 0;
+    s->token_types = t->family == MODEL_BERT && (t->traits & POOLER) ? number(r, "type_vocab_size", 2) : 0;
+    s->tied = flag(r, "tie_word_embeddings", t->traits & TIED);
+    s->gated = t->traits & GATED;
+    s->pooler = t->traits & POOLER;
+    read_norms(r, t->traits);
+    read_biases(r, t->traits);
+    read_window(r, t->traits);
+    if (t->traits & EXPERTS)
+        read_experts(r, t->name);
+    if (t->traits & LATENT)
+        read_latent(r);
+    if (t->family == MODEL_VIT)
+        read_vit(r);
+    read_by_type(r);
+    if (*r->problem)
+        return;
+    if (!s->head_dim && s->hidden % s->heads)
+        wrong(r, "num_attention_heads is %ju, which does not divide hidden_size, %ju", (uintmax_t)s->heads,
+              (uintmax_t)s->hidden);
+    if (!s->head_dim)
+        s->head_dim = s->hidden / s->heads;
+    if (s->heads % s->kv_heads)
+        wrong(r, "num_key_value_heads is %ju, which does not divide num_attention_heads, %ju",
+              (uintmax_t)s->kv_heads, (uintmax_t)s->heads);
+}
+
+/* ---------------------------------------------------------------- what a shape does not say */
+
+static bool more(struct model *m, const char *name, enum tensor_role role, enum tensor_place place,
+                 uint64_t rows, uint64_t cols, uint64_t count)
+{
+    return !count || model_add(m, name, role, place, rows, cols, count);
+}
+
+static bool add_rest(struct reading *r, struct model *m)
+{
+    const struct model_shape *s = &m->shape;
+    const char *type = r->type->name;
+    const uint64_t n = s->layers, q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
+    bool ok = true;
+
+    if (r->type->traits & QK_NORM_WIDE)
+        ok = more(m, "q_norm", TENSOR_NORM, TENSOR_IN_LAYER, q, 1, n) &&
+             more(m, "k_norm", TENSOR_NORM, TENSOR_IN_LAYER, kv, 1, n);
+    if (strcmp(type, "cohere") == 0 && flag(r, "use_qk_norm", false))
+        ok = more(m, "q_norm", TENSOR_NORM, TENSOR_IN_LAYER, q, 1, n) &&
+             more(m, "k_norm", TENSOR_NORM, TENSOR_IN_LAYER, kv, 1, n);
+    if (strcmp(type, "bloom") == 0)
+        ok = more(m, "embedding norm", TENSOR_NORM, TENSOR_BEFORE, s->hidden, 1, 2);
+    if (strcmp(type, "gpt_oss") == 0)
+        ok = more(m, "sinks", TENSOR_OTHER, TENSOR_IN_LAYER, s->heads, 1, n) &&
+             more(m, "router bias", TENSOR_BIAS, TENSOR_IN_LAYER, s->experts, 1, s->moe_layers) &&
+             more(m, "expert biases", TENSOR_BIAS, TENSOR_IN_LAYER, s->experts, 2 * s->expert_ffn + s->hidden, s->moe_layers);
+    if (strcmp(type, "qwen2_moe") == 0 && s->moe_layers) {
+        uint64_t f = number(r, "shared_expert_intermediate_size", 5632);
+        ok = more(m, "shared expert in", TENSOR_MLP, TENSOR_IN_LAYER, f, s->hidden, 2 * s->moe_layers) &&
+             more(m, "shared expert out", TENSOR_MLP, TENSOR_IN_LAYER, s->hidden, f, s->moe_layers) &&
+             more(m, "shared expert gate", TENSOR_ROUTER, TENSOR_IN_LAYER, 1, s->hidden, s->moe_layers);
+    }
+    if (!ok)
+        wrong(r, "its numbers make more than 1e15 parameters");
+    return ok;
+}
+
+/* ---------------------------------------------------------------- which type */
+
+static const struct config_type *type_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(types[i].name, name) == 0)
+            return &types[i];
+    return NULL;
+}
+
+/* All that a Llama's shape needs, said and not assumed. */
+static bool like_llama(json_t *json)
+{
+    static const char *const keys[] = {"hidden_size", "intermediate_size", "num_hidden_layers",
+                                       "num_attention_heads", "vocab_size"};
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!json_is_number(json_object_get(json, keys[i])))
+            return false;
+    return !json_is_true(json_object_get(json, "is_encoder_decoder")) && !json_object_get(json, "type_vocab_size");
+}
+
+static void unknown_type(struct reading *r, const char *name)
+{
+    char near[64], clean[64];
+
+    r->unknown = true;
+    term_clean(clean, sizeof clean, name, true);
+    if (!*name)
+        wrong(r, "has no model_type; those known are llama, gpt2, mixtral, bert, vit … (docs/estimate.md)");
+    else if (options_nearest(name, type_names, near, sizeof near))
+        wrong(r, "model_type '%s' is not known; did you mean '%s'?", clean, near);
+    else
+        wrong(r, "model_type '%s' is not known; give its .safetensors, or its shape by --layers, --hidden …", clean);
+}
+
+/* The language model within one that also sees or hears. */
+static json_t *inner(struct reading *r, json_t *root)
+{
+    static const char *const keys[] = {"text_config", "llm_config", "language_config"};
+    char clean[64];
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        json_t *object = json_object_get(root, keys[i]);
+        if (json_is_object(object)) {
+            term_clean(clean, sizeof clean, word(root, "model_type"), true);
+            note(r, "only the language model of '%s' (%s) is counted, not what sees or hears", clean, keys[i]);
+            return object;
+        }
+    }
+    return root;
+}
+
+static void choose_type(struct reading *r, json_t *root)
+{
+    const char *outer = word(root, "model_type"), *name;
+    char clean[64];
+
+    r->json = type_of(outer) ? root : inner(r, root);
+    name = word(r->json, "model_type");
+    if (r->json != root && !*name) /* what the outer type's class takes for it */
+        name = strcmp(outer, "gemma3") == 0 ? "gemma3_text" : strcmp(outer, "mistral3") == 0 ? "mistral" : "llama";
+    r->type = type_of(name);
+    if (r->type || !*name || !like_llama(r->json)) {
+        if (!r->type)
+            unknown_type(r, name);
+        return;
+    }
+    r->type = type_of("llama");
+    term_clean(clean, sizeof clean, name, true);
+    *r->note = 0;
+    note(r, "model_type '%s' is not known: it is read as a Llama, whose keys it has", clean);
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+static void note_type_of_numbers(json_t *root, struct model *m)
+{
+    static const char *const words[][2] = {
+        {"float32", "F32"}, {"float16", "F16"}, {"bfloat16", "BF16"}, {"float64", "F64"},
+    };
+    const char *text = word(root, "dtype");
+
+    if (!*text)
+        text = word(root, "torch_dtype");
+    if (strncmp(text, "torch.", 6) == 0)
+        text += 6;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(text, words[i][0]) == 0)
+            snprintf(m->stored_as, sizeof m->stored_as, "%s", words[i][1]);
+}
+
+/* What a task puts on top of an encoder is not counted: it is said. */
+static void note_head(struct reading *r)
+{
+    const char *architecture = json_string_value(json_array_get(json_object_get(r->json, "architectures"), 0));
+    char clean[64];
+
+    if (!architecture || r->type->family != MODEL_BERT || !strstr(architecture, "For"))
+        return;
+    term_clean(clean, sizeof clean, architecture, true);
+    note(r, "counted without the head of %s", clean);
+}
+
+static bool read_json(struct reading *r, json_t *root, const struct model_file *f, struct model *m)
+{
+    int ignored;
+
+    if (!json_is_object(root)) {
+        wrong(r, "is no JSON object");
+        return false;
+    }
+    if (json_object_get(root, "peft_type")) {
+        wrong(r, "is an adapter's; give the config.json of the model under it, and --adapter");
+        return false;
+    }
+    choose_type(r, root);
+    if (r->type)
+        read_shape(r);
+    if (*r->problem)
+        return false;
+    if (!model_shaped(f->command, f->path, &r->s, m, &ignored)) {
+        wrong(r, "%s", ""); /* it said so itself */
+        return false;
+    }
+    if (!add_rest(r, m) || *r->problem)
+        return false;
+    note_head(r);
+    note_type_of_numbers(root, m);
+    m->source = "config.json";
+    model_name_of(f->path, m->name, sizeof m->name);
+    snprintf(m->note, sizeof m->note, "%s", r->note);
+    return true;
+}
+
+static json_t *load(const struct model_file *f, const char *bytes, size_t n)
+{
+    json_error_t error;
+
+    if (n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0) { /* some editors' first character */
+        bytes += 3;
+        n -= 3;
+    }
+    json_t *root = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &error);
+    if (!root)
+        model_bad(f, "is no JSON: line %d: %s", error.line, error.text);
+    return root;
+}
+
+bool model_from_config(const char *command, const char *path, const char *bytes, size_t n,
+                       struct model *m, int *exit_code)
+{
+    const struct model_file f = {command, path, exit_code, -1, n};
+    struct reading r = {0};
+    json_t *root;
+    bool ok;
+
+    *m = (struct model){.source = "config.json"};
+    *exit_code = EXIT_INPUT;
+    root = load(&f, bytes, n);
+    if (!root)
+        return false;
+    ok = read_json(&r, root, &f, m);
+    json_decref(root);
+    if (!ok && *r.problem)
+        model_bad(&f, "%s", r.problem);
+    return ok;
+}
+
+/* ---------------------------------------------------------------- beside weights */
+
+static unsigned bits_in(json_t *object, const char *key)
+{
+    uint64_t n;
+
+    return whole(json_object_get(object, key), &n) && n >= 1 && n <= 8 ? (unsigned)n : 0;
+}
+
+/* GPTQ and AWQ: quantization_config.bits; MLX: quantization.bits; compressed-tensors: of its first group. */
+static unsigned packed_bits(json_t *root)
+{
+    json_t *config = json_object_get(root, "quantization_config"), *group;
+    unsigned bits = bits_in(config, "bits");
+    const char *name;
+
+    if (!bits)
+        bits = bits_in(json_object_get(root, "quantization"), "bits");
+    json_object_foreach(json_object_get(config, "config_groups"), name, group)
+        if (!bits)
+            bits = bits_in(json_object_get(group, "weights"), "num_bits");
+    return bits;
+}
+
+bool config_read_beside(const struct model_file *weights, struct config_beside *c)
+{
+    struct reading r = {0};
+    struct model_file f;
+    char *path = model_config_beside(weights->path), *bytes = NULL;
+    size_t n;
+    json_t *root = NULL;
+    bool ok = true;
+
+    *c = (struct config_beside){.model = {.source = "config.json"}};
+    if (!path)
+        return true;
+    ok = model_file_open(&f, weights->command, path, weights->exit_code) && (bytes = model_file_all(&f, CONFIG_BYTES_MAX, &n)) &&
+         (root = load(&f, bytes, n));
+    if (ok) {
+        c->bits = packed_bits(root);
+        c->found = read_json(&r, root, &f, &c->model);
+        snprintf(c->problem, sizeof c->problem, "%s", r.problem);
+        ok = c->found || r.unknown || model_bad(&f, "%s", r.problem);
+    }
+    model_file_close(&f);
+    json_decref(root);
+    free(bytes);
+    free(path);
+    return ok;
+}

@@ -1,0 +1,137 @@
+/* Opening what anybody may name, and complaining about it. */
+#include "analyzer/model/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/base/term.h"
+#include "analyzer/command/command.h"
+
+bool model_bad(const struct model_file *f, const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    complain("%s: --model: '%s': %s", f->command, f->path, text);
+    *f->exit_code = EXIT_INPUT;
+    return false;
+}
+
+bool model_file_open(struct model_file *f, const char *command, const char *path, int *exit_code)
+{
+    struct stat st;
+
+    *f = (struct model_file){command, path, exit_code, -1, 0};
+    if (stat(path, &st) != 0) /* before open(), which would wait for a FIFO's writer */
+        return model_bad(f, "cannot be read: %s", strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return model_bad(f, S_ISDIR(st.st_mode) ? "is a folder, a file is needed" : "is no ordinary file");
+    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (f->fd < 0)
+        return model_bad(f, "cannot be read: %s", strerror(errno));
+    if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        model_file_close(f);
+        return model_bad(f, "is no ordinary file");
+    }
+    f->size = (uint64_t)st.st_size;
+    return true;
+}
+
+void model_file_close(struct model_file *f)
+{
+    if (f->fd >= 0)
+        close(f->fd);
+    f->fd = -1;
+}
+
+bool model_file_read(struct model_file *f, uint64_t at, void *to, size_t n)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t got = at + done > INT64_MAX ? 0 : pread(f->fd, (char *)to + done, n - done, (off_t)(at + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return model_bad(f, "cannot be read: %s", strerror(errno));
+        if (got == 0)
+            return model_bad(f, "is cut off: it ends after %ju bytes", (uintmax_t)(at + done));
+        done += (size_t)got;
+    }
+    return true;
+}
+
+char *model_file_all(struct model_file *f, size_t most, size_t *n)
+{
+    char *bytes;
+
+    if (f->size > most) {
+        model_bad(f, "has %ju bytes; more than %zu are not read as JSON", (uintmax_t)f->size, most);
+        return NULL;
+    }
+    *n = (size_t)f->size;
+    bytes = gs_realloc(NULL, *n + 1, 1);
+    bytes[*n] = 0;
+    if (model_file_read(f, 0, bytes, *n))
+        return bytes;
+    free(bytes);
+    return NULL;
+}
+
+/* The length of the folder's part of a path, with its slash. */
+static size_t folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? (size_t)(slash + 1 - path) : 0;
+}
+
+char *model_beside(const char *path, const char *name)
+{
+    size_t folder = folder_of(path), n = strlen(name) + 1;
+    char *out = gs_realloc(NULL, folder + n, 1);
+
+    memcpy(out, path, folder);
+    memcpy(out + folder, name, n);
+    return out;
+}
+
+char *model_config_beside(const char *path)
+{
+    char *config = model_beside(path, "config.json");
+
+    if (access(config, F_OK) == 0)
+        return config;
+    free(config);
+    return NULL;
+}
+
+void model_name_of(const char *path, char *out, size_t size)
+{
+    static const char *const common[] = {"config.json", "model.safetensors", "model.safetensors.index.json",
+                                         "adapter_model.safetensors"};
+    size_t folder = folder_of(path), end = strlen(path);
+    char part[256];
+
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+        if (strcmp(path + folder, common[i]) == 0)
+            end = folder;
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    if (begin == end || (end - begin <= 2 && path[begin] == '.')) { /* "", ".", "..": no name */
+        begin = folder;
+        end = strlen(path);
+    }
+    snprintf(part, sizeof part, "%.*s", (int)(end - begin > 250 ? 250 : end - begin), path + begin);
+    term_clean(out, size, part, true);
+}

@@ -1,0 +1,83 @@
+/* What the readers of models' files share: opening without hanging, complaining, and the tensors that
+ * they find, gathered by form. */
+#ifndef GPUSPY_MODEL_FILES_H
+#define GPUSPY_MODEL_FILES_H
+
+#include "analyzer/model/model.h"
+
+/* The one that reads: everything that goes wrong is one line of it. */
+struct model_file {
+    const char *command, *path;
+    int *exit_code;
+    int fd; /* -1: not open */
+    uint64_t size;
+};
+
+/* Opens a regular file for reading. A FIFO, a device, a folder: false after a line. */
+bool model_file_open(struct model_file *f, const char *command, const char *path, int *exit_code);
+void model_file_close(struct model_file *f);
+/* Exactly these bytes; false after a line: the file is shorter, or cannot be read. */
+bool model_file_read(struct model_file *f, uint64_t at, void *to, size_t n);
+/* All of it, at most `most` bytes, with a 0 behind; to be freed. NULL after a line. */
+char *model_file_all(struct model_file *f, size_t most, size_t *n);
+/* "estimate: --model: 'path' ..." and exit code 3. False. */
+__attribute__((format(printf, 2, 3))) bool model_bad(const struct model_file *f, const char *format, ...);
+
+/* "folder/name"; to be freed. */
+char *model_beside(const char *path, const char *name);
+/* The name that people would give it: the folder's where the file has a name that all have. */
+void model_name_of(const char *path, char *out, size_t size);
+
+/* A file or a folder with a config.json beside it; NULL: none there (nothing is said). To be freed. */
+char *model_config_beside(const char *path);
+
+/* --- tensors of files, gathered (stored.c) --- */
+
+struct stored_tensor {
+    const char *name; /* `length` bytes, UTF-8 */
+    size_t length;
+    const char *type;  /* "BF16"; static */
+    unsigned bits;     /* an element, 0: in blocks */
+    unsigned rank;
+    uint64_t first, second; /* the first dimension (rows) and the second; 1 where there is none */
+    uint64_t elements, bytes;
+};
+
+/* What the tensors' own names and types do not say. */
+struct stored_hints {
+    const struct model_shape *shape; /* NULL: what can be told from the tensors safely */
+    unsigned bits;                   /* of packed weights, as a config.json says; 0: not said */
+};
+
+struct stored *stored_new(void);
+void stored_free(struct stored *s);
+/* False after a line: the name was there already, or the limits are passed. */
+bool stored_add(struct stored *s, const struct model_file *f, const struct stored_tensor *t);
+bool stored_has(const struct stored *s, const char *name, size_t length);
+uint64_t stored_count(const struct stored *s);
+/* The tensors as a model's: which of them are parameters, how many a packed one holds, what they are
+ * for. False after a line: more parameters than MODEL_PARAMS_MAX. stored_model.c */
+bool stored_model(const struct stored *s, const struct model_file *f, const struct stored_hints *hints,
+                  struct model *m);
+
+enum { CONFIG_BYTES_MAX = 16 << 20 };
+
+/* What a config.json says beside the weights' files. */
+struct config_beside {
+    bool found;         /* there is one that was understood */
+    struct model model; /* the shape, and the tensors that follow; to be freed */
+    unsigned bits;      /* of its quantization_config; 0: none */
+    char problem[256];  /* why it was not understood, "" where there is none */
+};
+/* False after a line: it cannot be read, or contradicts itself. */
+bool config_read_beside(const struct model_file *f, struct config_beside *c);
+
+/* The tensors of one .safetensors file are added to `s`. safetensors.c */
+bool safetensors_read(const char *command, const char *path, int *exit_code, struct stored *s);
+/* The model of these tensors, with what a config.json beside `f` says. safetensors_model.c */
+bool safetensors_model(const struct stored *s, const struct model_file *f, struct model *m);
+
+/* --- a folder (folder.c) --- */
+bool model_from_folder(const struct model_file *f, struct model *m);
+
+#endif

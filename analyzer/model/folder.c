@@ -1,0 +1,144 @@
+/* A folder with a model in it. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/model/files.h"
+
+enum { ENTRIES_MAX = 100000 };
+
+struct entries {
+    char **names;
+    size_t n, cap;
+};
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool list(const struct model_file *f, struct entries *e)
+{
+    DIR *dir = opendir(f->path);
+
+    if (!dir)
+        return model_bad(f, "cannot be read: %s", strerror(errno));
+    for (struct dirent *d; (d = readdir(dir)) && e->n < ENTRIES_MAX;)
+        if (d->d_name[0] != '.')
+            *GS_PUSH(e->names, e->n, e->cap) = strcpy(gs_realloc(NULL, strlen(d->d_name) + 1, 1), d->d_name);
+    closedir(dir);
+    if (e->n > 1)
+        qsort(e->names, e->n, sizeof *e->names, by_name);
+    return true;
+}
+
+static bool ends_with(const char *text, const char *ending)
+{
+    const size_t n = strlen(text), k = strlen(ending);
+
+    return n >= k && strcmp(text + n - k, ending) == 0;
+}
+
+static const char *named(const struct entries *e, const char *name)
+{
+    for (size_t i = 0; i < e->n; i++)
+        if (strcmp(e->names[i], name) == 0)
+            return e->names[i];
+    return NULL;
+}
+
+/* The first that ends so; how many there are. */
+static const char *ending(const struct entries *e, const char *with, size_t *n)
+{
+    const char *first = NULL;
+
+    *n = 0;
+    for (size_t i = 0; i < e->n; i++)
+        if (ends_with(e->names[i], with)) {
+            first = first ? first : e->names[i];
+            ++*n;
+        }
+    return first;
+}
+
+/* "folder/name" */
+static char *within(const struct model_file *f, const char *name)
+{
+    const size_t n = strlen(f->path);
+    char *inside = gs_realloc(NULL, n + strlen(name) + 2, 1);
+
+    sprintf(inside, "%s%s%s", f->path, n && f->path[n - 1] == '/' ? "" : "/", name);
+    return inside;
+}
+
+static bool one(const struct model_file *f, const char *name, struct model *m)
+{
+    char *path = within(f, name);
+    bool ok = model_from_path(f->command, path, m, f->exit_code);
+
+    free(path);
+    return ok;
+}
+
+/* All of a folder without an index. */
+static bool all_files(const struct model_file *f, const struct entries *e, struct model *m)
+{
+    struct stored *s = stored_new();
+    char *path = within(f, "model.safetensors");
+    const struct model_file inside = {f->command, path, f->exit_code, -1, 0};
+    bool ok = true;
+
+    for (size_t i = 0; ok && i < e->n; i++) {
+        if (!ends_with(e->names[i], ".safetensors"))
+            continue;
+        char *file = within(f, e->names[i]);
+        ok = safetensors_read(f->command, file, f->exit_code, s);
+        free(file);
+    }
+    ok = ok && safetensors_model(s, &inside, m);
+    free(path);
+    stored_free(s);
+    return ok;
+}
+
+static bool choose(const struct model_file *f, const struct entries *e, struct model *m)
+{
+    static const char *const first[] = {"model.safetensors.index.json", "model.safetensors", "adapter_model.safetensors"};
+    size_t n;
+    const char *name;
+
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        if (named(e, first[i]))
+            return one(f, first[i], m);
+    name = ending(e, ".safetensors.index.json", &n);
+    if (n == 1)
+        return one(f, name, m);
+    if (ending(e, ".safetensors", &n))
+        return all_files(f, e, m);
+    name = ending(e, ".gguf", &n);
+    if (n == 1 || (n > 1 && strstr(name, "-00001-of-")))
+        return one(f, name, m);
+    if (n > 1)
+        return model_bad(f, "has %zu .gguf files; name one of them, such as '%s'", n, name);
+    if (named(e, "config.json"))
+        return one(f, "config.json", m);
+    if (named(e, "model_index.json"))
+        return model_bad(f, "is a pipeline of several models; name one of the folders in it");
+    if ((name = ending(e, ".bin", &n)) || (name = ending(e, ".pt", &n)) || (name = ending(e, ".pth", &n)))
+        return one(f, name, m);
+    return model_bad(f, "has no config.json, no .safetensors and no .gguf");
+}
+
+bool model_from_folder(const struct model_file *f, struct model *m)
+{
+    struct entries e = {0};
+    bool ok = list(f, &e) && choose(f, &e, m);
+
+    for (size_t i = 0; i < e.n; i++)
+        free(e.names[i]);
+    free(e.names);
+    return ok;
+}

@@ -1,0 +1,230 @@
+#include "analyzer/model/json_scan.h"
+
+#include <string.h>
+
+enum { DEPTH_MAX = 128 }; /* as serde_json */
+
+static bool fail(struct json_scan *s, const char *problem)
+{
+    if (!s->problem)
+        s->problem = problem;
+    s->at = s->end;
+    return false;
+}
+
+static void blanks(struct json_scan *s)
+{
+    while (s->at < s->end && (*s->at == ' ' || *s->at == '\n' || *s->at == '\r' || *s->at == '\t'))
+        s->at++;
+}
+
+/* Bytes of the character at `text`; 0: it is none. */
+static size_t character(const unsigned char *text, size_t n)
+{
+    const unsigned char a = text[0];
+    const size_t length = a < 0x80 ? 1 : a < 0xc2 ? 0 : a < 0xe0 ? 2 : a < 0xf0 ? 3 : a < 0xf5 ? 4 : 0;
+
+    if (length == 0 || length > n)
+        return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    if ((a == 0xe0 && text[1] < 0xa0) || (a == 0xed && text[1] > 0x9f) || (a == 0xf0 && text[1] < 0x90) ||
+        (a == 0xf4 && text[1] > 0x8f)) /* overlong, surrogates, past U+10FFFF */
+        return 0;
+    return length;
+}
+
+bool json_scan_utf8(const char *text, size_t n)
+{
+    for (size_t i = 0, length; i < n; i += length)
+        if (!(length = character((const unsigned char *)text + i, n - i)))
+            return false;
+    return true;
+}
+
+bool json_scan_take(struct json_scan *s, char c)
+{
+    blanks(s);
+    if (s->at == s->end || *s->at != c)
+        return false;
+    s->at++;
+    return true;
+}
+
+bool json_scan_need(struct json_scan *s, char c)
+{
+    if (json_scan_take(s, c))
+        return true;
+    return fail(s, s->at == s->end ? "ends in the middle" : c == '{' ? "has something else where an object is needed"
+                                   : c == '[' ? "has something else where a list is needed"
+                                              : "is no JSON");
+}
+
+static bool hex4(struct json_scan *s, unsigned *out)
+{
+    *out = 0;
+    for (int i = 0; i < 4; i++) {
+        char c = s->at < s->end ? *s->at++ : 0;
+        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        if (digit < 0)
+            return fail(s, "has a bad escape in a string");
+        *out = *out << 4 | (unsigned)digit;
+    }
+    return true;
+}
+
+static char *put(char *to, unsigned c)
+{
+    if (c < 0x80) {
+        *to++ = (char)c;
+    } else if (c < 0x800) {
+        *to++ = (char)(0xc0 | c >> 6);
+        *to++ = (char)(0x80 | (c & 0x3f));
+    } else {
+        if (c < 0x10000) {
+            *to++ = (char)(0xe0 | c >> 12);
+        } else {
+            *to++ = (char)(0xf0 | c >> 18);
+            *to++ = (char)(0x80 | (c >> 12 & 0x3f));
+        }
+        *to++ = (char)(0x80 | (c >> 6 & 0x3f));
+        *to++ = (char)(0x80 | (c & 0x3f));
+    }
+    return to;
+}
+
+/* Behind a backslash. What is decoded is never longer than what was written. */
+static char *escape(struct json_scan *s, char *to)
+{
+    static const char from[] = "\"\\/bfnrt", into[] = "\"\\/\b\f\n\r\t";
+    const char c = s->at < s->end ? *s->at++ : 0;
+    const char *place = c ? strchr(from, c) : NULL;
+    unsigned high, low;
+
+    if (place) {
+        *to++ = into[place - from];
+        return to;
+    }
+    if (c != 'u')
+        fail(s, "has a bad escape in a string");
+    else if (hex4(s, &high)) {
+        if (high < 0xd800 || high > 0xdfff)
+            return put(to, high);
+        if (high < 0xdc00 && s->end - s->at >= 6 && s->at[0] == '\\' && s->at[1] == 'u') {
+            s->at += 2;
+            if (hex4(s, &low) && low >= 0xdc00 && low <= 0xdfff)
+                return put(to, 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00));
+        }
+        fail(s, "has a bad escape in a string");
+    }
+    return to;
+}
+
+bool json_scan_string(struct json_scan *s, const char **text, size_t *n)
+{
+    char *to;
+
+    if (!json_scan_take(s, '"'))
+        return fail(s, s->at == s->end ? "ends in the middle" : "has something else where a text is needed");
+    *text = to = s->at;
+    while (s->at < s->end && *s->at != '"') {
+        const unsigned char c = (unsigned char)*s->at++;
+        if (c < 0x20)
+            return fail(s, "has a control character in a string");
+        if (c == '\\')
+            to = escape(s, to);
+        else
+            *to++ = (char)c;
+    }
+    if (s->at == s->end)
+        return fail(s, "ends in the middle");
+    s->at++;
+    *n = (size_t)(to - *text);
+    return true;
+}
+
+bool json_scan_number(struct json_scan *s, uint64_t *n)
+{
+    blanks(s);
+    const char *from = s->at;
+    *n = 0;
+    while (s->at < s->end && *s->at >= '0' && *s->at <= '9') {
+        const unsigned digit = (unsigned)(*s->at++ - '0');
+        if (__builtin_mul_overflow(*n, 10, n) || __builtin_add_overflow(*n, digit, n))
+            return fail(s, "has a number of 2^64 or more");
+    }
+    if (s->at == from || (*from == '0' && s->at - from > 1) ||
+        (s->at < s->end && (*s->at == '.' || *s->at == 'e' || *s->at == 'E')))
+        return fail(s, from == s->end ? "ends in the middle" : "has something else where a whole number is needed");
+    return true;
+}
+
+static bool skip_plain(struct json_scan *s)
+{
+    static const char *const words[] = {"true", "false", "null"};
+    const char *from = s->at;
+
+    for (int i = 0; i < 3; i++) {
+        size_t n = strlen(words[i]);
+        if ((size_t)(s->end - s->at) >= n && memcmp(s->at, words[i], n) == 0) {
+            s->at += n;
+            return true;
+        }
+    }
+    while (s->at < s->end && *s->at && strchr("+-.0123456789eE", *s->at))
+        s->at++;
+    return s->at > from || fail(s, s->at == s->end ? "ends in the middle" : "is no JSON");
+}
+
+static bool skip_at(struct json_scan *s, int depth)
+{
+    const char *text;
+    size_t n;
+    bool first = true;
+
+    if (depth > DEPTH_MAX)
+        return fail(s, "is nested too deeply");
+    blanks(s);
+    if (s->at < s->end && *s->at == '"')
+        return json_scan_string(s, &text, &n);
+    if (json_scan_take(s, '{')) {
+        while (json_scan_key(s, &first, &text, &n))
+            skip_at(s, depth + 1);
+        return !s->problem;
+    }
+    if (json_scan_take(s, '[')) {
+        if (json_scan_take(s, ']'))
+            return true;
+        do {
+            if (!skip_at(s, depth + 1))
+                return false;
+        } while (json_scan_take(s, ','));
+        return json_scan_need(s, ']');
+    }
+    return skip_plain(s);
+}
+
+bool json_scan_skip(struct json_scan *s)
+{
+    return skip_at(s, 0);
+}
+
+bool json_scan_done(struct json_scan *s)
+{
+    blanks(s);
+    return !s->problem && (s->at == s->end || fail(s, "goes on behind its end"));
+}
+
+bool json_scan_key(struct json_scan *s, bool *first, const char **key, size_t *n)
+{
+    if (s->problem)
+        return false;
+    if (json_scan_take(s, '}')) {
+        return false;
+    }
+    if (!*first && !json_scan_need(s, ','))
+        return false;
+    *first = false;
+    return json_scan_string(s, key, n) && json_scan_need(s, ':');
+}

@@ -1,0 +1,235 @@
+/* .safetensors: 8 bytes of length, a JSON header, the data. Only headers are read.
+ *
+ * The rules are those of the reference implementation (safetensors 0.8.0, src/tensor.rs): a header of at
+ * most 100 MB, offsets that follow each other without a gap from 0 to the end of the file, sizes that are
+ * what type and shape say. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/base/term.h"
+#include "analyzer/command/command.h"
+#include "analyzer/model/files.h"
+#include "analyzer/model/json_scan.h"
+
+enum { HEADER_MAX = 100000000, RANK_MAX = 64, INDEX_MAX = 200000000 };
+
+static const struct {
+    const char *name;
+    unsigned bits;
+} types[] = {
+    {"BOOL", 8}, {"F4", 4}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8}, {"I8", 8}, {"F8_E5M2", 8},
+    {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16}, {"U16", 16},
+    {"F16", 16}, {"BF16", 16}, {"I32", 32}, {"U32", 32}, {"F32", 32}, {"C64", 64}, {"F64", 64},
+    {"I64", 64}, {"U64", 64},
+};
+
+/* ---------------------------------------------------------------- one tensor of the header */
+
+struct entry {
+    struct stored_tensor tensor;
+    uint64_t begin, end;
+    unsigned seen; /* bits: dtype, shape, data_offsets */
+};
+
+struct header {
+    struct json_scan scan;
+    struct model_file *f;
+    struct entry *entries;
+    size_t n, cap;
+};
+
+/* A line that names the tensor. False. */
+static bool bad_tensor(const struct header *h, const struct entry *e, const char *what)
+{
+    char name[128], clean[128];
+
+    snprintf(name, sizeof name, "%.*s", (int)(e->tensor.length > 100 ? 100 : e->tensor.length), e->tensor.name);
+    return model_bad(h->f, "tensor '%s' %s", term_clean(clean, sizeof clean, name, true), what);
+}
+
+static bool is_word(const char *text, size_t n, const char *word)
+{
+    return strlen(word) == n && memcmp(text, word, n) == 0;
+}
+
+static bool read_type(struct header *h, struct entry *e)
+{
+    const char *text;
+    size_t n;
+
+    if (!json_scan_string(&h->scan, &text, &n))
+        return false;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (is_word(text, n, types[i].name)) {
+            e->tensor.type = types[i].name;
+            e->tensor.bits = types[i].bits;
+            return true;
+        }
+    }
+    return bad_tensor(h, e, "has a dtype that is not known");
+}
+
+static bool read_shape(struct header *h, struct entry *e)
+{
+    struct stored_tensor *t = &e->tensor;
+    uint64_t n;
+
+    t->first = t->second = t->elements = 1;
+    if (!json_scan_need(&h->scan, '['))
+        return false;
+    if (json_scan_take(&h->scan, ']'))
+        return true;
+    do {
+        if (!json_scan_number(&h->scan, &n))
+            return false;
+        if (t->rank == RANK_MAX)
+            return bad_tensor(h, e, "has more than 64 dimensions");
+        if (t->rank < 2)
+            *(t->rank ? &t->second : &t->first) = n;
+        t->rank++;
+        if (__builtin_mul_overflow(t->elements, n, &t->elements))
+            return bad_tensor(h, e, "has a shape of 2^64 elements or more");
+    } while (json_scan_take(&h->scan, ','));
+    return json_scan_need(&h->scan, ']');
+}
+
+static bool read_offsets(struct header *h, struct entry *e)
+{
+    return json_scan_need(&h->scan, '[') && json_scan_number(&h->scan, &e->begin) && json_scan_need(&h->scan, ',') &&
+           json_scan_number(&h->scan, &e->end) && json_scan_need(&h->scan, ']');
+}
+
+/* Type, shape and offsets against each other. */
+static bool check_entry(struct header *h, struct entry *e)
+{
+    struct stored_tensor *t = &e->tensor;
+    uint64_t bits;
+
+    if (e->seen != 7)
+        return bad_tensor(h, e, "lacks its dtype, its shape or its data_offsets");
+    if (__builtin_mul_overflow(t->elements, t->bits, &bits))
+        return bad_tensor(h, e, "has a shape of 2^64 bits or more");
+    if (bits % 8)
+        return bad_tensor(h, e, "does not end with a whole byte");
+    t->bytes = bits / 8;
+    if (e->end < e->begin || e->end - e->begin != t->bytes)
+        return bad_tensor(h, e, "has data_offsets that are not what its dtype and shape need");
+    return true;
+}
+
+static bool read_entry(struct header *h, const char *name, size_t length)
+{
+    struct entry e = {.tensor = {.name = name, .length = length}};
+    const char *key;
+    size_t n;
+    bool first = true;
+
+    if (!json_scan_need(&h->scan, '{'))
+        return false;
+    while (json_scan_key(&h->scan, &first, &key, &n)) {
+        const unsigned bit = is_word(key, n, "dtype") ? 1 : is_word(key, n, "shape") ? 2 : is_word(key, n, "data_offsets") ? 4 : 0;
+        if (e.seen & bit)
+            return bad_tensor(h, &e, "has a key for a second time");
+        e.seen |= bit;
+        if (!(bit == 1 ? read_type(h, &e) : bit == 2 ? read_shape(h, &e) : bit == 4 ? read_offsets(h, &e) : json_scan_skip(&h->scan)))
+            return false;
+    }
+    if (h->scan.problem || !check_entry(h, &e))
+        return false;
+    *GS_PUSH(h->entries, h->n, h->cap) = e;
+    return true;
+}
+
+/* ---------------------------------------------------------------- one file */
+
+static int by_begin(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    return x->end < y->end ? -1 : x->end > y->end;
+}
+
+static bool check_layout(struct header *h, uint64_t data)
+{
+    uint64_t at = 0;
+
+    if (h->n > 1)
+        qsort(h->entries, h->n, sizeof *h->entries, by_begin);
+    for (size_t i = 0; i < h->n; i++) {
+        if (h->entries[i].begin != at)
+            return bad_tensor(h, &h->entries[i], h->entries[i].begin < at ? "overlaps the one before it" : "has a gap before it");
+        at = h->entries[i].end;
+    }
+    if (at > data)
+        return model_bad(h->f, "is cut off: its tensors have %ju bytes, the file has %ju of them", (uintmax_t)at,
+                         (uintmax_t)data);
+    return at == data || model_bad(h->f, "has %ju bytes behind its last tensor", (uintmax_t)(data - at));
+}
+
+static bool read_tensors(struct header *h)
+{
+    const char *key;
+    size_t n;
+    bool first = true;
+
+    if (json_scan_need(&h->scan, '{'))
+        while (json_scan_key(&h->scan, &first, &key, &n)) {
+            const char *at = h->scan.at;
+            if (!(is_word(key, n, "__metadata__") ? json_scan_skip(&h->scan) : read_entry(h, key, n))) {
+                if (!h->scan.problem)
+                    return false; /* it was said */
+                h->scan.at = (char *)at;
+                break;
+            }
+        }
+    if (!h->scan.problem)
+        json_scan_done(&h->scan);
+    return !h->scan.problem || model_bad(h->f, "its header %s", h->scan.problem);
+}
+
+static bool read_header(struct model_file *f, char *bytes, size_t n, struct stored *s)
+{
+    struct header h = {.scan = {bytes, bytes + n, NULL}, .f = f};
+    bool ok;
+
+    if (!json_scan_utf8(bytes, n))
+        return model_bad(f, "its header is no UTF-8");
+    ok = read_tensors(&h) && check_layout(&h, f->size - 8 - n);
+    for (size_t i = 0; ok && i < h.n; i++)
+        ok = stored_add(s, f, &h.entries[i].tensor);
+    free(h.entries);
+    return ok;
+}
+
+bool safetensors_read(const char *command, const char *path, int *exit_code, struct stored *s)
+{
+    struct model_file f;
+    unsigned char head[8];
+    uint64_t n = 0;
+    bool ok = false;
+
+    if (!model_file_open(&f, command, path, exit_code))
+        return false;
+    if (f.size < 8)
+        model_bad(&f, "is no safetensors file: it has %ju bytes", (uintmax_t)f.size);
+    else if (model_file_read(&f, 0, head, 8)) {
+        for (int i = 7; i >= 0; i--)
+            n = n << 8 | head[i];
+        if (memcmp(head, "version ", 8) == 0)
+            model_bad(&f, "is a pointer of Git LFS, not the file: 'git lfs pull' fetches it");
+        else if (n > HEADER_MAX)
+            model_bad(&f, "is no safetensors file: its header would have %ju bytes, 100 MB are the most", (uintmax_t)n);
+        else if (n > f.size - 8)
+            model_bad(&f, "is cut off: its header has %ju bytes, the file %ju", (uintmax_t)n, (uintmax_t)f.size);
+        else {
+            char *bytes = gs_realloc(NULL, (size_t)n + 1, 1);
+            ok = model_file_read(&f, 8, bytes, (size_t)n) && read_header(&f, bytes, (size_t)n, s);
+            free(bytes);
+        }
+    }
+    model_file_close(&f);
+    return ok;
+}

@@ -1,0 +1,181 @@
+/* Safetensors files as a model: one file or an index of several, and the config.json beside them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/arena.h"
+#include "analyzer/base/term.h"
+#include "analyzer/command/command.h"
+#include "analyzer/model/files.h"
+#include "analyzer/model/json_scan.h"
+
+enum { INDEX_MAX = 200000000, SHARDS_MAX = 10000 };
+
+/* ---------------------------------------------------------------- the index */
+
+struct index {
+    struct json_scan scan;
+    struct { const char *text; size_t n; } *names; /* of tensors */
+    size_t names_n, names_cap;
+    char **shards;
+    size_t shards_n, shards_cap;
+    struct gs_map shard_by; /* hash of a shard's name */
+};
+
+static void add_shard(struct index *x, const char *text, size_t n)
+{
+    uint64_t hash = n;
+
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
+    uint32_t *at = gs_map_at(&x->shard_by, hash);
+    if (*at != GS_MAP_NEW)
+        return;
+    *at = 0;
+    if (n == 0 || n > 255 || memchr(text, '/', n) || memchr(text, 0, n) || text[0] == '.')
+        x->scan.problem = "names a shard that is no file beside it";
+    else if (x->shards_n == SHARDS_MAX)
+        x->scan.problem = "names more than 10000 shards";
+    if (x->scan.problem)
+        return;
+    char *name = gs_realloc(NULL, n + 1, 1);
+    memcpy(name, text, n);
+    name[n] = 0;
+    *GS_PUSH(x->shards, x->shards_n, x->shards_cap) = name;
+}
+
+static void read_map(struct index *x)
+{
+    const char *name, *shard;
+    size_t n, shard_n;
+    bool first = true;
+
+    if (!json_scan_need(&x->scan, '{'))
+        return;
+    while (json_scan_key(&x->scan, &first, &name, &n) && json_scan_string(&x->scan, &shard, &shard_n)) {
+        (*GS_PUSH(x->names, x->names_n, x->names_cap)).text = name;
+        x->names[x->names_n - 1].n = n;
+        add_shard(x, shard, shard_n);
+    }
+}
+
+static bool read_index(struct index *x, char *bytes, size_t n)
+{
+    const char *key;
+    size_t length;
+    bool first = true;
+
+    x->scan = (struct json_scan){bytes, bytes + n, json_scan_utf8(bytes, n) ? NULL : "is no UTF-8"};
+    if (!x->scan.problem && json_scan_need(&x->scan, '{'))
+        while (json_scan_key(&x->scan, &first, &key, &length)) {
+            if (length == 10 && memcmp(key, "weight_map", 10) == 0)
+                read_map(x);
+            else
+                json_scan_skip(&x->scan);
+        }
+    if (!x->scan.problem)
+        json_scan_done(&x->scan);
+    if (!x->scan.problem && !x->shards_n)
+        x->scan.problem = "has no weight_map: it is no index of safetensors files";
+    return !x->scan.problem;
+}
+
+static void index_free(struct index *x)
+{
+    for (size_t i = 0; i < x->shards_n; i++)
+        free(x->shards[i]);
+    free(x->shards);
+    free(x->names);
+    gs_map_free(&x->shard_by);
+}
+
+static bool all_there(const struct index *x, const struct model_file *f, const struct stored *s)
+{
+    char name[128], clean[128];
+
+    for (size_t i = 0; i < x->names_n; i++) {
+        if (stored_has(s, x->names[i].text, x->names[i].n))
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)(x->names[i].n > 100 ? 100 : x->names[i].n), x->names[i].text);
+        return model_bad(f, "names the tensor '%s', which none of its files has", term_clean(clean, sizeof clean, name, true));
+    }
+    return true;
+}
+
+static bool read_shards(const struct model_file *f, struct stored *s)
+{
+    struct index x = {0};
+    struct model_file file;
+    char *bytes = NULL;
+    size_t n = 0;
+    bool ok;
+
+    if (!model_file_open(&file, f->command, f->path, f->exit_code))
+        return false;
+    ok = (bytes = model_file_all(&file, INDEX_MAX, &n)) && (read_index(&x, bytes, n) || model_bad(f, "%s", x.scan.problem));
+    model_file_close(&file);
+    for (size_t i = 0; ok && i < x.shards_n; i++) {
+        char *path = model_beside(f->path, x.shards[i]);
+        ok = safetensors_read(f->command, path, f->exit_code, s);
+        free(path);
+    }
+    ok = ok && all_there(&x, f, s);
+    index_free(&x);
+    free(bytes);
+    return ok;
+}
+
+/* ---------------------------------------------------------------- with its config.json */
+
+static void compare(const struct config_beside *c, struct model *m)
+{
+    if (!c->found && *c->problem)
+        snprintf(m->note, sizeof m->note, "config.json: %.150s", c->problem);
+    else if (c->found && *c->model.note)
+        snprintf(m->note, sizeof m->note, "%s", c->model.note);
+    else if (c->found && c->model.params != m->params && !*m->note)
+        snprintf(m->note, sizeof m->note, "the files hold %ju parameters, the shape in config.json makes %ju",
+                 (uintmax_t)m->params, (uintmax_t)c->model.params);
+}
+
+/* A hidden size that no tensor has: the config.json is of another model. */
+static bool belongs(const struct config_beside *c, const struct model_file *f, const struct model *m)
+{
+    for (size_t i = 0; i < m->tensors_n; i++)
+        if (m->tensors[i].rows == c->model.shape.hidden || m->tensors[i].cols == c->model.shape.hidden || m->tensors[i].dims == 0)
+            return true;
+    return model_bad(f, "no tensor has the hidden_size %ju of the config.json beside it: it is of another model",
+                     (uintmax_t)c->model.shape.hidden);
+}
+
+bool safetensors_model(const struct stored *s, const struct model_file *f, struct model *m)
+{
+    struct config_beside c;
+    bool ok = false;
+
+    *m = (struct model){.source = "safetensors"};
+    *f->exit_code = EXIT_INPUT;
+    if (config_read_beside(f, &c)) {
+        const struct stored_hints hints = {c.found ? &c.model.shape : NULL, c.bits};
+        ok = stored_model(s, f, &hints, m) && (!c.found || belongs(&c, f, m));
+    }
+    if (ok) {
+        model_name_of(f->path, m->name, sizeof m->name);
+        compare(&c, m);
+    }
+    model_free(&c.model);
+    return ok;
+}
+
+bool model_from_safetensors(const char *command, const char *path, struct model *m, int *exit_code)
+{
+    const struct model_file f = {command, path, exit_code, -1, 0};
+    struct stored *s = stored_new();
+    size_t n = strlen(path);
+    bool ok;
+
+    *m = (struct model){.source = "safetensors"};
+    ok = n > 5 && strcmp(path + n - 5, ".json") == 0 ? read_shards(&f, s) : safetensors_read(command, path, exit_code, s);
+    ok = ok && safetensors_model(s, &f, m);
+    stored_free(s);
+    return ok;
+}

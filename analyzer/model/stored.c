@@ -1,0 +1,135 @@
+/* Tensors of files, gathered by form: "layers.*.q_proj.weight, 4096 x 4096, BF16, 32 of them". */
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/term.h"
+#include "analyzer/model/stored.h"
+
+/* A model of 10 000 experts in 100 layers has a million tensors of a few forms. */
+enum { TENSORS_MAX = 4000000, FORMS_MAX = 20000, NAME_BYTES_MAX = 1000 };
+
+struct stored *stored_new(void)
+{
+    struct stored *s = gs_realloc(NULL, 1, sizeof *s);
+
+    memset(s, 0, sizeof *s);
+    return s;
+}
+
+void stored_free(struct stored *s)
+{
+    gs_arena_free(&s->arena);
+    gs_map_free(&s->names);
+    gs_map_free(&s->forms_by);
+    gs_map_free(&s->patterns);
+    free(s->forms);
+    free(s);
+}
+
+static uint64_t hash_bytes(const char *text, size_t n, uint64_t hash)
+{
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
+    return gs_hash64(hash);
+}
+
+enum { SEED = 0x5bd1 };
+
+bool stored_has(const struct stored *s, const char *name, size_t length)
+{
+    return gs_map_get(&s->names, hash_bytes(name, length, SEED)) != GS_MAP_NEW;
+}
+
+uint64_t stored_count(const struct stored *s)
+{
+    return s->tensors;
+}
+
+/* What stands before the number of a layer. */
+static bool before_layer(const char *name, size_t end)
+{
+    static const char *const words[] = {"layers", "layer", "h", "blk", "blocks", "block"};
+    size_t begin = end;
+
+    while (begin > 0 && name[begin - 1] != '.')
+        begin--;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strlen(words[i]) == end - begin && memcmp(words[i], name + begin, end - begin) == 0)
+            return true;
+    return false;
+}
+
+/* Numbers between dots become "*". */
+static void pattern_of(struct stored *s, const char *name, size_t length, char out[NAME_BYTES_MAX + 1])
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < length;) {
+        size_t end = i;
+        uint64_t number = 0;
+        while (end < length && name[end] >= '0' && name[end] <= '9' && end - i < 9)
+            number = number * 10 + (uint64_t)(name[end++] - '0');
+        if (end > i && (end == length || name[end] == '.') && (i == 0 || name[i - 1] == '.')) {
+            if (i > 1 && before_layer(name, i - 1) && number >= s->layers)
+                s->layers = number + 1;
+            out[n++] = '*';
+            i = end;
+        } else {
+            out[n++] = name[i++];
+        }
+    }
+    out[n] = 0;
+}
+
+static struct stored_form *form_of(struct stored *s, const char *pattern, const struct stored_tensor *t)
+{
+    const uint64_t key[] = {t->rank, t->first, t->second, t->elements, (uint64_t)(uintptr_t)t->type};
+    const uint64_t of_pattern = hash_bytes(pattern, strlen(pattern), SEED);
+    uint32_t *at = gs_map_at(&s->forms_by, hash_bytes((const char *)key, sizeof key, of_pattern));
+
+    if (*at == GS_MAP_NEW) {
+        if (s->forms_n == FORMS_MAX)
+            return NULL;
+        *at = (uint32_t)s->forms_n;
+        uint32_t *first = gs_map_at(&s->patterns, of_pattern);
+        *GS_PUSH(s->forms, s->forms_n, s->forms_cap) = (struct stored_form){
+            .pattern = gs_arena_printf(&s->arena, "%s", pattern), .type = t->type, .rank = t->rank,
+            .first = t->first, .second = t->second, .elements = t->elements, .next = *first,
+        };
+        *first = (uint32_t)(s->forms_n - 1);
+        return &s->forms[s->forms_n - 1];
+    }
+    return &s->forms[*at];
+}
+
+const struct stored_form *stored_find(const struct stored *s, const char *pattern)
+{
+    uint32_t at = gs_map_get(&s->patterns, hash_bytes(pattern, strlen(pattern), SEED));
+
+    return at == GS_MAP_NEW ? NULL : &s->forms[at];
+}
+
+bool stored_add(struct stored *s, const struct model_file *f, const struct stored_tensor *t)
+{
+    char pattern[NAME_BYTES_MAX + 1], clean[100], name[NAME_BYTES_MAX + 1];
+    uint32_t *known;
+
+    if (t->length > NAME_BYTES_MAX || memchr(t->name, 0, t->length))
+        return model_bad(f, t->length > NAME_BYTES_MAX ? "a tensor's name has %zu bytes, which is no name of a model's part"
+                                                  : "a tensor's name of %zu bytes has a NUL in it", t->length);
+    memcpy(name, t->name, t->length);
+    name[t->length] = 0;
+    if (s->tensors == TENSORS_MAX)
+        return model_bad(f, "has more than %d tensors: no model that is known", TENSORS_MAX);
+    known = gs_map_at(&s->names, hash_bytes(t->name, t->length, SEED));
+    if (*known != GS_MAP_NEW)
+        return model_bad(f, "has the tensor '%s' for a second time", term_clean(clean, sizeof clean, name, true));
+    *known = 0;
+    s->tensors++;
+    pattern_of(s, t->name, t->length, pattern);
+    struct stored_form *form = form_of(s, pattern, t);
+    if (!form)
+        return model_bad(f, "has more than %d tensors that differ in form: no model that is known", FORMS_MAX);
+    form->count++;
+    form->bytes += (double)t->bytes;
+    return true;
+}

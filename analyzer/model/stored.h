@@ -1,0 +1,32 @@
+/* Inside of stored.c and stored_model.c: see files.h. */
+#ifndef GPUSPY_MODEL_STORED_H
+#define GPUSPY_MODEL_STORED_H
+
+#include "analyzer/base/arena.h"
+#include "analyzer/model/files.h"
+
+struct stored_form {
+    char *pattern;    /* the name with numbers between dots as "*" */
+    const char *type;
+    unsigned rank;
+    uint64_t first, second, elements; /* of one */
+    uint64_t count;
+    double bytes;       /* of all */
+    uint32_t next;      /* form of the same pattern; GS_MAP_NEW: none */
+};
+
+struct stored {
+    struct gs_arena arena; /* patterns */
+    struct gs_map names;   /* hashes of names */
+    struct gs_map forms_by;    /* hash of pattern and form → place */
+    struct gs_map patterns; /* hash of pattern → place of its first form */
+    struct stored_form *forms;
+    size_t forms_n, forms_cap;
+    uint64_t tensors;
+    uint64_t layers; /* one more than the largest number of a layer */
+};
+
+/* The first form with this pattern; NULL: none. */
+const struct stored_form *stored_find(const struct stored *s, const char *pattern);
+
+#endif

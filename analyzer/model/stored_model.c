@@ -1,0 +1,316 @@
+/* From stored tensors to a model: parameters, what is none, and what each is for.
+ *
+ * Where the names come from: transformers 5.23.0 (its models and its quantisers), llama.cpp's
+ * gguf-py/gguf/constants.py for blk.*, PEFT for lora_*, GPTQ and AWQ for qweight. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/base/term.h"
+#include "analyzer/model/stored.h"
+
+static bool ends_with(const char *text, const char *ending)
+{
+    const size_t n = strlen(text), k = strlen(ending);
+
+    return n >= k && strcmp(text + n - k, ending) == 0;
+}
+
+/* The form whose name has `other` where this one has `ending`. */
+static const struct stored_form *sibling(const struct stored *s, const struct stored_form *t,
+                                         const char *ending, const char *other)
+{
+    char name[1100];
+
+    if (!ends_with(t->pattern, ending))
+        return NULL;
+    snprintf(name, sizeof name, "%.*s%s", (int)(strlen(t->pattern) - strlen(ending)), t->pattern, other);
+    return stored_find(s, name);
+}
+
+static bool is_type(const struct stored_form *t, const char *type)
+{
+    return t && strcmp(t->type, type) == 0;
+}
+
+/* ---------------------------------------------------------------- packed weights */
+
+/* Weights in one stored number; 0: it is not packed, or nobody says how. `wide`: they lie along the columns. */
+static unsigned weights_in_word(const struct stored *s, const struct stored_form *t, unsigned bits,
+                                unsigned word_bits, bool *by_columns)
+{
+    const struct stored_form *zeros = sibling(s, t, ".qweight", ".qzeros");
+    const struct stored_form *scales = sibling(s, t, ".qweight", ".scales");
+
+    *by_columns = scales && scales->second != t->second; /* AWQ; GPTQ packs along the rows */
+    if (zeros && scales && scales->second && zeros->second <= scales->second)
+        bits = (unsigned)(32 * zeros->second / scales->second);
+    return bits >= 1 && bits <= 8 ? word_bits * 8 / bits : 0; /* in eighths: 3 bits do not divide 32 */
+}
+
+/* Parameters in eighths for each stored number: 8 where it is not packed. */
+static unsigned unpacking(const struct stored *s, const struct stored_form *t, unsigned bits, bool *by_columns)
+{
+    *by_columns = true;
+    if (is_type(t, "I32") && ends_with(t->pattern, ".qweight"))
+        return weights_in_word(s, t, bits, 32, by_columns);
+    if (is_type(t, "I32") && ends_with(t->pattern, ".weight_packed"))
+        return bits >= 1 && bits <= 8 ? 32 * 8 / bits : 0;
+    if (is_type(t, "U32") && sibling(s, t, ".weight", ".scales")) /* MLX */
+        return bits >= 1 && bits <= 8 ? 32 * 8 / bits : 0;
+    if (is_type(t, "U8") && (sibling(s, t, ".weight", ".weight.absmax") || sibling(s, t, "_blocks", "_scales") ||
+                             sibling(s, t, ".weight", ".weight_scale") || ends_with(t->pattern, ".weight_packed")))
+        return 16; /* 4 bits: bitsandbytes, MXFP4, NVFP4 */
+    return 8;
+}
+
+/* ---------------------------------------------------------------- what is no parameter */
+
+static bool is_companion(const struct stored *s, const struct stored_form *t)
+{
+    static const char *const endings[] = {
+        ".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map", ".SCB", ".weight_format",
+        ".weight_scale", ".weight_scale_inv", ".weight_scale_2", ".weight_global_scale", ".input_scale",
+        ".input_global_scale", ".weight_zero_point", ".weight_shape", ".weight_g_idx", ".k_scale", ".v_scale",
+        ".q_scale", ".inv_freq", ".position_ids", ".masked_bias", ".num_batches_tracked", ".running_mean",
+        ".running_var", "e_score_correction_bias", "rope_freqs.weight", "rope_factors_long.weight",
+        "rope_factors_short.weight", "exp_probs_b.bias",
+    };
+
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (ends_with(t->pattern, endings[i]))
+            return true;
+    if (strstr(t->pattern, ".quant_state."))
+        return true;
+    if (sibling(s, t, ".qzeros", ".qweight") || sibling(s, t, ".scales", ".qweight") || sibling(s, t, ".g_idx", ".qweight"))
+        return true;
+    if (is_type(sibling(s, t, ".scales", ".weight"), "U32") || is_type(sibling(s, t, ".biases", ".weight"), "U32"))
+        return true;
+    if (is_type(sibling(s, t, "_scales", "_blocks"), "U8"))
+        return true;
+    if ((ends_with(t->pattern, "attn.bias") || ends_with(t->pattern, "attention.bias")) && t->rank >= 3)
+        return true; /* the causal mask of GPT-2 and GPT-NeoX */
+    return is_type(t, "I64") || is_type(t, "U64") || is_type(t, "BOOL") || is_type(t, "I16") || is_type(t, "U16") ||
+           is_type(t, "F8_E8M0");
+}
+
+/* ---------------------------------------------------------------- roles */
+
+static bool has_any(const char *name, const char *words)
+{
+    char word[40];
+
+    while (*words) {
+        size_t n = strcspn(words, "|");
+        snprintf(word, sizeof word, "%.*s", (int)n, words);
+        if (strstr(name, word))
+            return true;
+        words += n + (words[n] == '|');
+    }
+    return false;
+}
+
+static const struct {
+    enum tensor_role role;
+    const char *words; /* any of them in the name, small letters */
+    unsigned rank_from, rank_to;
+} roles[] = {
+    {TENSOR_NORM, "norm|ln_|.ln|.bn|bn1|bn2|bn3|downsample.1.", 0, 1},
+    {TENSOR_EXPERT, "experts.*|_exps|experts.gate_up|experts.down", 2, 9},
+    {TENSOR_BIAS, "bias", 0, 9},
+    {TENSOR_ROUTER, "router|mlp.gate.|moe.gate.|ffn_gate_inp|shared_expert_gate", 1, 9},
+    {TENSOR_EMBEDDING, "embed_tokens|wte|wpe|word_embed|position_embed|token_type|token_embd|position_embd|"
+                       "token_types|embed_in|embed_positions|tok_embeddings|class_token|cls_token|pos_embed|"
+                       "mask_token|shared.weight|embedding", 1, 3},
+    {TENSOR_CONV, "conv|patch|downsample", 3, 9},
+    {TENSOR_HEAD, "lm_head|embed_out|classifier|score.|pooler|cls.pred|cls.seq|qa_outputs|heads.head", 1, 9},
+    {TENSOR_ATTENTION, "attn|attention|q_proj|k_proj|v_proj|o_proj|query|in_proj", 2, 9},
+    {TENSOR_MLP, "mlp|ffn|feed_forward|fc1|fc2|intermediate|output.dense|gate_proj|up_proj|down_proj|dense_h_to", 2, 9},
+};
+
+static enum tensor_role role_of(const char *pattern, unsigned rank)
+{
+    char name[1100];
+    size_t n = 0;
+
+    for (; pattern[n] && n < sizeof name - 1; n++)
+        name[n] = (char)tolower((unsigned char)pattern[n]);
+    name[n] = 0;
+    if (strcmp(name, "output.weight") == 0) /* GGUF */
+        return TENSOR_HEAD;
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (rank >= roles[i].rank_from && rank <= roles[i].rank_to && has_any(name, roles[i].words))
+            return roles[i].role;
+    return rank == 4 ? TENSOR_CONV : TENSOR_OTHER;
+}
+
+static enum tensor_place place_of(const char *pattern, enum tensor_role role)
+{
+    if (strchr(pattern, '*'))
+        return TENSOR_IN_LAYER;
+    return role == TENSOR_EMBEDDING || strstr(pattern, "embed") || strstr(pattern, "embd") ? TENSOR_BEFORE : TENSOR_AFTER;
+}
+
+/* ---------------------------------------------------------------- the model */
+
+/* The end of a long name says more than its beginning. */
+static void name_of(const char *pattern, char out[80])
+{
+    char clean[1100];
+    size_t n;
+
+    term_clean(clean, sizeof clean, pattern, true);
+    n = strlen(clean);
+    const char *from = n <= 76 ? clean : clean + n - 76;
+    while (from > clean && ((unsigned char)*from & 0xc0) == 0x80)
+        from++;
+    snprintf(out, 80, "%s%.76s", from > clean ? "…" : "", from);
+}
+
+static bool add_form(struct model *m, const struct stored_form *t, unsigned eighths, bool by_columns)
+{
+    const bool stack = t->rank >= 3 && (strstr(t->pattern, "expert") || strstr(t->pattern, "_exps"));
+    uint64_t rows = t->first, count = t->count, each = t->elements;
+    enum tensor_role role = role_of(t->pattern, t->rank);
+    char name[80];
+
+    if (each == 0)
+        return true;
+    if (stack) {
+        count *= t->first; /* elements is a multiple of it, so that no more than the elements */
+        rows = t->second;
+        each /= t->first;
+    }
+    uint64_t cols = each / rows;
+    unsigned __int128 all = (unsigned __int128)each * eighths / 8;
+    if (all > MODEL_PARAMS_MAX)
+        return false;
+    if (eighths != 8 && by_columns)
+        cols = (uint64_t)all / rows;
+    else if (eighths != 8)
+        rows = (uint64_t)all / cols;
+    name_of(t->pattern, name);
+    struct model_tensor *row = model_add(m, name, role, place_of(t->pattern, role), rows, cols, count);
+    if (!row)
+        return false;
+    row->dims = cols == 1 && t->rank >= 2 ? 0 : stack || t->rank == 2 ? 2 : t->rank >= 3 ? 4 : 1;
+    row->bytes = t->bytes;
+    return true;
+}
+
+struct type_bytes {
+    const char *type;
+    double bytes;
+};
+
+/* "BF16 + F32", by bytes. */
+static void types_of(struct type_bytes *types, size_t n, char *out, size_t size)
+{
+    size_t at = 0;
+
+    *out = 0;
+    for (size_t shown = 0; shown < 3 && shown < n; shown++) {
+        size_t most = 0;
+        for (size_t i = 1; i < n; i++)
+            if (types[i].bytes > types[most].bytes)
+                most = i;
+        if (types[most].bytes <= 0)
+            return;
+        at += (size_t)snprintf(out + at, size - at, "%s%s", at ? " + " : "", types[most].type);
+        types[most].bytes = 0;
+    }
+    if (n > 3 && at < size)
+        snprintf(out + at, size - at, " + …");
+}
+
+static void add_type(struct type_bytes types[64], size_t *n, const struct stored_form *t)
+{
+    size_t i = 0;
+
+    while (i < *n && strcmp(types[i].type, t->type) != 0)
+        i++;
+    if (i == *n && *n == 64)
+        return;
+    if (i == *n)
+        types[(*n)++] = (struct type_bytes){t->type, 0};
+    types[i].bytes += t->bytes;
+}
+
+/* The output layer is the embedding, and is stored once more. */
+static bool stored_twice(const struct stored *s, const struct stored_hints *hints, const struct stored_form *t)
+{
+    if (!hints->shape || !hints->shape->tied || strcmp(t->pattern, "lm_head.weight") != 0)
+        return false;
+    for (size_t i = 0; i < s->forms_n; i++)
+        if (&s->forms[i] != t && s->forms[i].elements == t->elements &&
+            role_of(s->forms[i].pattern, s->forms[i].rank) == TENSOR_EMBEDDING)
+            return true;
+    return false;
+}
+
+/* Layers by their numbers, vocabulary and hidden size by the only table of tokens. */
+static void guess_shape(const struct stored *s, struct model_shape *shape)
+{
+    const struct stored_form *table = NULL;
+
+    *shape = (struct model_shape){.family = MODEL_UNKNOWN, .layers = s->layers};
+    for (size_t i = 0; i < s->forms_n; i++) {
+        const struct stored_form *t = &s->forms[i];
+        if (t->rank == 2 && (ends_with(t->pattern, "embed_tokens.weight") || ends_with(t->pattern, "wte.weight") ||
+                             ends_with(t->pattern, "word_embeddings.weight") || ends_with(t->pattern, "embed_in.weight") ||
+                             ends_with(t->pattern, "token_embd.weight"))) {
+            if (table)
+                return;
+            table = t;
+        }
+    }
+    if (table && table->count == 1) {
+        shape->vocab = table->first;
+        shape->hidden = table->second;
+    }
+}
+
+static void say_what_is_counted(struct model *m, uint64_t packed, uint64_t unknown)
+{
+    if (*m->note)
+        return;
+    if (unknown)
+        snprintf(m->note, sizeof m->note, "how many bits a packed weight has is not said beside it: "
+                                          "%ju stored words are counted as they are", (uintmax_t)unknown);
+    else if (packed)
+        snprintf(m->note, sizeof m->note, "parameters are counted as unpacked; scales and zero points are in the bytes only");
+    else if (m->other_bytes > 0)
+        snprintf(m->note, sizeof m->note, "%.0f bytes of the file are no parameters (masks, statistics, scales)", m->other_bytes);
+}
+
+bool stored_model(const struct stored *s, const struct model_file *f, const struct stored_hints *hints,
+                  struct model *m)
+{
+    struct type_bytes types[64];
+    size_t types_n = 0;
+    uint64_t packed = 0, unknown = 0;
+
+    for (size_t i = 0; i < s->forms_n; i++) {
+        const struct stored_form *t = &s->forms[i];
+        bool by_columns;
+        unsigned eighths = unpacking(s, t, hints->bits, &by_columns);
+        m->stored_bytes += t->bytes;
+        if ((eighths == 8 && is_companion(s, t)) || stored_twice(s, hints, t)) {
+            m->other_bytes += t->bytes;
+            continue;
+        }
+        packed += eighths > 8;
+        unknown += eighths ? 0 : t->elements * t->count;
+        add_type(types, &types_n, t);
+        if (!add_form(m, t, eighths ? eighths : 8, by_columns))
+            return model_bad(f, "has more than 1e15 parameters");
+    }
+    if (m->params == 0)
+        return model_bad(f, "holds no parameters");
+    types_of(types, types_n, m->stored_as, sizeof m->stored_as);
+    if (hints->shape)
+        m->shape = *hints->shape;
+    else
+        guess_shape(s, &m->shape);
+    say_what_is_counted(m, packed, unknown);
+    return true;
+}
