@@ -17,12 +17,12 @@ struct settings {
 };
 
 static const struct option_row options[] = {
-    {"bytes", 'b', OPTION_BYTES, offsetof(struct settings, bytes), "SIZE", NULL, 1, 1e18, "how much: 28GB, 512MiB"},
+    {"bytes", 0, OPTION_BYTES, offsetof(struct settings, bytes), "SIZE", NULL, 1, 1e18, "how much: 28GB, 512MiB"},
     {"params", 'p', OPTION_COUNT, offsetof(struct settings, params), "N", NULL, 1, ESTIMATE_PARAMS_MAX,
      "the weights or gradients of so many parameters: 7e9, 7B"},
     {"precision", 0, OPTION_CHOICE, offsetof(struct settings, precision), "NAME", estimate_precisions, 0, 0,
      "of --params, fp32 if not given"},
-    {"gpus", 'g', OPTION_COUNT, offsetof(struct settings, gpus), "N", NULL, 1, 1e6, "GPUs that take part, 8 if not given"},
+    {"gpus", 0, OPTION_COUNT, offsetof(struct settings, gpus), "N", NULL, 1, 1e6, "GPUs that take part, 8 if not given"},
     {"bandwidth", 0, OPTION_RATE, offsetof(struct settings, bandwidth), "RATE", NULL, 1, 1e16,
      "of the link, a direction: 300GB/s, 400Gb/s"},
     {"gpu", 0, OPTION_TEXT, offsetof(struct settings, gpu), "NAME", gpu_words, 0, 0,

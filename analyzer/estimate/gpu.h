@@ -12,8 +12,8 @@
     RATE(FP64, "fp64", 8, "FP64 on the ordinary cores")                                            \
     RATE(FP64_TENSOR, "fp64-tensor", 8, "FP64 on tensor cores")                                    \
     RATE(FP32, "fp32", 4, "FP32 on the ordinary cores")                                            \
-    RATE(FP16_PLAIN, "fp16-plain", 2, "FP16 on the ordinary cores, without tensor cores")          \
-    RATE(TF32, "tf32", 4, "TF32 on tensor cores: what float32 matmuls use where it is allowed")     \
+    RATE(FP16_PLAIN, "fp16-plain", 2, "FP16 on the ordinary cores, no tensor cores")               \
+    RATE(TF32, "tf32", 4, "TF32 on tensor cores: float32 matmuls, if allowed")                       \
     RATE(FP16, "fp16", 2, "FP16 on tensor cores, added up in FP32")                                \
     RATE(BF16, "bf16", 2, "BF16 on tensor cores, added up in FP32")                                \
     RATE(FP8, "fp8", 1, "FP8 on tensor cores")                                                     \

@@ -28,6 +28,7 @@ VIEWS = {
                "--model gpt2 --batch 2 --seq 64 {db}", "--html {out} {db}", "{folder}"],
     "export": [f"--format {name} --output {{out}} {{db}}" for name in FORMATS],
     "estimate": [],
+    "roofline": [],
     "transfer": [],
     "help": [],
     "top": ["--once {db}", "--json {db}"],

@@ -1,0 +1,163 @@
+/* gpuspy roofline: what bounds a kernel, memory or compute, and how fast it can be. */
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/base/term.h"
+#include "analyzer/command/command.h"
+#include "analyzer/text/view_roofline.h"
+
+struct settings {
+    uint64_t flops, bytes, time;
+    const char *op, *gpu, *dtype;
+    struct roof_shape shape;
+    bool naive, flash, json;
+};
+
+#define DIM(field, option, what) \
+    {option, 0, OPTION_COUNT, offsetof(struct settings, shape.of[ROOF_##field]), "N", NULL, 1, ROOF_DIM_MAX, what},
+static const struct option_row options[] = {
+    {"gpu", 0, OPTION_TEXT, offsetof(struct settings, gpu), "NAME", gpu_words, 0, 0,
+     "under this GPU's roof, such as a100-80g or h100; all of them if not given"},
+    {"dtype", 0, OPTION_CHOICE, offsetof(struct settings, dtype), "NAME", gpu_rate_words, 0, 0,
+     "what it computes in and its tensors are stored in; bf16 if not given (fp16 where a GPU has none)"},
+    {"flops", 0, OPTION_COUNT, offsetof(struct settings, flops), "N", NULL, 1, 1.8e19,
+     "operations of a kernel: 137.4G, 2e12; a multiply-add is two"},
+    {"bytes", 0, OPTION_BYTES, offsetof(struct settings, bytes), "SIZE", NULL, 1, 9e18,
+     "bytes that it reads from and writes to the device's memory: 100.7MB"},
+    {"time", 0, OPTION_TIME, offsetof(struct settings, time), "TIME", NULL, 1, 1.8e19,
+     "what was measured, such as 1.2ms: how much of the roof that is"},
+    {"op", 0, OPTION_CHOICE, offsetof(struct settings, op), "NAME", roof_op_words, 0, 0,
+     "an operator, whose operations and bytes follow from its shape"},
+    {"naive", 0, OPTION_FLAG, offsetof(struct settings, naive), NULL, NULL, 0, 0, "attention: only with its matrix of scores in memory"},
+    {"flash", 0, OPTION_FLAG, offsetof(struct settings, flash), NULL, NULL, 0, 0, "attention: only as FlashAttention"},
+    {"causal", 0, OPTION_FLAG, offsetof(struct settings, shape.causal), NULL, NULL, 0, 0,
+     "attention: queries do not see later keys, which flash kernels leave out"},
+    ROOF_DIMS(DIM)
+    {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON"},
+    {0},
+};
+#undef DIM
+
+static const struct example examples[] = {
+    {"gpuspy roofline --op matmul --m 4096 --n 4096 --k 4096 --gpu a100", "bound by compute: 137.4 GFLOP of 100.7 MB"},
+    {"gpuspy roofline --op attention --heads 32 --seq 4096 --head-dim 128 --causal --gpu h100",
+     "naive and FlashAttention"},
+    {"gpuspy roofline --op softmax --rows 8192 --cols 8192 --dtype fp16 --gpu a100 --time 210us",
+     "how much of the roof a kernel reached"},
+    {"gpuspy roofline --flops 2e12 --bytes 40GB --dtype fp32", "any kernel, on every GPU"},
+    {0},
+};
+
+const struct command_text text_roofline = {
+    .options = options,
+    .about = "Says what bounds a kernel: a GPU computes it at the most at min(peak, intensity * memory bandwidth), where the "
+             "intensity is its operations for each byte moved; below the ridge (peak / bandwidth) memory bounds it, above "
+             "compute.\n\n"
+             "Peaks are the vendors' figures without sparsity, for each precision; what is not a product of matrices is "
+             "computed in float32 on the ordinary cores, however its tensors are stored. Operators are shown in the ways they "
+             "can be done, of which some move more than others.",
+    .examples = examples,
+};
+
+/* A line on stderr for what does not go together. */
+static bool together(const struct settings *s)
+{
+    bool shaped = s->shape.causal || s->naive || s->flash;
+
+    for (int i = 0; i < ROOF_DIMS_N; i++)
+        shaped |= s->shape.of[i] != 0;
+    if (s->op && (s->flops || s->bytes))
+        complain("roofline: --op says how many operations and bytes there are; give it, or --flops and --bytes");
+    else if (!s->op && shaped)
+        complain("roofline: of which operator is that the shape? add --op, such as --op matmul");
+    else if (!s->op && (!s->flops || !s->bytes))
+        complain("roofline: %s", s->flops   ? "how many bytes does it move? add --bytes, such as --bytes 100MB"
+                                 : s->bytes ? "how many operations does it do? add --flops, such as --flops 137G"
+                                            : "of what? add --flops and --bytes of a kernel, or --op and its shape");
+    else if ((s->naive || s->flash) && strcmp(s->op ? s->op : "", "attention") != 0)
+        complain("roofline: --%s is about --op attention", s->naive ? "naive" : "flash");
+    else if (s->time && !s->gpu)
+        complain("roofline: --time: on which GPU was it measured? add --gpu");
+    else
+        return true;
+    return false;
+}
+
+static bool rate_of(const struct settings *s, struct roofline *r)
+{
+    enum gpu_rate rate = GPU_BF16;
+
+    if (!s->dtype && r->gpu && !(r->gpu->tflops[GPU_BF16] > 0))
+        rate = r->gpu->tflops[GPU_FP16] > 0 ? GPU_FP16 : GPU_FP16_PLAIN;
+    for (int i = 0; s->dtype && i < GPU_RATES_N; i++)
+        if (strcmp(gpu_rate_name[i], s->dtype) == 0)
+            rate = (enum gpu_rate)i;
+    r->stored = rate;
+    bool plain = rate == GPU_FP64 || rate == GPU_FP64_TENSOR;
+    r->rate = r->op && !r->op->tensor ? plain ? GPU_FP64 : GPU_FP32 : rate;
+    if (r->gpu && !(r->gpu->tflops[r->rate] > 0)) {
+        complain("roofline: --dtype: %s has no figure for %s (%s)", r->gpu->key, gpu_rate_name[r->rate],
+                 gpu_rate_meaning[r->rate]);
+        return false;
+    }
+    return true;
+}
+
+/* Only the ways of attention that were asked for. */
+static void choose(const struct settings *s, struct roofline *r)
+{
+    size_t n = 0;
+
+    if (s->naive == s->flash)
+        return;
+    for (size_t i = 0; i < r->ways_n; i++)
+        if ((strcmp(r->ways[i].name, "naive") == 0) == s->naive)
+            r->ways[n++] = r->ways[i];
+    r->ways_n = n;
+}
+
+static bool work_of(const struct settings *s, struct roofline *r)
+{
+    char why[128];
+
+    if (!r->op) {
+        r->ways[0] = (struct roof_way){.name = "", .flops = (double)s->flops, .bytes = (double)s->bytes};
+        r->ways_n = 1;
+        return true;
+    }
+    if (!roof_check(r->op, &r->shape, why, sizeof why)) {
+        complain(*why == '-' ? "roofline: %s%s" : "roofline: --op %s %s", *why == '-' ? "" : r->op->word, why);
+        return false;
+    }
+    r->ways_n = roof_ways(r->op, &r->shape, gpu_rate_bytes[r->stored], r->ways);
+    choose(s, r);
+    return true;
+}
+
+int cmd_roofline(int argc, char **argv)
+{
+    struct settings s = {0};
+    struct roofline r = {0};
+    int operands = options_parse(&command_roofline, argc, argv, &s);
+
+    if (operands < 0)
+        return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
+    if (operands > 0) {
+        complain("roofline: '%s' is one word too many; an operator goes behind --op", argv[0]);
+        return EXIT_USAGE;
+    }
+    if (!together(&s) || (s.gpu && !(r.gpu = gpu_named("roofline", "gpu", s.gpu))))
+        return EXIT_USAGE;
+    r.op = s.op ? roof_op_find(s.op) : NULL;
+    r.shape = s.shape;
+    r.measured_s = (double)s.time * 1e-9;
+    if (!rate_of(&s, &r) || !work_of(&s, &r))
+        return EXIT_USAGE;
+    if (s.json) {
+        view_roofline_json(&r, stdout);
+    } else {
+        struct term term = term_of(stdout);
+        view_roofline_text(&r, &term, stdout);
+    }
+    return EXIT_YES;
+}

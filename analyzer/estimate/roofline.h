@@ -1,0 +1,92 @@
+/* The roofline (Williams, Waterman and Patterson 2009): of a kernel that computes F operations and moves B
+ * bytes of the device's memory, F/B is its intensity; a GPU of P operations/s and W bytes/s computes it at
+ * min(P, F/B · W) at the most. The two meet at the ridge, P/W.
+ *
+ * An operator can be done in several ways: what it computes is the same, what it moves is not. */
+#ifndef GPUSPY_ESTIMATE_ROOFLINE_H
+#define GPUSPY_ESTIMATE_ROOFLINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "analyzer/estimate/gpu.h"
+
+/* DIM(field, option, what it is): the numbers of all operators' shapes; 0: not given. */
+#define ROOF_DIMS(DIM)                                                                              \
+    DIM(m, "m", "matmul: rows of A and C")                                                          \
+    DIM(n, "n", "matmul: columns of B and C")                                                       \
+    DIM(k, "k", "matmul: columns of A, rows of B")                                                  \
+    DIM(tile, "tile", "matmul: also with square tiles of this size in shared memory")               \
+    DIM(batch, "batch", "matmul, attention, conv2d: how many of them, 1 if not given")              \
+    DIM(heads, "heads", "attention: heads of queries")                                              \
+    DIM(kv_heads, "kv-heads", "attention: heads of keys and values, all if not given")              \
+    DIM(seq, "seq", "attention: queries, tokens")                                                   \
+    DIM(kv_seq, "kv-seq", "attention: keys and values, as many as --seq if not given (decode: --seq 1)") \
+    DIM(head_dim, "head-dim", "attention: size of a head")                                          \
+    DIM(rows, "rows", "layernorm, rmsnorm, softmax: rows (tokens)")                                 \
+    DIM(cols, "cols", "layernorm, rmsnorm, softmax: columns (hidden size)")                         \
+    DIM(size, "size", "elementwise, reduce: elements")                                              \
+    DIM(inputs, "inputs", "elementwise: tensors read, 2 if not given")                              \
+    DIM(steps, "steps", "elementwise: operations on each element, one after another, 1 if not given") \
+    DIM(in_channels, "in-channels", "conv2d: channels of the input")                                \
+    DIM(out_channels, "out-channels", "conv2d: channels of the output")                             \
+    DIM(height, "height", "conv2d: of the input")                                                   \
+    DIM(width, "width", "conv2d: of the input, as high if not given")                               \
+    DIM(kernel, "kernel", "conv2d: size of the square kernel")                                      \
+    DIM(stride, "stride", "conv2d: 1 if not given")                                                 \
+    DIM(padding, "padding", "conv2d: 0 if not given")                                               \
+    DIM(groups, "groups", "conv2d: 1 if not given")
+
+enum roof_dim {
+#define DIM(field, option, what) ROOF_##field,
+    ROOF_DIMS(DIM)
+#undef DIM
+        ROOF_DIMS_N
+};
+extern const char *const roof_dim_option[ROOF_DIMS_N];
+#define ROOF_DIM_MAX 1e12
+
+struct roof_shape {
+    uint64_t of[ROOF_DIMS_N];
+    bool causal;
+};
+
+enum { ROOF_WAYS_MAX = 4 };
+
+struct roof_way {
+    const char *name;     /* "naive", "flash"; "" where there is one */
+    double flops, bytes;
+    char flops_formula[96], bytes_formula[128];
+    const char *source;   /* of the formula; static */
+};
+
+struct roof_op {
+    const char *word, *what;
+    bool tensor;          /* on tensor cores; else on the ordinary ones, in float32 */
+    uint32_t needs, takes; /* bits of enum roof_dim: has to have; can have as well */
+    bool causal;          /* knows --causal */
+    const char *letters;  /* of its formulas, where they are not the options' names; NULL */
+    size_t (*ways)(const struct roof_shape *s, double e, struct roof_way out[ROOF_WAYS_MAX]);
+};
+
+extern const struct roof_op roof_ops[];
+extern const size_t roof_ops_n;
+extern const char roof_op_words[];
+const struct roof_op *roof_op_find(const char *word); /* NULL: none */
+
+/* Whether the numbers make sense for that operator; else false, and why in a sentence's rest: "needs --m". */
+bool roof_check(const struct roof_op *op, const struct roof_shape *s, char *why, size_t size);
+/* The ways, how many there are; elements have `element` bytes. The shape must be one that roof_check took. */
+size_t roof_ways(const struct roof_op *op, const struct roof_shape *s, double element,
+                 struct roof_way out[ROOF_WAYS_MAX]);
+
+/* Where a way stands under a GPU's roof. */
+struct roof_point {
+    double intensity, ridge;      /* operations a byte */
+    double attainable;            /* operations/s at the most */
+    double compute_s, memory_s, least_s;
+    bool by_memory;               /* what bounds it */
+};
+struct roof_point roof_point(double flops, double bytes, double flops_per_s, double bytes_per_s);
+
+#endif

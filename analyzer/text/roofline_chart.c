@@ -1,0 +1,198 @@
+#include "analyzer/text/roofline_chart.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include "analyzer/base/units.h"
+
+#define ROWS 14
+#define COLUMNS_MAX 120
+#define LABEL 9 /* "1.98 P  |" */
+#define RIGHT 13 /* names of the roofs */
+
+/* Cells of two by four dots (braille) or, in ASCII, of one by two. */
+struct canvas {
+    int columns, wide, high; /* dots in a cell */
+    uint8_t dots[ROWS][COLUMNS_MAX];
+    char mark[ROWS][COLUMNS_MAX];
+    double left, right, bottom, top; /* log10 */
+};
+
+static void dot(struct canvas *c, int x, int y)
+{
+    static const uint8_t braille[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
+    int row = y / c->high, column = x / c->wide;
+
+    if (x < 0 || y < 0 || row >= ROWS || column >= c->columns)
+        return;
+    c->dots[row][column] |= c->high == 4 ? braille[y % 4][x % 2] : (uint8_t)(1 << y % 3);
+}
+
+static int dots_wide(const struct canvas *c)
+{
+    return c->columns * c->wide;
+}
+
+static int dots_high(const struct canvas *c)
+{
+    return ROWS * c->high;
+}
+
+static int x_of(const struct canvas *c, double intensity)
+{
+    return (int)lround((log10(intensity) - c->left) / (c->right - c->left) * (dots_wide(c) - 1));
+}
+
+static int y_of(const struct canvas *c, double flops_per_s)
+{
+    return (int)lround((c->top - log10(flops_per_s)) / (c->top - c->bottom) * (dots_high(c) - 1));
+}
+
+static double intensity_at(const struct canvas *c, int x)
+{
+    return pow(10, c->left + (c->right - c->left) * x / (dots_wide(c) - 1));
+}
+
+/* Decades that hold all points and the ridges, with some room around. */
+static void range(const struct roof_chart *r, struct canvas *c)
+{
+    double low = INFINITY, high = 0, least = INFINITY, most = 0;
+
+    for (size_t i = 0; i < r->roofs_n; i++) {
+        low = fmin(low, r->roofs[i].flops_per_s / r->bytes_per_s);
+        high = fmax(high, r->roofs[i].flops_per_s / r->bytes_per_s);
+        most = fmax(most, r->roofs[i].flops_per_s);
+    }
+    for (size_t i = 0; i < r->points_n; i++) {
+        low = fmin(low, r->points[i].intensity);
+        high = fmax(high, r->points[i].intensity);
+        least = fmin(least, r->points[i].flops_per_s);
+    }
+    c->left = floor(log10(low / 2));
+    c->right = ceil(log10(high * 2));
+    c->top = log10(most) + 0.15;
+    c->bottom = log10(fmin(least / 1.5, pow(10, c->left) * r->bytes_per_s));
+}
+
+static void draw(const struct roof_chart *r, struct canvas *c)
+{
+    for (size_t i = r->roofs_n; i-- > 0;) {
+        double ridge = r->roofs[i].flops_per_s / r->bytes_per_s;
+        int last = -1;
+        for (int x = 0; x < dots_wide(c); x++) {
+            double at = intensity_at(c, x);
+            if (i && (at < ridge || x % (2 * c->wide))) /* lightly, and the slope only once */
+                continue;
+            int y = y_of(c, fmin(at * r->bytes_per_s, r->roofs[i].flops_per_s));
+            dot(c, x, y);
+            for (int between = y + 1; !i && last >= 0 && between < last; between++)
+                dot(c, x, between);
+            last = y;
+        }
+    }
+    for (size_t i = 0; i < r->points_n; i++) {
+        int x = x_of(c, r->points[i].intensity) / c->wide, y = y_of(c, r->points[i].flops_per_s) / c->high;
+        y = y < 0 ? 0 : y >= ROWS ? ROWS - 1 : y;
+        x = x < 0 ? 0 : x >= c->columns ? c->columns - 1 : x;
+        while (c->mark[y][x] && x + 1 < c->columns) /* two at one place stand beside each other */
+            x++;
+        c->mark[y][x] = r->points[i].mark;
+    }
+}
+
+static void cell(const struct canvas *c, int row, int column, const struct term *term, FILE *out)
+{
+    uint8_t d = c->dots[row][column];
+
+    if (c->mark[row][column])
+        fprintf(out, "%s%c%s", term_style(term, TERM_YELLOW), c->mark[row][column], term_style(term, TERM_CYAN));
+    else if (!d)
+        fputc(' ', out);
+    else if (c->high == 4)
+        fprintf(out, "\xe2%c%c", 0xa0 + (d >> 6), 0x80 + (d & 0x3f));
+    else
+        fputc(d & 1 ? '"' : d & 2 ? '-' : '_', out);
+}
+
+/* "312 T" of operations a second. */
+static void short_rate(double rate, char out[16])
+{
+    static const char unit[] = " kMGTPE";
+    size_t u = 0;
+
+    for (; u + 2 < sizeof unit && rate >= 999.5; u++)
+        rate /= 1000;
+    snprintf(out, 16, "%.3g %c", rate, unit[u]);
+}
+
+/* The power of ten whose line is nearest to the middle of this row; false: none is in it. */
+static bool tick(const struct canvas *c, int row, double *rate)
+{
+    for (double e = ceil(c->bottom); e <= c->top; e++) {
+        if (y_of(c, pow(10, e)) / c->high == row) {
+            *rate = pow(10, e);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void name_of(const struct roof_chart *r, const struct canvas *c, int row, char out[24])
+{
+    out[0] = 0;
+    for (size_t i = 0; i < r->roofs_n && !*out; i++) /* the one that counts has the row for itself */
+        if (y_of(c, r->roofs[i].flops_per_s) / c->high == row)
+            snprintf(out, 24, " %.12s", r->roofs[i].name);
+}
+
+static void axis(const struct canvas *c, const struct term *term, FILE *out)
+{
+    char line[COLUMNS_MAX + 16];
+    int taken = -1; /* columns of the numbers so far */
+
+    fprintf(out, "%*s %s", LABEL - 2, "", term->utf8 ? "└" : "+");
+    for (int i = 0; i < c->columns; i++)
+        fputs(term->utf8 ? "─" : "-", out);
+    memset(line, ' ', sizeof line);
+    for (double e = c->left; e <= c->right; e++) {
+        char number[16];
+        int n = snprintf(number, sizeof number, e > 5 || e < -3 ? "1e%.0f" : "%.15g", e > 5 || e < -3 ? e : pow(10, e));
+        int at = (int)lround((e - c->left) / (c->right - c->left) * (c->columns - 1)) - (e > c->left ? n / 2 : 0);
+        if (at + n > c->columns)
+            at = c->columns - n;
+        if (at <= taken)
+            continue;
+        taken = at + n;
+        memcpy(line + at, number, (size_t)n);
+    }
+    line[c->columns] = 0;
+    fprintf(out, "\n%*s %s FLOP/B\n", LABEL - 1, "", line);
+}
+
+void roof_chart_print(const struct roof_chart *r, const struct term *term, FILE *out)
+{
+    struct canvas c = {.columns = term->width - LABEL - RIGHT, .wide = term->utf8 ? 2 : 1, .high = term->utf8 ? 4 : 3};
+
+    if (c.columns > COLUMNS_MAX)
+        c.columns = COLUMNS_MAX;
+    for (size_t i = 0; i < r->points_n; i++)
+        if (!(r->points[i].intensity > 0) || !(r->points[i].flops_per_s > 0) || isinf(r->points[i].flops_per_s))
+            return;
+    if (c.columns < 16 || !r->roofs_n || !r->points_n)
+        return;
+    range(r, &c);
+    draw(r, &c);
+    for (int row = 0; row < ROWS; row++) {
+        char label[16] = "", name[24];
+        double rate;
+        if (tick(&c, row, &rate))
+            short_rate(rate, label);
+        fprintf(out, "%*s %s%s", LABEL - 2, label, term->utf8 ? "│" : "|", term_style(term, TERM_CYAN));
+        name_of(r, &c, row, name);
+        for (int column = 0; column < c.columns; column++)
+            cell(&c, row, column, term, out);
+        fprintf(out, "%s%s\n", term_style(term, TERM_PLAIN), name);
+    }
+    axis(&c, term, out);
+}
