@@ -40,9 +40,9 @@ static const struct option_row options[] = {
 
 static const struct example examples[] = {
     {"gpuspy roofline --op matmul --m 4096 --n 4096 --k 4096 --gpu a100", "bound by compute: 137.4 GFLOP of 100.7 MB"},
-    {"gpuspy roofline --op attention --heads 32 --seq 4096 --head-dim 128 --causal --gpu h100",
+    {"gpuspy roofline --op attention --heads 32 --seq 4096 --head-dim 128 --gpu h100",
      "naive and FlashAttention"},
-    {"gpuspy roofline --op softmax --rows 8192 --cols 8192 --dtype fp16 --gpu a100 --time 210us",
+    {"gpuspy roofline --op softmax --rows 8192 --cols 8192 --gpu a100 --time 210us",
      "how much of the roof a kernel reached"},
     {"gpuspy roofline --flops 2e12 --bytes 40GB --dtype fp32", "any kernel, on every GPU"},
     {0},

@@ -49,7 +49,7 @@ const struct command_text text_transfer = {
              "bytes. Bandwidths are those of one direction; NVLink's in datasheets are of both together.\n\n"
              "Across machines, the bytes are first scattered over the GPUs of each, and each GPU sends its part over its "
              "share of the network.\n\n"
-             "These are the least times, at the links' full rate and without latency.",
+             "Times are at the links' full rate and without latency; NCCL's protocol takes about 20 % of NVLink.",
     .examples = examples,
 };
 
@@ -113,7 +113,7 @@ static void of_gpu(const struct settings *s, const struct gpu *gpu, struct answe
     if (s->network)
         l.network = (double)s->network;
     if (s->gpus > 1)
-        add(a, &l, l.node == gpu->nvlink ? gpu->simulated ? "NVLink" : "Infinity Fabric" : "PCIe, between GPUs");
+        add(a, &l, l.node_name == l.host_name ? "PCIe, between GPUs" : l.node_name);
     add_host(a, &l, false);
     add_host(a, &l, true);
 }
@@ -197,7 +197,7 @@ static void print_text(const struct settings *s, const struct answer *a)
              "all-to-all (n-1)/n.");
     else
         putchar('\n');
-    puts("The least times: at the full rate, without latency or anything else on the wires.");
+    puts("At the links' full rate, without latency or anything else on the wires.");
 }
 
 static void print_json(const struct settings *s, const struct answer *a)

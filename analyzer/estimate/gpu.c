@@ -163,7 +163,7 @@ static const char *rate_text(double tflops, char out[16])
 {
     if (tflops <= 0)
         return "-";
-    snprintf(out, 16, tflops < 10 ? "%.2g" : "%.0f", tflops);
+    snprintf(out, 16, tflops < 999.5 ? "%.3g" : "%.0f", tflops);
     return out;
 }
 
@@ -175,7 +175,7 @@ void gpus_list_text(FILE *out)
 
     fprintf(out, "%sGPU                 memory    HBM  host   link   fp32   tf32  16bit    fp8%s%s\n",
             term_style(&term, TERM_BOLD), wide ? "  name" : "", term_style(&term, TERM_PLAIN));
-    fprintf(out, "%s                             GB/s, a direction      TFLOPS, dense%s\n",
+    fprintf(out, "%s                         GB/s (host, link a direction)   TFLOPS, dense%s\n",
             term_style(&term, TERM_DIM), term_style(&term, TERM_PLAIN));
     for (size_t i = 0; i < gpus_n; i++) {
         const struct gpu *g = &gpus[i];

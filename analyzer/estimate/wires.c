@@ -20,30 +20,22 @@ const char *const wire_kind_word[WIRE_KINDS_N] = {
 
 struct wire_links wires_links(const struct gpu *gpu, uint64_t gpus_used, uint64_t per_node)
 {
-    struct wire_links l = {.network = WIRES_NETWORK, .network_name = "network, 400 Gb/s a GPU"};
-    char rate[UNITS_TEXT];
+    struct wire_links l = {.node = 300e9, .network = WIRES_NETWORK, .host = 25e9, .node_name = "NVLink",
+                           .network_name = "network", .host_name = "PCIe", .assumed = !gpu};
 
     l.per_node = per_node ? per_node : gpu ? (uint64_t)gpu->node : 8;
     uint64_t together = gpus_used < l.per_node ? gpus_used : l.per_node;
-    if (!gpu) {
-        l.assumed = true;
-        l.node = 300e9;
-        l.host = 25e9;
-        snprintf(l.node_name, sizeof l.node_name, "NVLink of A100, 300 GB/s");
-        snprintf(l.host_name, sizeof l.host_name, "PCIe 4.0, 25 GB/s");
+    if (!gpu)
         return l;
-    }
     l.host = gpu->pcie;
-    bool nvidia = gpu->simulated;
-    snprintf(l.host_name, sizeof l.host_name, "%s, %s", gpu->pcie > 100e9 ? "NVLink-C2C" : "PCIe",
-             format_rate(rate, l.host));
+    if (gpu->pcie > 100e9)
+        l.host_name = "NVLink-C2C";
     if (gpu->reach > 2 && (uint64_t)gpu->reach >= together) {
         l.node = gpu->nvlink;
-        snprintf(l.node_name, sizeof l.node_name, "%s, %s", nvidia ? "NVLink" : "Infinity Fabric",
-                 format_rate(rate, l.node));
+        l.node_name = gpu->simulated ? "NVLink" : "Infinity Fabric";
     } else {
         l.node = gpu->pcie;
-        snprintf(l.node_name, sizeof l.node_name, "%s", l.host_name);
+        l.node_name = l.host_name;
     }
     return l;
 }
@@ -379,10 +371,8 @@ void wires_make(const struct plan *p, double network, struct wires *out)
 
     memset(out, 0, sizeof *out);
     out->links = wires_links(p->gpu, p->gpus, p->gpus_per_node);
-    if (network > 0) {
+    if (network > 0)
         out->links.network = network;
-        snprintf(out->links.network_name, sizeof out->links.network_name, "network, %s a GPU", format_rate(rate, network));
-    }
     if (p->inference)
         serving(&k);
     else
@@ -391,7 +381,7 @@ void wires_make(const struct plan *p, double network, struct wires *out)
         return;
     compute(&k);
     if (out->links.assumed)
-        note(out, "No --gpu: %s, and %s.", out->links.node_name, out->links.host_name);
+        note(out, "No --gpu: NVLink as on A100, 300 GB/s, and PCIe 4.0, 25 GB/s, are assumed.");
     if (p->gpu && p->gpu->reach == 2 && p->gpus > 1)
         note(out, "A bridge between two of these GPUs would carry %s a direction.", format_rate(rate, p->gpu->nvlink));
 }

@@ -9,7 +9,8 @@
  * A group that spans m machines with g of its GPUs in each does it in three parts: scattered over the g,
  * then 1/g of it over the m, on every GPU's own share of the network, then gathered again:
  *   all-reduce                   2(g-1)/g · S/B + 2(m-1)/m · S/g/N
- * These are the least times: no latency, no overlap, nobody else on the wires. */
+ * No latency, no overlap, nobody else on the wires. NCCL's protocol takes about 20 % of NVLink (nccl-tests issue
+ * 212); all-reduces that H100's switches add up (NVLink SHARP) make about as much good. */
 #ifndef GPUSPY_ESTIMATE_WIRES_H
 #define GPUSPY_ESTIMATE_WIRES_H
 
@@ -37,7 +38,7 @@ struct wire_links {
     double network;   /* of a GPU to other machines: its share of their network cards */
     double host;      /* to the host's pinned memory */
     uint64_t per_node; /* GPUs of one machine; 0: all are in one */
-    char node_name[64], network_name[64], host_name[64];
+    const char *node_name, *network_name, *host_name; /* "NVLink", "PCIe" */
     bool assumed;     /* no GPU was named */
 };
 

@@ -218,6 +218,15 @@ static json_t *solution(const struct estimate_answer *a)
                      (json_int_t)s->limit, "note", text(s->note));
 }
 
+static json_t *wires_notes(const struct wires *w)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < w->notes_n; i++)
+        json_array_append_new(list, text(w->notes[i]));
+    return list;
+}
+
 static json_t *notes(const struct estimate_result *r)
 {
     json_t *list = json_array();
@@ -254,6 +263,8 @@ json_t *json_estimate(const struct estimate_answer *a)
     json_object_set_new(root, "part_names", part_names());
     json_object_set_new(root, "wires", wires(&a->wires));
     json_object_set_new(root, "wires_s", a->wires.n ? json_real(a->wires.sum_s) : json_null());
+    json_object_set_new(root, "wires_notes", wires_notes(&a->wires));
+    json_object_set_new(root, "compute_formula", a->wires.compute_s > 0 ? text(a->wires.compute) : json_null());
     json_object_set_new(root, "compute_s", a->wires.compute_s > 0 ? json_real(a->wires.compute_s) : json_null());
     json_object_set_new(root, "notes", notes(&a->result));
     return root;

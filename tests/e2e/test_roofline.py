@@ -63,11 +63,9 @@ def test_a_plans_traffic_is_in_the_estimate():
     """FSDP of 8 GPUs gathers the weights twice and scatters the gradients: 3 · 7/8 · 16-bit weights."""
     plan = ["estimate", "--model", "llama-3-8b", "--precision", "bf16", "--gpus", "8", "--sharding", "zero3", "--gpu", "h100"]
     done = gpuspy(*plan, "--json")
-    wires = json.loads(done.stdout).get("wires")
-    if wires is None:
-        pytest.fail("no wires in the estimate")
-    assert sum(row["time_s"] for row in wires["rows"]) == pytest.approx(wires["sum_s"])
-    assert wires["sum_s"] == pytest.approx(3 * 7 / 8 * 2 * 8030261248 / 450e9)
+    found = json.loads(done.stdout)
+    assert sum(row["ring_s"] for row in found["wires"]) == pytest.approx(found["wires_s"])
+    assert found["wires_s"] == pytest.approx(3 * 7 / 8 * 2 * 8030261248 / 450e9)
     assert "On the wires" in gpuspy(*plan).stdout
 
 
@@ -127,7 +125,7 @@ def test_the_drawing(columns, locale):
     chart = re.findall(r"^.*[│|].*$", shown, re.M)
     assert len(chart) == 14 and max(map(len, chart)) <= columns
     assert "\x1b" not in shown and (locale != "C" or shown.isascii())
-    assert all(any(mark in line[9:-12] for line in chart) for mark in "ABC")
+    assert all(any(mark in line[9:] for line in chart) for mark in "ABC")
 
 
 # ---------------------------------------------------------------- bad input
@@ -146,7 +144,7 @@ def test_the_drawing(columns, locale):
     ("roofline --op matmull", "did you mean 'matmul'"), ("roofline --op matmul --m 5 --n 5", "needs --k"),
     ("roofline --op matmul --m 5 --n 5 --k 5 --flops 5", "give it, or"), ("roofline --m 5", "add --op"),
     ("roofline --op softmax --rows 5 --cols 5 --causal", "no --causal"), ("roofline --op softmax --rows 5 --cols 5 --flash", "attention"),
-    ("roofline --op reduce --size 5 --gpu a1000", "did you mean 'a100'"), ("roofline --op reduce --size 5 --gpu zzz", "lists them"),
+    ("roofline --op reduce --size 5 --gpu h1000", "did you mean 'h100'"), ("roofline --op reduce --size 5 --gpu zzz", "lists them"),
     ("roofline --op matmul --m 1 --n 1 --k 1 --dtype fp8 --gpu a100", "no figure"),
     ("roofline --op matmul --m 1 --n 1 --k 1 --dtype fp17", "did you mean"), ("roofline --op reduce --size 5 --time 5ms", "add --gpu"),
     ("roofline --op reduce --size 5 --gpu h100 --time 5", "no unit"), ("roofline --op reduce --size 5 --gpu h100 --time 0ms", "out of range"),
