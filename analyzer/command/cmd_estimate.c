@@ -139,21 +139,6 @@ static int place_of(const char *word, const char *words)
     return -1;
 }
 
-/* What was typed, to be pasted into a shell. */
-static void typed(int argc, char **argv, char *out, size_t size)
-{
-    size_t at = (size_t)snprintf(out, size, "gpuspy estimate");
-
-    for (int i = 0; i < argc && at < size; i++) {
-        char word[512];
-        bool option = argv[i][0] == '-';
-        at += (size_t)snprintf(out + at, size - at, " %s",
-                               option && !argv[i][strcspn(argv[i], " '\"$&|;<>()*?[]#~\\`")]
-                                   ? argv[i]
-                                   : text_path_here(word, sizeof word, argv[i]));
-    }
-}
-
 /* --gpus without a number. */
 static int list_gpus(const struct settings *s)
 {
@@ -162,7 +147,7 @@ static int list_gpus(const struct settings *s)
     return EXIT_YES;
 }
 
-static int answer(const struct settings *s, const char *command)
+static int answer(const struct settings *s, int argc, char **argv)
 {
     static struct estimate_answer a;
     const struct gpu **named = calloc(gpus_n, sizeof *named);
@@ -170,6 +155,7 @@ static int answer(const struct settings *s, const char *command)
     struct model model = {.source = ""};
     size_t named_n;
     int exit_code = EXIT_USAGE;
+    char model_text[512];
 
     if (named && plan_settings_gpus("estimate", &s->plan, named, &named_n) &&
         plan_from_settings("estimate", &s->plan, &plan, &model, &exit_code) &&
@@ -177,7 +163,8 @@ static int answer(const struct settings *s, const char *command)
         exit_code = EXIT_USAGE;
         struct answer_wish wish = {
             .gpus = named, .gpus_n = named_n, .network = (double)s->plan.network,
-            .solve = place_of(s->solve, solve_words), .command = command};
+            .solve = place_of(s->solve, solve_words), .argc = argc, .argv = argv,
+            .model = s->plan.model.model ? text_path_here(model_text, sizeof model_text, s->plan.model.model) : NULL};
         if (answer_make("estimate", &plan, &wish, &a)) {
             exit_code = !print(s, &a) ? EXIT_INPUT : answer_fits(&a) ? EXIT_YES : EXIT_NO;
         }
@@ -191,8 +178,6 @@ static int answer(const struct settings *s, const char *command)
 int cmd_estimate(int argc, char **argv)
 {
     struct settings s = {.plan = PLAN_SETTINGS_DEFAULT};
-    char command[2048];
-    typed(argc, argv, command, sizeof command);
     int operands = options_parse(&command_estimate, argc, argv, &s);
 
     if (operands < 0)
@@ -216,5 +201,5 @@ int cmd_estimate(int argc, char **argv)
                  "llama-3-8b");
         return EXIT_USAGE;
     }
-    return answer(&s, command);
+    return answer(&s, argc, argv);
 }

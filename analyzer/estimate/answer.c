@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/term.h"
+#include "analyzer/base/text.h"
 
 const char *const estimate_part_key[] = {
 #define PART(id, key, title) key,
@@ -95,6 +96,34 @@ static bool hold_against(const struct estimate_answer *a, const struct gpu *gpu,
     return true;
 }
 
+/* " --model gpt2 --batch 8 --seq 1024": so far as gpuspy report takes it. */
+static void beside(const struct plan *p, const char *model, char *out, size_t size)
+{
+    size_t at = model ? (size_t)snprintf(out, size, " --model %s", model)
+                      : (size_t)snprintf(out, size, " --params %ju", (uintmax_t)p->model->params);
+
+    if (at < size)
+        at += (size_t)snprintf(out + at, size - at, " --precision %s --optimizer %s%s", p->precision->name,
+                               p->optimizer->name, p->master_weights ? " --master-weights" : "");
+    if (p->batch && at < size)
+        at += (size_t)snprintf(out + at, size - at, " --batch %ju", (uintmax_t)p->batch);
+    if (p->batch && p->seq && at < size)
+        snprintf(out + at, size - at, " --seq %ju", (uintmax_t)p->seq);
+}
+
+static void note_assumed(struct estimate_answer *a)
+{
+    if (a->plan.pp > 1)
+        estimate_note(&a->result, "shown is pipeline stage %ju of %ju, the fullest", (uintmax_t)a->result.stage + 1,
+                      (uintmax_t)a->plan.pp);
+    if (a->assumed.batch && a->assumed.seq)
+        estimate_note(&a->result, "assumed: --batch %ju --seq %ju", (uintmax_t)a->plan.batch, (uintmax_t)a->plan.seq);
+    else if (a->assumed.batch)
+        estimate_note(&a->result, "assumed: --batch %ju", (uintmax_t)a->plan.batch);
+    else if (a->assumed.seq)
+        estimate_note(&a->result, "assumed: --seq %ju", (uintmax_t)a->plan.seq);
+}
+
 bool answer_make(const char *command, const struct plan *plan, const struct answer_wish *wish,
                  struct estimate_answer *a)
 {
@@ -122,7 +151,10 @@ bool answer_make(const char *command, const struct plan *plan, const struct answ
             return too_much(command);
     wires_make(&a->plan, wish->network, &a->wires);
     changes_find(&a->plan, &a->result, &a->changes);
-    a->command = wish->command;
+    note_assumed(a);
+    a->argc = wish->argc;
+    a->argv = wish->argv;
+    beside(&a->plan, wish->model, a->beside, sizeof a->beside);
     a->solved = wish->solve >= 0;
     if (a->solved && !solve(command, &a->plan, (enum solve_what)wish->solve, &a->solution))
         return false;
@@ -143,4 +175,49 @@ bool answer_fits(const struct estimate_answer *a)
     for (size_t i = 0; i < a->targets_n; i++)
         fits = fits || a->targets[i].fit.verdict != FIT_NO;
     return fits;
+}
+
+/* ---------------------------------------------------------------- what to type next */
+
+/* Whether `word` is an option among `options` ("--batch 1 --ema"), and whether it has a value there. */
+static bool replaced(const char *word, const char *options, bool *value)
+{
+    size_t n = strcspn(word, "=");
+
+    for (const char *p = options; n > 2 && strncmp(word, "--", 2) == 0 && (p = strstr(p, "--")); p += 2) {
+        if (strncmp(p, word, n) != 0 || (p[n] && p[n] != ' '))
+            continue;
+        *value = p[n] && strncmp(p + n, " --", 3) != 0 && !word[n];
+        return true;
+    }
+    return false;
+}
+
+char *answer_command(const struct estimate_answer *a, const char *options, char *out, size_t size)
+{
+    size_t at = (size_t)snprintf(out, size, "gpuspy estimate");
+
+    for (int i = 0; i < a->argc && at < size; i++) {
+        char word[512];
+        bool value = false, plain = a->argv[i][0] == '-' && !a->argv[i][strcspn(a->argv[i], " '\"$&|;<>()*?[]#~\\`\t\n")];
+        if (replaced(a->argv[i], options, &value) || replaced(a->argv[i], "--solve WORD", &value)) {
+            i += value;
+            continue;
+        }
+        at += (size_t)snprintf(out + at, size - at, " %s",
+                               plain ? a->argv[i] : text_path_here(word, sizeof word, a->argv[i]));
+    }
+    if (at < size && *options)
+        snprintf(out + at, size - at, " %s", options);
+    return out;
+}
+
+char *answer_way(const struct estimate_answer *a, char *out, size_t size)
+{
+    size_t at = 0;
+
+    out[0] = 0;
+    for (size_t i = 0; i < a->changes.way_n && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%s", i ? " " : "", a->changes.way[i].option);
+    return out;
 }

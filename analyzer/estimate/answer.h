@@ -31,7 +31,9 @@ struct estimate_answer {
     struct changes changes;
     bool solved;
     struct solution solution; /* where it was asked for */
-    const char *command;      /* what was typed, for what to type next */
+    int argc;
+    char **argv;              /* what was typed behind the command, for what to type next */
+    char beside[512];         /* options of gpuspy report that set this beside a recording */
 };
 
 /* What is asked besides the plan. */
@@ -40,7 +42,9 @@ struct answer_wish {
     size_t gpus_n;
     double network; /* bytes/s of a GPU to other machines; 0: not given */
     int solve;      /* enum solve_what; -1: nothing */
-    const char *command; /* for `command` above; outlives the answer */
+    int argc;
+    char **argv;         /* outlives the answer */
+    const char *model;   /* as it was named, quoted for a shell; NULL: it was counted or described */
 };
 
 /* `plan` with its model outlives the answer. False after one line on stderr. answer_free()
@@ -58,6 +62,12 @@ double answer_states(const struct estimate_answer *a);
 struct interval answer_part(const struct estimate_result *r, enum estimate_part part, unsigned *phases);
 /* In the host's memory. */
 double answer_host(const struct estimate_result *r);
+
+/* What was typed, with `options` instead of those of the same names and without --solve, to be pasted into a shell.
+ * Returns out. */
+char *answer_command(const struct estimate_answer *a, const char *options, char *out, size_t size);
+/* "--optimizer adamw8bit --checkpointing full": all that the cheapest way changes. Returns out. */
+char *answer_way(const struct estimate_answer *a, char *out, size_t size);
 
 extern const char *const estimate_part_key[], *const estimate_part_title[];
 extern const char *const estimate_phase_key[], *const estimate_phase_title[];

@@ -17,7 +17,7 @@ static json_t *interval(struct interval i)
 /* Text of a file may be anything. */
 static json_t *text(const char *from)
 {
-    char clean[512];
+    char clean[4096];
 
     return from && *from ? json_string(term_clean(clean, sizeof clean, from, true)) : json_null();
 }
@@ -239,6 +239,7 @@ static json_t *notes(const struct estimate_result *r)
 json_t *json_estimate(const struct estimate_answer *a)
 {
     const struct estimate *e = &a->floor;
+    char command[4096], way[512];
     json_t *root = json_pack(
         "{s:i, s:I, s:s, s:s, s:b, s:{s:I, s:I, s:I, s:I, s:I}, s:I, s:f, s:s}", "schema", 1, "params",
         (json_int_t)e->params, "optimizer", a->plan.optimizer->name, "precision", a->plan.precision->name,
@@ -259,7 +260,9 @@ json_t *json_estimate(const struct estimate_answer *a)
     json_object_set_new(root, "changes", changes(a, a->changes.rows, a->changes.n));
     json_object_set_new(root, "way", changes(a, a->changes.way, a->changes.way_n));
     json_object_set_new(root, "solve", solution(a));
-    json_object_set_new(root, "command", text(a->command));
+    json_object_set_new(root, "command", text(answer_command(a, "", command, sizeof command)));
+    answer_way(a, way, sizeof way);
+    json_object_set_new(root, "way_command", text(*way ? answer_command(a, way, command, sizeof command) : NULL));
     json_object_set_new(root, "part_names", part_names());
     json_object_set_new(root, "wires", wires(&a->wires));
     json_object_set_new(root, "wires_s", a->wires.n ? json_real(a->wires.sum_s) : json_null());

@@ -86,9 +86,11 @@ static void say_training(struct head *h, const struct plan *p)
 
 static void say_serving(struct head *h, const struct plan *p)
 {
-    say(h, "served, weights as %s", p->weights ? p->weights->word : p->precision->name);
-    if (p->model->shape.vocab)
-        say(h, "KV cache as %s%s", p->cache ? p->cache->word : "16 bits", p->cache_block ? ", paged" : "");
+    say(h, "served");
+    if (p->weights || p->precision_given)
+        say(h, "weights as %s", p->weights ? p->weights->word : p->precision->name);
+    if (p->model->shape.vocab && (p->cache || p->cache_block))
+        say(h, "KV cache as %s%s", p->cache ? p->cache->word : "16 bits", p->cache_block ? ", in blocks" : "");
 }
 
 static void say_gpus(struct head *h, const struct plan *p)
@@ -136,20 +138,30 @@ void view_estimate_head(const struct view_estimate *v)
 
 /* ---------------------------------------------------------------- the table */
 
-enum { SIZE = 12, RANGE = 24 };
+enum { SIZE = 12 };
 
-/* Is there any interval? Else the numbers need no column for it. */
-static bool ranges(const struct view_estimate *v)
+/* Columns of the widest interval and what is before it; 0: there is none. */
+static int ranges(const struct view_estimate *v)
 {
-    for (size_t i = 0; i < v->a->result.lines_n; i++)
-        if (v->a->result.lines[i].bytes.high > v->a->result.lines[i].bytes.low)
-            return true;
-    return false;
+    const struct estimate_result *r = &v->a->result;
+    char range[VIEW_RANGE];
+    int most = 0;
+
+    for (int part = 0; part < ESTIMATE_PARTS_N; part++) {
+        unsigned phases;
+        int width = term_columns(view_estimate_range(v, range, answer_part(r, part, &phases)));
+        most = width > most ? width : most;
+    }
+    for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
+        int width = term_columns(view_estimate_range(v, range, r->phase[phase]));
+        most = width > most ? width : most;
+    }
+    return most ? most + 2 : 0;
 }
 
 /* The phases that occur, in short. */
 static const char *const phase_short[] = {"forward", "backward", "step", "prefill", "decode"};
-static const char *const phase_row[] = {"end of forward", "end of backward", "optimizer step", "prefill", "decode"};
+const char *const view_estimate_phase[] = {"end of forward", "end of backward", "optimizer step", "prefill", "decode"};
 
 static int title_width(const struct view_estimate *v)
 {
@@ -204,7 +216,7 @@ static void numbers(const struct view_estimate *v, char *line, size_t size, cons
     cell(line, size, name, title_width(v));
     cell(line, size, view_estimate_bytes(text, bytes.likely), -SIZE);
     if (ranges(v))
-        cell(line, size, view_estimate_range(v, range, bytes), -RANGE);
+        cell(line, size, view_estimate_range(v, range, bytes), -ranges(v));
 }
 
 static void header(const struct view_estimate *v)
@@ -214,7 +226,7 @@ static void header(const struct view_estimate *v)
     cell(line, sizeof line, "", INDENT + title_width(v));
     cell(line, sizeof line, ranges(v) ? "likely" : "", -SIZE);
     if (ranges(v))
-        cell(line, sizeof line, v->term.utf8 ? "low – high" : "low - high", -RANGE);
+        cell(line, sizeof line, v->term.utf8 ? "low – high" : "low - high", -ranges(v));
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
         if (v->a->result.phase[phase].high > 0) {
             cell(line, sizeof line, "", 2);
@@ -260,7 +272,7 @@ static void phase_rows(const struct view_estimate *v)
         bool peak = phase == (int)r->peak_phase;
         if (r->phase[phase].high <= 0)
             continue;
-        numbers(v, line, sizeof line, phase_row[phase], r->phase[phase]);
+        numbers(v, line, sizeof line, view_estimate_phase[phase], r->phase[phase]);
         if (peak)
             cell(line, sizeof line, v->term.utf8 ? "  ◀ the peak" : "  <- the peak", 0);
         line_out(v, peak ? TERM_BOLD : TERM_PLAIN, line);
@@ -283,32 +295,44 @@ void view_estimate_table(const struct view_estimate *v)
 
 /* ---------------------------------------------------------------- the rest */
 
+/* "assumed: x" → "Assumed: x." */
+static void sentence(const struct view_estimate *v, const char *text)
+{
+    char line[512];
+    size_t n = (size_t)snprintf(line, sizeof line, "%s", text);
+
+    n = n < sizeof line - 1 ? n : sizeof line - 2;
+    if (!n)
+        return;
+    if (line[0] >= 'a' && line[0] <= 'z' && line[1] >= 'a' && line[1] <= 'z')
+        line[0] = (char)(line[0] - 'a' + 'A');
+    if (!strchr(".!?", line[n - 1]))
+        snprintf(line + n, sizeof line - n, ".");
+    view_estimate_wrap(v, 0, 0, line);
+}
+
 void view_estimate_notes(const struct view_estimate *v)
 {
     const struct estimate_answer *a = v->a;
+    bool bare = !a->plan.inference && a->plan.model->shape.family == MODEL_UNKNOWN;
+    double host = answer_host(&a->result);
     char text[UNITS_TEXT], line[256];
 
-    if (!a->plan.batch || a->result.notes_n || a->assumed.batch || a->assumed.seq || answer_host(&a->result) > 0)
+    if (bare || a->result.notes_n || host > 0)
         putc('\n', v->out);
-    if (!a->plan.batch && !a->plan.inference)
-        view_estimate_wrap(v, 0, 0, ESTIMATE_ON_TOP ": they grow with the batch and the sequence.");
-    if (a->floor.cast_copies && !a->plan.batch) {
-        snprintf(line, sizeof line, "So do autocast's 16-bit copies of the weights, up to %s while forward runs.",
+    if (bare)
+        sentence(v, ESTIMATE_ON_TOP ": they grow with the batch and the sequence");
+    if (bare && a->floor.cast_copies) {
+        snprintf(line, sizeof line, "So do autocast's 16-bit copies of the weights, up to %s while forward runs",
                  format_bytes(text, a->floor.cast_copies));
-        view_estimate_wrap(v, 0, 0, line);
+        sentence(v, line);
     }
-    if (answer_host(&a->result) > 0) {
-        snprintf(line, sizeof line, "In the host's memory: %s a GPU.",
-                 view_estimate_bytes(text, answer_host(&a->result)));
-        view_estimate_wrap(v, 0, 0, line);
-    }
-    if (a->assumed.batch || a->assumed.seq) {
-        snprintf(line, sizeof line, "Assumed: %s%ju%s%ju%s.", a->assumed.batch ? "--batch " : "",
-                 (uintmax_t)a->plan.batch, a->assumed.seq ? ", --seq " : "", (uintmax_t)a->plan.seq, "");
-        view_estimate_wrap(v, 0, 0, line);
+    if (host > 0) {
+        snprintf(line, sizeof line, "In the host's memory: %s a GPU", view_estimate_bytes(text, host));
+        sentence(v, line);
     }
     for (size_t i = 0; i < a->result.notes_n; i++)
-        view_estimate_wrap(v, 0, 0, a->result.notes[i]);
+        sentence(v, a->result.notes[i]);
 }
 
 void view_estimate(const struct view_estimate *v)

@@ -10,7 +10,7 @@ static void when(const struct view_estimate *v, unsigned phases, char *out, size
     out[0] = 0;
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
         if ((phases & 1u << phase) && v->a->result.phase[phase].high > 0 && at < size)
-            at += (size_t)snprintf(out + at, size - at, "%s%s", at ? ", " : "", estimate_phase_key[phase]);
+            at += (size_t)snprintf(out + at, size - at, "%s%s", at ? ", " : "", view_estimate_phase[phase]);
 }
 
 static void label(const struct view_estimate *v, const char *name, const char *text)
@@ -24,8 +24,15 @@ static void label(const struct view_estimate *v, const char *name, const char *t
     view_estimate_wrap(v, 12, 12, text);
 }
 
-static void line_of(const struct view_estimate *v, const struct estimate_line *line)
+static bool same(const char *a, const char *b)
 {
+    return strcmp(a ? a : "", b ? b : "") == 0;
+}
+
+/* `next`: of which the source need not be said before it, too. */
+static void line_of(const struct view_estimate *v, const struct estimate_line *line, const struct estimate_line *next)
+{
+    bool alike = next && same(line->source, next->source) && same(line->why, next->why);
     char size[UNITS_TEXT], range[VIEW_RANGE], phases[128];
 
     when(v, line->phases, phases, sizeof phases);
@@ -34,13 +41,16 @@ static void line_of(const struct view_estimate *v, const struct estimate_line *l
             estimate_part_title[line->part], term_style(&v->term, TERM_PLAIN), line->name,
             view_estimate_bytes(size, line->bytes.likely), *range ? " (" : "", range, *range ? ")" : "");
     label(v, "formula", line->formula);
-    label(v, "source", line->source);
-    label(v, "between", line->why);
     label(v, "when", line->host ? "in the host's memory" : phases);
+    if (alike)
+        return;
+    label(v, "source", line->source);
+    if (line->bytes.high > line->bytes.low || (line->why && *line->why))
+        label(v, "between", line->why);
 }
 
 void view_estimate_explain(const struct view_estimate *v)
 {
     for (size_t i = 0; i < v->a->result.lines_n; i++)
-        line_of(v, &v->a->result.lines[i]);
+        line_of(v, &v->a->result.lines[i], i + 1 < v->a->result.lines_n ? &v->a->result.lines[i + 1] : NULL);
 }

@@ -83,28 +83,22 @@ void view_estimate_changes(const struct view_estimate *v)
                 c->n - shown, term_style(&v->term, TERM_PLAIN));
 }
 
-/* "--optimizer adamw8bit --checkpointing full" */
-static void way_options(const struct changes *c, char *out, size_t size)
+static void found(const struct view_estimate *v, const char *how, const struct solve_answer *s, bool surely)
 {
-    size_t at = 0;
+    char peak[UNITS_TEXT], text[512];
+    const char *end = surely && s->peak.high > s->peak.low ? " at the high end" : "", *limit = "";
 
-    out[0] = 0;
-    for (size_t i = 0; i < c->way_n && at < size; i++)
-        at += (size_t)snprintf(out + at, size - at, "%s%s", i ? " " : "", c->way[i].option);
-}
-
-static void found(const struct view_estimate *v, const char *how, const struct solve_answer *s)
-{
-    char peak[UNITS_TEXT], next[UNITS_TEXT], text[512];
-
-    if (!s->any)
-        snprintf(text, sizeof text, "%s: none fits.", how);
-    else if (s->next.likely > 0)
-        snprintf(text, sizeof text, "%s: %s, %s; one more makes %s.", how, s->option,
-                 view_estimate_bytes(peak, s->peak.likely), view_estimate_bytes(next, s->next.likely));
+    view_estimate_bytes(peak, surely ? s->peak.high : s->peak.likely);
+    if (s->limited)
+        limit = "; more was not tried";
+    else if (v->a->solution.what == SOLVE_GPUS && s->value > 1)
+        limit = surely ? "; fewer might not do" : "; fewer do not";
+    else if (v->a->solution.what != SOLVE_GPUS)
+        limit = surely ? "; one more might not fit" : "; one more does not fit";
+    if (s->any)
+        snprintf(text, sizeof text, "%s: %s, which needs %s%s%s.", how, s->option, peak, end, limit);
     else
-        snprintf(text, sizeof text, "%s: %s, %s%s.", how, s->option, view_estimate_bytes(peak, s->peak.likely),
-                 s->limited ? "; no more was tried" : "");
+        snprintf(text, sizeof text, "%s: none fits.", how);
     view_estimate_indented(v, text);
 }
 
@@ -117,27 +111,42 @@ void view_estimate_solution(const struct view_estimate *v)
     fprintf(v->out, "\n%sSolved for the %s%s\n", term_style(&v->term, TERM_BOLD), solve_words_of[s->what],
             term_style(&v->term, TERM_PLAIN));
     if (s->surely.any != s->likely.any || s->surely.value != s->likely.value)
-        found(v, "likely", &s->likely);
-    found(v, "surely", &s->surely);
+        found(v, "likely", &s->likely, false);
+    found(v, "surely", &s->surely, true);
     if (*s->note)
         view_estimate_indented(v, s->note);
+}
+
+/* ---------------------------------------------------------------- what to type next */
+
+static void next_command(const struct view_estimate *v, const char *command, const char *what)
+{
+    char clean[4096];
+
+    term_clean(clean, sizeof clean, command, v->term.utf8);
+    fprintf(v->out, "  %s", clean);
+    if (4 + term_columns(clean) + term_columns(what) <= v->term.width)
+        fprintf(v->out, "  %s%s%s", term_style(&v->term, TERM_DIM), what, term_style(&v->term, TERM_PLAIN));
+    putc('\n', v->out);
 }
 
 void view_estimate_next(const struct view_estimate *v)
 {
     const struct estimate_answer *a = v->a;
-    char options[512], text[3072] = "";
+    char text[4096];
 
+    fprintf(v->out, "\n%sNext%s\n", term_style(&v->term, TERM_BOLD), term_style(&v->term, TERM_PLAIN));
     if (!a->targets_n) {
-        snprintf(text, sizeof text, "%s --gpu h100", a->command);
+        next_command(v, answer_command(a, "--gpu h100-80g", text, sizeof text), "does it fit there?");
     } else if (a->changes.way_n) {
-        way_options(&a->changes, options, sizeof options);
-        snprintf(text, sizeof text, "%s %s", a->command, options);
-    } else if (!v->explain) {
-        snprintf(text, sizeof text, "%s --explain", a->command);
+        char way[512];
+        next_command(v, answer_command(a, answer_way(a, way, sizeof way), text, sizeof text),
+                     "the cheapest that makes it fit");
+    } else if (answer_fits(a) && !a->plan.inference) {
+        snprintf(text, sizeof text, "gpuspy report run.db%s", a->beside);
+        next_command(v, "gpuspy run -- python train.py", "what it does need: record it, then");
+        next_command(v, text, "measured beside estimated");
     }
-    if (!*text)
-        return;
-    fprintf(v->out, "\n%sNext:%s ", term_style(&v->term, TERM_BOLD), term_style(&v->term, TERM_PLAIN));
-    view_estimate_wrap(v, 6, 6, text);
+    if (!v->explain)
+        next_command(v, answer_command(a, "--explain", text, sizeof text), "formulas and sources, and all that would help");
 }

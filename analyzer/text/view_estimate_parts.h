@@ -19,7 +19,7 @@ void view_estimate_notes(const struct view_estimate *v);
 
 /* ---- helpers */
 
-extern const char *const view_estimate_verdict[]; /* in a word or two */
+extern const char *const view_estimate_verdict[], *const view_estimate_phase[]; /* in a word or two */
 
 char *view_estimate_bytes(char out[UNITS_TEXT], double bytes);
 /* "9.92 – 14.88 GiB"; "" where both are the same. */
