@@ -76,7 +76,7 @@ struct act_op {
     double params; /* parameters whose gradient it makes */
 };
 
-enum { ACT_OPS_MAX = 24 };
+enum { ACT_OPS_MAX = 32 };
 
 struct act_tape {
     struct act_op ops[ACT_OPS_MAX]; /* in the order of forward */

@@ -33,6 +33,7 @@ struct habits {
     bool opt;          /* ReLU, no dropout of scores, softmax in float32 */
     bool python_gelu;  /* GPT-2's gelu_new, six element-wise operations */
     bool dropout;
+    bool one_matrix;   /* q, k and v come of one product */
     bool float_scores; /* softmax is asked for in float32 whatever the precision */
 };
 
@@ -45,16 +46,70 @@ static struct habits habits_of(const struct plan *p, const struct act_sizes *z)
 
     h.dropout = (family == MODEL_GPT || family == MODEL_BERT) && z->variant != ACT_FUSED;
     h.python_gelu = family == MODEL_GPT && !h.opt && z->variant != ACT_FUSED;
+    h.one_matrix = family == MODEL_GPT && !h.opt;
     h.float_scores = family == MODEL_LLAMA || family == MODEL_VIT || h.opt;
     return h;
 }
 
-/* A norm over `width` elements of `input` bytes, whose output is read by `readers` linear layers: under
- * autocast each casts it anew. */
-static void norm(const struct plan *p, const struct act_sizes *z, const struct habits *h, double width,
-                 double input, double readers, struct act_tape *t)
+/* How many of a layer's linear maps that read the same input have an adapter (of `q, k, v`, `out` …). */
+enum readers { READ_QKV, READ_OUT, READ_IN, READ_DOWN };
+
+static double adapted(const struct plan *p, enum readers which)
 {
-    double read = z->compute * width * (z->amp ? readers : readers > 0);
+    double in = p->model->shape.gated ? 2 : 1;
+    static const double qv[] = {2, 0, 0, 0}, attention[] = {3, 1, 0, 0};
+
+    if (p->target == PLAN_TARGET_QV)
+        return qv[which];
+    if (p->target == PLAN_TARGET_ATTENTION)
+        return attention[which];
+    return which == READ_QKV ? 3 : which == READ_IN ? in : 1;
+}
+
+static bool frozen(const struct plan *p)
+{
+    return p->adapter != PLAN_ADAPTER_NONE;
+}
+
+/* What linear maps keep of an input of `width` elements: the input, for the gradient of their weights. A
+ * frozen weight needs none, its adapter does: peft's adapters are float32, and cast the input each for itself;
+ * with dropout they keep a mask, too. */
+static void reads(const struct plan *p, const struct act_sizes *z, enum readers which, double width,
+                  double readers, double shared, struct act_tape *t)
+{
+    double n = adapted(p, which);
+
+    if (!frozen(p)) {
+        put(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->compute * width * (z->amp ? readers : 1), 0, 0, 0);
+        return;
+    }
+    if (n <= 0)
+        return;
+    if (z->variant == ACT_FUSED)
+        put(t, ACT_ADAPTERS, z->compute * width, 0, 0, 0);
+    else
+        put(t, ACT_ADAPTERS, (z->amp ? 2 * n : z->compute == 4 ? 1 : 4 * n) * width +
+                (z->variant == ACT_PADDED ? n * width : 0) + n * (z->amp ? 2 : 4) * (double)p->rank, 0, 0, 0);
+}
+
+/* Elements of a bias whose gradient sums over all tokens: the sum goes through a buffer of 8 bytes for each
+ * element that it reads. */
+static double bias(const struct plan *p, const struct act_sizes *z, double out)
+{
+    const struct model_shape *m = &p->model->shape;
+
+    return m->family != MODEL_LLAMA && z->variant != ACT_FUSED && !frozen(p) ? 8 * out : 0;
+}
+
+static double weight(const struct plan *p, double params)
+{
+    return frozen(p) ? 0 : params;
+}
+
+/* A norm over `width` elements of `input` bytes. */
+static void norm(const struct plan *p, const struct act_sizes *z, const struct habits *h, double width,
+                 double input, struct act_tape *t)
+{
     double saved, inside = z->stream * width;
 
     if (p->model->shape.family != MODEL_LLAMA) { /* LayerNorm: its input, mean and 1/deviation */
@@ -62,16 +117,16 @@ static void norm(const struct plan *p, const struct act_sizes *z, const struct h
     } else if (z->variant == ACT_FUSED) {
         saved = input * width + 4;
     } else if (h->gemma) { /* float32 input, normalised in float32 */
-        saved = 8 * width + 4;
+        saved = (frozen(p) ? 4 : 8) * width + 4;
         inside = 8 * width;
-    } else { /* x to float32, x·rsqrt (cast back before the weight) */
-        saved = 4 * width + input * width + 4;
+    } else { /* x to float32, and, for the gradient of the weight, x·rsqrt (cast back before) */
+        saved = 4 * width + (frozen(p) ? 0 : input * width) + 4;
         inside = 8 * width;
     }
-    put(t, ACT_NORM, saved + read, 0, inside, width);
+    put(t, ACT_NORM, saved, 0, inside, frozen(p) ? 0 : width);
 }
 
-static void scores(const struct plan *p, const struct act_sizes *z, const struct habits *h, bool kept,
+static void scores(const struct act_sizes *z, const struct habits *h, bool kept,
                    double heads, struct act_tape *t)
 {
     double wide = h->float_scores || z->amp || z->compute == 4 ? 4 : z->compute;
@@ -83,7 +138,6 @@ static void scores(const struct plan *p, const struct act_sizes *z, const struct
         saved += 1 + z->compute; /* its mask, and what is left */
     else if (wide != z->compute)
         saved += z->compute; /* cast for the product with v */
-    (void)p;
     put(t, ACT_SCORES, kept ? saved * heads * z->seq : 0, z->compute * heads * z->seq, 2 * wide * heads * z->seq, 0);
 }
 
@@ -109,12 +163,12 @@ static void attention(const struct plan *p, const struct act_sizes *z, const str
         double latent = (double)(m->q_rank + m->kv_rank + m->rope_dim);
         q = k = heads * (double)(m->nope_dim + m->rope_dim);
         v = out = heads * (double)m->v_dim;
-        put(t, ACT_ATTENTION, 3 * c * latent, c * width, 0, width * latent);
+        put(t, ACT_ATTENTION, 3 * c * latent, c * width, 0, weight(p, width * latent));
     }
-    put(t, ACT_ATTENTION, 0, c * width, 0, width * (q + k + v));
+    put(t, ACT_ATTENTION, 0, c * width, bias(p, z, h->one_matrix ? 3 * q : q), weight(p, width * (q + k + v)));
     if (m->qk_norm && !m->kv_rank) {
-        norm(p, z, h, q, c, 0, t);
-        norm(p, z, h, k, c, 0, t);
+        norm(p, z, h, q, c, t);
+        norm(p, z, h, k, c, t);
         t->ops[t->n - 1].group = t->ops[t->n - 2].group = ACT_ATTENTION;
     }
     if (eager || z->variant == ACT_PADDED) /* keys and values repeated for each query head */
@@ -122,10 +176,14 @@ static void attention(const struct plan *p, const struct act_sizes *z, const str
     else
         put(t, ACT_ATTENTION, c * (q + k + v), c * (q + k + v), 0, 0);
     if (eager)
-        scores(p, z, h, !recomputed, heads, t);
+        scores(z, h, !recomputed, heads, t);
     else if (z->variant == ACT_PADDED) /* a mask that every layer casts anew */
         put(t, ACT_SCORES, c * z->seq, c * out, 0, 0);
-    put(t, ACT_ATTENTION, c * out + (eager ? 0 : 4 * heads), c * out, 0, out * width);
+    /* attention's own output is what the projection reads */
+    if (!eager || !frozen(p))
+        put(t, ACT_ATTENTION, c * out + (eager ? 0 : 4 * heads), c * out, bias(p, z, width), weight(p, out * width));
+    if (frozen(p))
+        reads(p, z, READ_OUT, out, 1, 1, t);
     if (h->dropout || (h->opt && z->variant != ACT_FUSED))
         put(t, ACT_MASKS, width, z->stream * width, 0, 0);
 }
@@ -136,15 +194,16 @@ static void mlp(const struct plan *p, const struct act_sizes *z, const struct ha
     double width = (double)p->model->shape.hidden, c = z->compute;
 
     if (p->model->shape.gated) {
-        put(t, ACT_MLP, 0, c * width, 0, share * 2 * width * f);
+        put(t, ACT_MLP, 0, c * width, 0, weight(p, share * 2 * width * f));
         /* gate, up, activated gate; a fused kernel activates again */
         put(t, ACT_MLP, share * (z->variant == ACT_FUSED ? 2 : 3) * c * f, share * 2 * c * f, 0, 0);
     } else {
         double kept = h->opt ? 0 : h->python_gelu ? (z->amp ? 14 : 4 * c) : c;
-        put(t, ACT_MLP, 0, c * width, 0, width * f);
+        put(t, ACT_MLP, 0, c * width, bias(p, z, f), weight(p, width * f));
         put(t, ACT_MLP, kept * f, c * f, (h->python_gelu ? 2 * (z->amp ? 4 : c) : 0) * f, 0);
     }
-    put(t, ACT_MLP, share * c * f, share * c * f, 0, share * width * f);
+    put(t, ACT_MLP, 0, share * c * f, bias(p, z, width), weight(p, share * width * f));
+    reads(p, z, READ_DOWN, f, 1, share, t);
     if (h->dropout || (h->opt && z->variant != ACT_FUSED))
         put(t, ACT_MASKS, width, z->stream * width, 0, 0);
 }
@@ -157,14 +216,16 @@ static void experts(const struct plan *p, const struct act_sizes *z, const struc
     double used = (double)m->experts_used, f = (double)m->expert_ffn, width = (double)m->hidden;
     /* the grouped product of PyTorch is not under autocast: it works in the weights' precision */
     struct act_sizes wide = *z;
+    size_t first;
 
     if (z->variant != ACT_FUSED && z->amp)
         wide.compute = z->stream;
-    put(t, ACT_MLP, 4 * (double)m->experts + 40 * used, wide.compute * width, 0, width * (double)m->experts);
+    put(t, ACT_MLP, 4 * (double)m->experts + 40 * used, wide.compute * width, 0, weight(p, width * (double)m->experts));
     put(t, ACT_MLP, used * wide.compute * width, wide.compute * width, 0, 0);
+    first = t->n;
     mlp(p, &wide, h, f, used, t);
     /* all experts have gradients, not only a token's */
-    for (size_t i = t->n - 3; i < t->n; i++)
+    for (size_t i = first; i < t->n; i++)
         t->ops[i].params *= (double)m->experts / (used > 0 ? used : 1);
     put(t, ACT_MLP, used * wide.compute * width, used * wide.compute * width, 0, 0);
     if (m->shared_experts)
@@ -176,20 +237,21 @@ void act_layer(const struct plan *p, const struct act_sizes *z, bool moe, struct
     const struct model_shape *m = &p->model->shape;
     struct habits h = habits_of(p, z);
     double width = (double)m->hidden;
-    bool one_matrix = m->family == MODEL_GPT && !h.opt; /* q, k and v come of one product */
 
     t->n = 0;
-    norm(p, z, &h, width, z->stream, one_matrix ? 1 : 3, t);
+    norm(p, z, &h, width, z->stream, t);
+    reads(p, z, READ_QKV, width, h.one_matrix ? 1 : 3, 1, t);
     attention(p, z, &h, t);
     if (m->norms == 4)
-        norm(p, z, &h, width, z->compute, 0, t);
-    norm(p, z, &h, width, z->stream, m->gated && !moe ? 2 : 1, t);
+        norm(p, z, &h, width, z->compute, t);
+    norm(p, z, &h, width, z->stream, t);
+    reads(p, z, READ_IN, width, m->gated && !moe ? 2 : 1, 1, t);
     if (moe)
         experts(p, z, &h, t);
     else
         mlp(p, z, &h, (double)m->ffn, 1, t);
     if (m->norms == 4)
-        norm(p, z, &h, width, z->compute, 0, t);
+        norm(p, z, &h, width, z->compute, t);
     for (size_t i = 0; i < t->n; i++) {
         t->ops[i].saved *= z->tokens;
         t->ops[i].in *= z->tokens;
@@ -202,7 +264,9 @@ void act_last_norm(const struct plan *p, const struct act_sizes *z, struct act_t
     struct habits h = habits_of(p, z);
 
     t->n = 0;
-    norm(p, z, &h, (double)p->model->shape.hidden, z->stream, 1, t);
+    norm(p, z, &h, (double)p->model->shape.hidden, z->stream, t);
+    if (!frozen(p))
+        t->ops[0].saved += z->compute * (double)p->model->shape.hidden;
     t->ops[0].saved *= z->tokens;
     t->ops[0].work *= z->tokens;
 }

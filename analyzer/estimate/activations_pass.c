@@ -63,7 +63,8 @@ static void backward(struct walk *w, const struct act_tape *t, const struct act_
 static void loss(const struct plan *p, const struct act_sizes *z, struct walk *w, struct act_pass *out)
 {
     const struct model_shape *m = &p->model->shape;
-    double logits = z->tokens * (double)m->vocab, c = z->compute, weight = (double)(m->vocab * m->hidden);
+    double logits = z->tokens * (double)m->vocab, c = z->compute;
+    double weight = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)(m->vocab * m->hidden);
     double before = w->live, tanh_kept = act_caps_logits(p, z) ? c * logits : 0, held = c * logits;
 
     if (p->chunked_loss) { /* pieces of tokens, so that their logits are as large as the hidden states */
@@ -76,7 +77,7 @@ static void loss(const struct plan *p, const struct act_sizes *z, struct walk *w
         return;
     }
     if (z->variant == ACT_FUSED) /* the trainer keeps the loss alone */
-        held = z->compute == 4 ? 0 : 0;
+        held = 0;
     out->held = held;
     w->live += held + tanh_kept + 4 * logits;
     see(w, 8 * logits, 0);
@@ -103,7 +104,8 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
     struct act_sizes z = act_sizes_of(p, variant);
     struct act_tape dense, moe, last;
     struct walk w = {.there = p->accumulation > 1};
-    double stream = z.stream * z.tokens * (double)m->hidden, embedding = (double)(m->vocab * m->hidden);
+    double stream = z.stream * z.tokens * (double)m->hidden;
+    double embedding = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)(m->vocab * m->hidden);
     uint64_t sparse = m->experts ? m->moe_layers ? m->moe_layers : m->layers : 0;
     bool full = p->checkpoint == PLAN_CHECKPOINT_FULL;
 
