@@ -281,7 +281,7 @@ static bool needed(const char *command, const char *what, int *exit_code, enum m
 {
     char why[160];
 
-    if (what[0] == '-')
+    if (what[0] == '-' && option)
         snprintf(why, sizeof why, "a shape of family '%s' needs --%s too, the %s", words[family], option, number);
     else
         snprintf(why, sizeof why, "the %s is missing or zero", number);
@@ -328,7 +328,7 @@ static bool sizes_in_bounds(const char *command, const char *what, const struct 
         {"rotary part of a head", s->rope_dim}, {"other part of a head", s->nope_dim},
         {"head size of values", s->v_dim}, {"image size", s->image}, {"patch size", s->patch},
         {"channels", s->channels}, {"classes", s->classes}, {"embedding size", s->embedding},
-        {"buckets", s->buckets},
+        {"buckets", s->buckets}, {"context", s->context}, {"window", s->window},
     };
     char why[160];
 
@@ -360,10 +360,10 @@ static bool sizes_are_there(const char *command, const char *what, const struct 
          "context"},
         {s->experts && !s->experts_used, "number of experts that a token uses", "experts-used"},
         {(s->experts_used || s->moe_layers || s->shared_experts) && !s->experts, "number of experts", "experts"},
-        {s->kv_rank && !(s->nope_dim && s->v_dim), "size of a head's parts beside the key and value rank", "head-dim"},
-        {!text && !s->image, "image size", "model"},
-        {!text && !s->patch, "patch size", "model"},
-        {!text && !s->channels, "number of channels", "model"},
+        {s->kv_rank && !(s->nope_dim && s->v_dim), "size of a head's parts beside the key and value rank", NULL},
+        {!text && !s->image, "image size", NULL},
+        {!text && !s->patch, "patch size", NULL},
+        {!text && !s->channels, "number of channels", NULL},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

@@ -4,9 +4,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "analyzer/model/convnets.h"
 #include "analyzer/model/model.h"
 
@@ -173,11 +175,484 @@ static void every_preset_has_a_count_with_a_source(void **state)
     all_names(has_a_source);
 }
 
+/* --- the list of tensors ---------------------------------------------------------------------- */
+
+static uint64_t in_place(const struct model *m, enum tensor_place place)
+{
+    uint64_t params = 0;
+
+    for (size_t i = 0; i < m->tensors_n; i++)
+        if (m->tensors[i].place == place)
+            params += m->tensors[i].rows * m->tensors[i].cols * m->tensors[i].count;
+    return params;
+}
+
+/* Layers of every kind, each with its own tensors and those of all kinds. */
+static uint64_t layer_by_layer(const struct model *m)
+{
+    uint64_t params = 0;
+
+    for (size_t i = 0; i < m->tensors_n; i++) {
+        const struct model_tensor *t = &m->tensors[i];
+
+        if (t->place != TENSOR_IN_LAYER)
+            continue;
+        assert_true(t->layers >= 1 && t->layers <= m->shape.layers);
+        assert_int_equal(t->count % t->layers, 0);
+        if (t->kind == 0)
+            assert_int_equal(t->layers, m->shape.layers);
+        params += t->rows * t->cols * (t->count / t->layers) * t->layers;
+    }
+    return params;
+}
+
+static void adds_up(const char *name)
+{
+    struct model m = made(name);
+    uint64_t layer = model_layer_params(&m), in_layers = in_place(&m, TENSOR_IN_LAYER);
+
+    assert_int_equal(model_params_of(&m, NULL), m.params);
+    assert_int_equal(in_place(&m, TENSOR_BEFORE) + in_layers + in_place(&m, TENSOR_AFTER), m.params);
+    assert_int_equal(layer_by_layer(&m), in_layers);
+    assert_true(m.shape.layers > 0 && layer > 0 && layer * m.shape.layers >= in_layers && layer <= in_layers);
+    assert_true(model_active_params(&m) <= m.params && model_active_params(&m) > 0);
+    assert_true(model_expert_params(&m) < m.params);
+    if (m.shape.experts == 0)
+        assert_int_equal(model_active_params(&m), m.params);
+    for (size_t i = 0; i < m.tensors_n; i++) {
+        assert_true(strlen(m.tensors[i].name) > 0);
+        assert_true(m.tensors[i].dims == 1 || m.tensors[i].dims == 2 || m.tensors[i].dims == 4);
+        assert_true(m.tensors[i].dims > 1 || m.tensors[i].cols == 1);
+    }
+    model_free(&m);
+}
+
+static void tensors_add_up(void **state)
+{
+    (void)state;
+    all_names(adds_up);
+}
+
+/* From the models' papers: what one token uses, in billions. */
+static void tokens_use_what_the_papers_say(void **state)
+{
+    static const struct {
+        const char *name;
+        double low, high;
+    } rows[] = {
+        {"mixtral-8x7b", 12.8, 13.0},   /* "uses 13B active parameters", Jiang et al. 2024 */
+        {"mixtral-8x22b", 38.5, 39.5},  /* "39B active" */
+        {"deepseek-v2", 20.5, 21.5},    /* "21B are activated", DeepSeek-AI 2024 */
+        {"deepseek-v3", 36.5, 37.6},    /* "37B activated" */
+        {"qwen3-30b-a3b", 3.25, 3.4},   /* 3.3B activated */
+        {"qwen3-235b-a22b", 21.5, 22.5},
+        {"qwen1.5-moe-a2.7b", 2.6, 2.75},
+        {"olmoe-1b-7b", 1.25, 1.35},    /* "1.3B active", Muennighoff et al. 2024 */
+        {"kimi-k2", 31.5, 33.0},        /* "32 billion activated" */
+        {"phi-3.5-moe", 6.5, 6.7},      /* "6.6B active" */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct model m = made(rows[i].name);
+        double active = (double)model_active_params(&m) / 1e9;
+
+        if (active < rows[i].low || active > rows[i].high)
+            fail_msg("%s: %f", rows[i].name, active);
+        model_free(&m);
+    }
+}
+
+static const struct model_tensor *tensor_of(const struct model *m, const char *name, enum tensor_role role)
+{
+    for (size_t i = 0; i < m->tensors_n; i++)
+        if (strcmp(m->tensors[i].name, name) == 0 && m->tensors[i].role == role)
+            return &m->tensors[i];
+    fail_msg("%s has no %s", m->name, name);
+    return NULL;
+}
+
+static void is(const struct model *m, const char *name, enum tensor_role role, uint64_t rows, uint64_t cols,
+               uint64_t count)
+{
+    const struct model_tensor *t = tensor_of(m, name, role);
+
+    assert_int_equal(t->rows, rows);
+    assert_int_equal(t->cols, cols);
+    assert_int_equal(t->count, count);
+}
+
+static void tensors_are_those_of_the_published_files(void **state)
+{
+    struct model m = made("llama-3-8b");
+
+    (void)state;
+    is(&m, "embed_tokens", TENSOR_EMBEDDING, 128256, 4096, 1);
+    is(&m, "q_proj", TENSOR_ATTENTION, 4096, 4096, 32);
+    is(&m, "k_proj", TENSOR_ATTENTION, 1024, 4096, 32);
+    is(&m, "o_proj", TENSOR_ATTENTION, 4096, 4096, 32);
+    is(&m, "gate_proj", TENSOR_MLP, 14336, 4096, 32);
+    is(&m, "down_proj", TENSOR_MLP, 4096, 14336, 32);
+    is(&m, "norm", TENSOR_NORM, 4096, 1, 64);
+    is(&m, "lm_head", TENSOR_HEAD, 128256, 4096, 1);
+    model_free(&m);
+    m = made("gpt2");
+    is(&m, "qkv_proj", TENSOR_ATTENTION, 2304, 768, 12);
+    is(&m, "embed_positions", TENSOR_EMBEDDING, 1024, 768, 1);
+    model_free(&m);
+    m = made("deepseek-v3");
+    is(&m, "q_a_proj", TENSOR_ATTENTION, 1536, 7168, 61);
+    is(&m, "q_b_proj", TENSOR_ATTENTION, 24576, 1536, 61);
+    is(&m, "kv_a_proj", TENSOR_ATTENTION, 576, 7168, 61);
+    is(&m, "kv_b_proj", TENSOR_ATTENTION, 32768, 512, 61);
+    is(&m, "o_proj", TENSOR_ATTENTION, 7168, 16384, 61);
+    is(&m, "down_proj", TENSOR_EXPERT, 7168, 2048, 58 * 256);
+    is(&m, "down_proj", TENSOR_MLP, 7168, 18432, 3);
+    is(&m, "router", TENSOR_ROUTER, 256, 7168, 58);
+    model_free(&m);
+    m = made("phi-4");
+    is(&m, "gate_up_proj", TENSOR_MLP, 35840, 5120, 40);
+    model_free(&m);
+    m = made("t5-3b"); /* twice in each of the decoder's layers */
+    is(&m, "q_proj", TENSOR_ATTENTION, 4096, 1024, 24);
+    is(&m, "up_proj", TENSOR_MLP, 16384, 1024, 48);
+    assert_int_equal(m.shape.encoder_layers, 24);
+    model_free(&m);
+}
+
+/* LoRA's Σ r(rows + cols), as published for the three. */
+static void matrices_are_there_for_adapters(void **state)
+{
+    static const struct {
+        const char *name, *targets;
+        uint64_t rank, params;
+    } rows[] = {
+        {"llama-2-7b", "q_proj v_proj", 8, 4194304},
+        {"llama-2-13b", "q_proj v_proj", 8, 6553600},
+        {"llama-3-8b", "q_proj k_proj v_proj o_proj gate_proj up_proj down_proj", 16, 41943040},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct model m = made(rows[i].name);
+        uint64_t params = 0;
+
+        for (size_t t = 0; t < m.tensors_n; t++)
+            if (m.tensors[t].dims == 2 && strstr(rows[i].targets, m.tensors[t].name))
+                params += rows[i].rank * (m.tensors[t].rows + m.tensors[t].cols) * m.tensors[t].count;
+        assert_int_equal(params, rows[i].params);
+        model_free(&m);
+    }
+}
+
+/* --- shapes ------------------------------------------------------------------------------------- */
+
+static struct model_shape small(enum model_family family)
+{
+    struct model_shape s = model_family_shape(family);
+
+    s.layers = 2;
+    s.hidden = 64;
+    s.heads = 4;
+    s.vocab = 100;
+    s.context = 32;
+    if (family == MODEL_LLAMA || family == MODEL_T5)
+        s.ffn = 128;
+    return s;
+}
+
+static bool taken(const struct model_shape *s, struct model *m)
+{
+    int exit_code = -1;
+    bool ok = model_shaped("test", "--layers", s, m, &exit_code);
+
+    if (!ok)
+        assert_int_equal(exit_code, 2);
+    return ok;
+}
+
+static uint64_t params_of(const struct model_shape *s)
+{
+    struct model m = {0};
+    uint64_t params;
+
+    assert_true(taken(s, &m));
+    params = m.params;
+    model_free(&m);
+    return params;
+}
+
+static void families_have_defaults(void **state)
+{
+    struct model_shape gpt = small(MODEL_GPT), bert = small(MODEL_BERT), vit = small(MODEL_VIT), llama = small(MODEL_LLAMA);
+
+    (void)state;
+    assert_int_equal(params_of(&gpt), (100 + 32) * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64);
+    assert_int_equal(params_of(&bert),
+                     (100 + 32 + 2) * 64 + 2 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 64 * 64 + 64);
+    vit.vocab = 0;
+    assert_int_equal(params_of(&vit), 3 * 16 * 16 * 64 + 64 + 64 + 197 * 64 + 2 * (12 * 64 * 64 + 13 * 64) +
+                                          2 * 64 + 1000 * 64 + 1000);
+    assert_int_equal(params_of(&llama), 2 * 100 * 64 + 2 * (4 * 64 * 64 + 3 * 128 * 64 + 2 * 64) + 64);
+    llama.kv_heads = 1;
+    assert_int_equal(params_of(&llama), 2 * 100 * 64 + 2 * (2 * 64 * 64 + 2 * 16 * 64 + 3 * 128 * 64 + 2 * 64) + 64);
+    llama.experts = 4;
+    llama.experts_used = 2;
+    assert_int_equal(params_of(&llama), 2 * 100 * 64 + 2 * (2 * 64 * 64 + 2 * 16 * 64 + 4 * 3 * 128 * 64 + 4 * 64 + 2 * 64) + 64);
+}
+
+#define REFUSES(family, field, value)          \
+    do {                                       \
+        struct model_shape s_ = small(family); \
+        struct model m_ = {0};                 \
+        s_.field = (value);                    \
+        assert_false(taken(&s_, &m_));         \
+        model_free(&m_);                       \
+    } while (0)
+
+static void contradictions_are_refused(void **state)
+{
+    struct model_shape s = small(MODEL_LLAMA);
+    struct model m = {0};
+
+    (void)state;
+    REFUSES(MODEL_LLAMA, layers, 0);
+    REFUSES(MODEL_LLAMA, hidden, 0);
+    REFUSES(MODEL_LLAMA, heads, 0);
+    REFUSES(MODEL_LLAMA, vocab, 0);
+    REFUSES(MODEL_LLAMA, ffn, 0);
+    REFUSES(MODEL_LLAMA, heads, 3);
+    REFUSES(MODEL_LLAMA, kv_heads, 3);
+    REFUSES(MODEL_LLAMA, kv_heads, 8);
+    REFUSES(MODEL_LLAMA, experts, 4);      /* how many does a token use? */
+    REFUSES(MODEL_LLAMA, experts_used, 2); /* of none */
+    REFUSES(MODEL_LLAMA, window_layers, 3);
+    REFUSES(MODEL_LLAMA, family, MODEL_UNKNOWN);
+    REFUSES(MODEL_LLAMA, family, MODEL_CONV);
+    REFUSES(MODEL_LLAMA, family, MODEL_FAMILIES_N);
+    REFUSES(MODEL_GPT, context, 0); /* rows of its table of positions */
+    REFUSES(MODEL_VIT, patch, 0);
+    REFUSES(MODEL_VIT, patch, 15);
+    REFUSES(MODEL_VIT, patch, 448);
+    REFUSES(MODEL_VIT, image, 0);
+    REFUSES(MODEL_T5, layers, 3);
+    REFUSES(MODEL_T5, encoder_layers, 3);
+    s.experts = 4;
+    s.experts_used = 5;
+    assert_false(taken(&s, &m));
+    s.experts_used = 2;
+    s.moe_layers = 3;
+    assert_false(taken(&s, &m));
+    s = small(MODEL_LLAMA);
+    s.kv_rank = 16; /* latent attention without the parts of its heads */
+    assert_false(taken(&s, &m));
+}
+
+/* Every number in turn is everything that 64 bits can hold: refused, or in bounds, never wrapped. */
+static void no_number_overflows(void **state)
+{
+    static const uint64_t values[] = {1, 2, 3, 1000000000, 1000000001, UINT32_MAX, 1000000000000,
+                                      INT64_MAX, UINT64_MAX - 1, UINT64_MAX, UINT64_MAX / 2 + 1, UINT64_MAX / 64};
+    static const size_t at[] = {
+#define AT(field) offsetof(struct model_shape, field)
+        AT(layers), AT(hidden), AT(heads), AT(kv_heads), AT(head_dim), AT(ffn), AT(encoder_layers), AT(vocab),
+        AT(embedding), AT(context), AT(positions), AT(buckets), AT(token_types), AT(experts), AT(experts_used),
+        AT(shared_experts), AT(expert_ffn), AT(shared_ffn), AT(moe_layers), AT(q_rank), AT(kv_rank), AT(rope_dim),
+        AT(nope_dim), AT(v_dim), AT(window), AT(window_layers), AT(image), AT(patch), AT(channels), AT(classes),
+#undef AT
+    };
+    const size_t n = sizeof at / sizeof *at, each = sizeof values / sizeof *values;
+    int said = dup(2), nowhere = open("/dev/null", O_WRONLY); /* hundreds of thousands of refusals */
+
+    (void)state;
+    assert_true(said >= 0 && nowhere >= 0 && dup2(nowhere, 2) == 2);
+    for (int family = MODEL_GPT; family < MODEL_FAMILIES_N; family++) {
+        for (size_t i = 0; i < n * each * n * each; i++) {
+            struct model_shape s = small((enum model_family)family);
+            struct model m = {0};
+            size_t one = i % n, other = i / (n * each) % n;
+
+            memcpy((char *)&s + at[one], &values[i / n % each], sizeof *values);
+            memcpy((char *)&s + at[other], &values[i / (n * each * n)], sizeof *values);
+            if (taken(&s, &m)) {
+                assert_true(m.params > 0 && m.params <= MODEL_PARAMS_MAX);
+                assert_int_equal(model_params_of(&m, NULL), m.params);
+                assert_true(model_layer_params(&m) <= m.params && model_active_params(&m) <= m.params);
+            }
+            model_free(&m);
+        }
+    }
+    dup2(said, 2);
+    close(said);
+    close(nowhere);
+}
+
+/* --- names ------------------------------------------------------------------------------------ */
+
+static void published_names_are_found(void **state)
+{
+    static const struct {
+        const char *published, *name;
+    } rows[] = {
+        {"meta-llama/Llama-3.1-8B", "llama-3.1-8b"}, {"meta-llama/Meta-Llama-3-8B-Instruct", "llama-3-8b"},
+        {"meta-llama/Llama-2-7b-chat-hf", "llama-2-7b"}, {"meta-llama/Llama-3.3-70B-Instruct", "llama-3.1-70b"},
+        {"mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"}, {"mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"},
+        {"mistralai/Mistral-Nemo-Instruct-2407", "mistral-nemo-12b"}, {"Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"},
+        {"Qwen/Qwen3-8B-Base", "qwen3-8b"}, {"google/gemma-2-9b-it", "gemma-2-9b"},
+        {"google/gemma-3-1b-pt", "gemma-3-1b"}, {"microsoft/Phi-3-mini-4k-instruct", "phi-3-mini"},
+        {"deepseek-ai/DeepSeek-R1", "deepseek-v3"}, {"openai-community/gpt2", "gpt2"},
+        {"HuggingFaceTB/SmolLM2-360M-Instruct", "smollm2-360m"}, {"facebook/opt-125m", "opt-125m"},
+        {"bigscience/bloom-560m", "bloom-560m"}, {"EleutherAI/pythia-1.4b", "pythia-1.4b"},
+        {"tiiuae/falcon-7b-instruct", "falcon-7b"}, {"google/flan-t5-base", "flan-t5-base"},
+        {"google/vit-base-patch16-224", "vit-b-16"}, {"FacebookAI/roberta-base", "roberta-base"},
+        {"BERT-base-uncased", "bert-base-uncased"}, {"vit_b_16", "vit-b-16"}, {"resnet50", "resnet-50"},
+        {"wide_resnet50_2", "wide-resnet-50-2"}, {"vgg16_bn", "vgg-16-bn"}, {"efficientnet_b0", "efficientnet-b0"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct model m = made(rows[i].published);
+
+        assert_string_equal(m.name, rows[i].name);
+        assert_string_equal(m.source, "preset");
+        model_free(&m);
+    }
+}
+
+static void unknown_names_are_refused(void **state)
+{
+    static const char *const names[] = {
+        "gpt3", "llama", "", "-", "---", "_", "llama-3-9b", "nobody/nothing", "instruct", "a/b/c", "/", "\x1b[31m", "gpt2\n",
+        "llama-3-8bllama-3-8bllama-3-8bllama-3-8bllama-3-8bllama-3-8bllama-3-8bllama-3-8bllama-3-8bllama-3-8b",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct model m = {0};
+        int exit_code = -1;
+
+        if (model_named("test", names[i], &m, &exit_code))
+            fail_msg("'%s' is taken for %s", names[i], m.name);
+        assert_true(exit_code == 2 || exit_code == 3);
+        model_free(&m);
+        assert_int_equal(model_preset_params(names[i]), 0);
+    }
+}
+
+/* --- convolutional networks ------------------------------------------------------------------- */
+
+static struct conv_map maps[CONV_MAPS_MAX];
+
+static uint64_t outputs_of(const char *name, uint64_t height, uint64_t width, size_t *n)
+{
+    struct model m = made(name);
+    uint64_t elements = 0;
+
+    *n = model_conv_maps(&m, height, width, maps, CONV_MAPS_MAX);
+    for (size_t i = 0; i < *n; i++) {
+        assert_int_equal(maps[i].elements, maps[i].channels * maps[i].height * maps[i].width);
+        elements += maps[i].op == CONV_ADD || maps[i].op == CONV_MULTIPLY || maps[i].op == CONV_JOIN
+                        ? 0
+                        : maps[i].elements;
+    }
+    model_free(&m);
+    return elements;
+}
+
+/* The sum over all modules' outputs, from forward hooks on torchvision 0.26.0 (meta device, training). */
+static void outputs_are_those_of_torchvision(void **state)
+{
+    static const struct {
+        const char *name;
+        uint64_t height, width, elements;
+    } rows[] = {
+        {"resnet-18", 224, 224, 7477736}, {"resnet-18", 301, 263, 12051688},
+        {"resnet-34", 224, 224, 11240936}, {"resnet-34", 301, 263, 18164968},
+        {"resnet-50", 224, 224, 32040424}, {"resnet-50", 301, 263, 51861736},
+        {"resnet-101", 224, 224, 47394280}, {"resnet-101", 301, 263, 77164264},
+        {"resnet-152", 224, 224, 66360808}, {"resnet-152", 301, 263, 108070120},
+        {"resnext-50-32x4d", 224, 224, 41900008}, {"resnext-50-32x4d", 301, 263, 67816168},
+        {"resnext-101-32x8d", 224, 224, 92326888}, {"resnext-101-32x8d", 301, 263, 150330088},
+        {"resnext-101-64x4d", 224, 224, 92326888}, {"resnext-101-64x4d", 301, 263, 150330088},
+        {"wide-resnet-50-2", 224, 224, 41900008}, {"wide-resnet-50-2", 301, 263, 67816168},
+        {"wide-resnet-101-2", 224, 224, 62371816}, {"wide-resnet-101-2", 301, 263, 101552872},
+        {"alexnet", 224, 224, 1098216}, {"alexnet", 301, 263, 1691944}, {"vgg-11", 224, 224, 16433128},
+        {"vgg-11", 301, 263, 25589608}, {"vgg-13", 224, 224, 26066920}, {"vgg-13", 301, 263, 40752872},
+        {"vgg-16", 224, 224, 28676072}, {"vgg-16", 301, 263, 44756200}, {"vgg-19", 224, 224, 31285224},
+        {"vgg-19", 301, 263, 48759528}, {"vgg-11-bn", 224, 224, 23859176}, {"vgg-11-bn", 301, 263, 37174568},
+        {"vgg-13-bn", 224, 224, 38309864}, {"vgg-13-bn", 301, 263, 59919464},
+        {"vgg-16-bn", 224, 224, 42223592}, {"vgg-16-bn", 301, 263, 65924456},
+        {"vgg-19-bn", 224, 224, 46137320}, {"vgg-19-bn", 301, 263, 71929448},
+        {"densenet-121", 224, 224, 38612456}, {"densenet-121", 301, 263, 61115368},
+        {"densenet-161", 224, 224, 70473832}, {"densenet-161", 301, 263, 110955400},
+        {"densenet-169", 224, 224, 45731816}, {"densenet-169", 301, 263, 71930472},
+        {"densenet-201", 224, 224, 57661416}, {"densenet-201", 301, 263, 90364776},
+        {"mobilenet-v2", 224, 224, 19465576}, {"mobilenet-v2", 301, 263, 31534920},
+        {"mobilenet-v3-large", 224, 224, 12643984}, {"mobilenet-v3-large", 301, 263, 20506048},
+        {"mobilenet-v3-small", 224, 224, 4106768}, {"mobilenet-v3-small", 301, 263, 6729408},
+        {"efficientnet-b0", 224, 224, 19874240}, {"efficientnet-b0", 301, 263, 32323104},
+        {"efficientnet-b1", 224, 224, 27697144}, {"efficientnet-b1", 301, 263, 45117800},
+        {"efficientnet-b2", 224, 224, 29044092}, {"efficientnet-b2", 301, 263, 47350892},
+        {"efficientnet-b3", 224, 224, 38507328}, {"efficientnet-b3", 301, 263, 62745944},
+        {"efficientnet-b4", 224, 224, 50604432}, {"efficientnet-b4", 301, 263, 82643792},
+        {"efficientnet-b5", 224, 224, 69687176}, {"efficientnet-b5", 301, 263, 113837640},
+        {"efficientnet-b6", 224, 224, 89202512}, {"efficientnet-b6", 301, 263, 145766216},
+        {"efficientnet-b7", 224, 224, 119538152}, {"efficientnet-b7", 301, 263, 195530056},
+        {"convnext-tiny", 224, 224, 26834152}, {"convnext-tiny", 301, 263, 40636072},
+        {"convnext-small", 224, 224, 43091176}, {"convnext-small", 301, 263, 64523944},
+        {"convnext-base", 224, 224, 57454568}, {"convnext-base", 301, 263, 86031592},
+        {"convnext-large", 224, 224, 86181352}, {"convnext-large", 301, 263, 129046888},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        size_t n;
+        uint64_t elements = outputs_of(rows[i].name, rows[i].height, rows[i].width, &n);
+
+        if (elements != rows[i].elements)
+            fail_msg("%s at %jux%ju: %ju, not %ju", rows[i].name, (uintmax_t)rows[i].height, (uintmax_t)rows[i].width,
+                     (uintmax_t)elements, (uintmax_t)rows[i].elements);
+    }
+}
+
+static void few_maps_of_odd_images(void **state)
+{
+    struct model m = made("resnet-50"), gpt2 = made("gpt2");
+    struct conv_map few[3];
+
+    (void)state;
+    assert_int_equal(model_conv_maps(&m, 224, 224, few, 3), 174);
+    assert_int_equal(few[0].elements, 64 * 112 * 112);
+    assert_int_equal(few[0].inputs, 3 * 224 * 224);
+    assert_true(few[2].op == CONV_RELU && few[2].in_place);
+    assert_string_equal(conv_op_word(few[0].op), "conv");
+    assert_int_equal(model_conv_maps(&m, 0, 224, few, 3), 0);
+    assert_int_equal(model_conv_maps(&m, UINT64_MAX, 224, few, 3), 0);
+    assert_int_equal(model_conv_maps(&m, 1, 1, few, 0), 174); /* its kernels are padded */
+    assert_int_equal(model_conv_maps(&gpt2, 224, 224, few, 3), 0);
+    model_free(&m);
+    model_free(&gpt2);
+    m = made("alexnet");
+    assert_int_equal(model_conv_maps(&m, 16, 16, few, 3), 0);
+    model_free(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(presets_have_the_published_counts),
         cmocka_unit_test(every_preset_has_a_count_with_a_source),
+        cmocka_unit_test(tensors_add_up),
+        cmocka_unit_test(tokens_use_what_the_papers_say),
+        cmocka_unit_test(tensors_are_those_of_the_published_files),
+        cmocka_unit_test(matrices_are_there_for_adapters),
+        cmocka_unit_test(families_have_defaults),
+        cmocka_unit_test(contradictions_are_refused),
+        cmocka_unit_test(no_number_overflows),
+        cmocka_unit_test(published_names_are_found),
+        cmocka_unit_test(unknown_names_are_refused),
+        cmocka_unit_test(outputs_are_those_of_torchvision),
+        cmocka_unit_test(few_maps_of_odd_images),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
