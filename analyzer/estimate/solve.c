@@ -184,7 +184,7 @@ static void fewest_serving(const struct plan *base, struct solution *s)
     for (uint64_t n = 1; n <= s->limit; n++)
         for (uint64_t pp = 1; pp <= n && pp <= stages; pp++) {
             struct plan p = *base;
-            if (n % pp || n / pp > node || !divides(n / pp, shape))
+            if (n % pp || stages % pp || n / pp > node || !divides(n / pp, shape))
                 continue;
             p.gpus = n;
             p.pp = pp;
@@ -231,10 +231,13 @@ static void fewest(const struct plan *p, struct solution *s)
     for (uint64_t tp = 2; !s->likely.any && p->tp == 1 && tp <= node_of(p); tp *= 2)
         if (divides(tp, &p->model->shape)) {
             fewest_training(&sharded, tp, s);
-            snprintf(s->note, sizeof s->note, "%s", s->likely.any
-                         ? "what data-parallel GPUs do not divide is too much for one: tensor and sequence parallel"
-                         : "");
+            if (s->likely.any)
+                snprintf(s->note, sizeof s->note,
+                         "what data-parallel GPUs do not divide is too much for one: tensor and sequence parallel");
         }
+    if (!s->likely.any)
+        snprintf(s->note, sizeof s->note, "more GPUs do not divide what each keeps of its own batch; look for a smaller "
+                 "--batch or --checkpointing first");
 }
 
 /* ---------------------------------------------------------------- the question */

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "analyzer/estimate/changes.h"
+#include "analyzer/estimate/changes_moves.h"
 #include "analyzer/estimate/fit.h"
 #include "tests/unit/plans.h"
 
@@ -168,12 +168,36 @@ static void the_cheapest_way(void **state)
     model_free(&m);
 }
 
+/* No advice that estimate itself would refuse. */
+static void advice_is_accepted(void **state)
+{
+    struct random_plans random = {.seed = 4};
+    unsigned applied = 0;
+
+    for (int i = 0; i < 1000; i++) {
+        const struct plan *p = random_plan(&random);
+        assert_true(plan_check("the plan", p));
+        for (size_t m = 0; m < moves_n; m++) {
+            struct plan changed = *p;
+            struct move_words w;
+            if (!(p->inference ? moves[m].inference : moves[m].training) || !moves[m].apply(&moves[m], &changed, &w))
+                continue;
+            applied++;
+            if (!plan_check(moves[m].id, &changed))
+                fail_msg("plan %d: %s is refused: %s", i, moves[m].id, w.option);
+        }
+    }
+    assert_true(applied > 5000);
+    random_done(&random);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(verdicts),        cmocka_unit_test(verdicts_are_monotone),
         cmocka_unit_test(totals_are_sums), cmocka_unit_test(listed_changes_save),
         cmocka_unit_test(eight_bit_states), cmocka_unit_test(the_cheapest_way),
+        cmocka_unit_test(advice_is_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
