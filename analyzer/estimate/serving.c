@@ -274,24 +274,33 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
 
 /* ---------------------------------------------------------------- activations */
 
-/* Elements a token of what one layer keeps at once; attention and MLP come one after the other. */
+static double element_size(const struct plan *p)
+{
+    return p->weights || !p->precision || !p->precision_given ? 2 : p->precision->cast_copy ? 2 : p->precision->weights;
+}
+
+/* Elements a token of what one layer keeps at once: its norm, its attention and its MLP come one after the other.
+ * Low is fused kernels, as in vLLM; likely is transformers' way, as tests/torch/serve.py measures it: the caller
+ * still has the layer's input, rotary positions make queries and keys from three temporaries, RMSNorm computes in
+ * float32. Keys and values are in the cache and not counted once more. */
 static struct interval token_elements(const struct plan *p)
 {
     const struct model_shape *s = &p->model->shape;
-    double tp = (double)p->tp, h = (double)s->hidden, f = (double)s->ffn / tp;
+    double tp = (double)p->tp, h = (double)s->hidden, f = (double)s->ffn / tp, size = element_size(p);
     double q = (double)s->heads * (double)s->head_dim / tp, kv = elements(p) / 2;
-    struct interval attention, mlp;
+    struct interval attention, mlp, norm = {3 * h, 2 * h + 8 * h / size, 2 * h + 8 * h / size};
 
     if (s->kv_rank) { /* expanded for prefill: queries and keys of nope + rope, values */
         q = (double)s->heads * (double)(s->nope_dim + s->rope_dim) / tp;
         kv = q;
     }
-    /* residual, its norm, q, k, v, the output; rotary positions make q and k anew */
-    attention = (struct interval){2 * h + 2 * q + 2 * kv, 2 * h + 3 * q + 4 * kv, 2 * h + 5 * q + 6 * kv};
+    attention.low = 2 * h + 2 * q + 2 * kv;
+    attention.likely = most(attention.low, 2 * h + most(4 * q, 2 * q + 3 * kv));
+    attention.high = attention.likely + q + 2 * kv;
     if (s->gated) /* act(gate), up, and their product */
-        mlp = (struct interval){2 * h + 3 * f, 2 * h + 3 * f, 2 * h + 4 * f};
+        mlp = (struct interval){2 * h + 3 * f, 3 * h + 3 * f, 3 * h + 4 * f};
     else          /* before and after the activation; GELU's tanh form in pieces */
-        mlp = (struct interval){2 * h + 2 * f, 2 * h + 2 * f, 2 * h + 5 * f};
+        mlp = (struct interval){2 * h + 2 * f, 3 * h + 2 * f, 3 * h + 5 * f};
     if (s->experts && s->experts_used) {
         double used = (double)s->experts_used, e = (double)s->expert_ffn / tp;
         double shared = 3 * (double)s->shared_experts * e;
@@ -300,8 +309,9 @@ static struct interval token_elements(const struct plan *p)
         mlp.likely = fused + shared;
         mlp.high = used * (2 * h + 4 * e) + 3 * h + shared;
     }
-    return (struct interval){most(attention.low, mlp.low), most(attention.likely, mlp.likely),
-                             most(attention.high, mlp.high)};
+    return (struct interval){most(norm.low, most(attention.low, mlp.low)),
+                             most(norm.likely, most(attention.likely, mlp.likely)),
+                             most(norm.high, most(attention.high, mlp.high))};
 }
 
 /* vLLM reads prompts in pieces: max_num_batched_tokens is 2048 … 16384 by GPU and use (EngineArgs.
@@ -313,11 +323,6 @@ static struct interval prefill_tokens(const struct plan *p, double a_sequence)
     if (!p->cache_block)
         return EXACTLY(all);
     return (struct interval){least(all, 2048), least(all, 8192), least(all, 16384)};
-}
-
-static double element_size(const struct plan *p)
-{
-    return p->weights || !p->precision || !p->precision_given ? 2 : p->precision->cast_copy ? 2 : p->precision->weights;
 }
 
 /* The matrix of scores that eager attention makes: read in 16 bits, softmax in 32, cast back. */

@@ -205,7 +205,7 @@ static void passes(void **state)
     double flash;
 
     assert_true(estimate_make(&p, &r));
-    assert_true(is_close(r.part[ESTIMATE_ACTIVATIONS].likely, 8192 * (2 * 4096 + 3 * 14336) * 2.0));
+    assert_true(is_close(r.part[ESTIMATE_ACTIVATIONS].likely, 8192 * (3 * 4096 + 3 * 14336) * 2.0));
     flash = r.phase[PHASE_PREFILL].likely;
     assert_true(r.phase[PHASE_DECODE].likely < flash);
     p.attention = PLAN_ATTENTION_EAGER;
@@ -214,7 +214,7 @@ static void passes(void **state)
     p.attention = PLAN_ATTENTION_FLASH;
     p.cache_block = 16;
     p.batch = 64; /* read in pieces */
-    assert_true(part(&p, ESTIMATE_ACTIVATIONS) == 8192 * (2 * 4096 + 3 * 14336) * 2.0);
+    assert_true(part(&p, ESTIMATE_ACTIVATIONS) == 8192 * (3 * 4096 + 3 * 14336) * 2.0);
     model_free(&m);
 }
 
