@@ -173,7 +173,10 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .rank = s->rank ? s->rank : 16, .target = s->target ? place_of(s->target, plan_targets) : PLAN_TARGET_LINEAR,
         .ema = s->ema, .cache_block = s->cache_block, .memory = (double)s->memory,
     };
-    return estimate_parts_of(command, &s->model, &p->optimizer, &p->precision) &&
-           quantisation_of(command, "weights", s->weights, &p->weights) &&
+    if (!estimate_parts_of(command, &s->model, &p->optimizer, &p->precision))
+        return false;
+    if (p->inference && !p->precision_given)
+        p->precision = estimate_precision("bf16"); /* nobody serves in float32 who does not say so */
+    return quantisation_of(command, "weights", s->weights, &p->weights) &&
            quantisation_of(command, "kv-cache", s->cache, &p->cache) && plan_check(command, p);
 }

@@ -1,0 +1,52 @@
+"""What `gpuspy estimate --inference` says, against what PyTorch counts when serve.py does it."""
+import json
+import os
+import subprocess
+
+import pytest
+from conftest import BUILD, HERE
+
+MIB = 1 << 20
+SHAPES = {
+    "wide mlp": dict(layers=8, hidden=2048, heads=16, kv_heads=4, ffn=8192, vocab=32000, batch=4, seq=2048),
+    "narrow mlp": dict(layers=4, hidden=2048, heads=16, kv_heads=4, ffn=1024, vocab=32000, batch=4, seq=4096),
+    "all heads": dict(layers=4, hidden=2048, heads=16, kv_heads=16, ffn=1024, vocab=32000, batch=4, seq=4096),
+    "as Llama-2-7B": dict(layers=32, hidden=4096, heads=32, kv_heads=32, ffn=11008, vocab=32000, batch=2, seq=4096),
+    "as Llama-3-8B": dict(layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, vocab=128256, batch=8, seq=2048),
+}
+
+
+def estimate(shape):
+    options = [word for key, value in shape.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+    done = subprocess.run([BUILD / "gpuspy", "estimate", "--json", "--inference", *options], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)
+
+
+def phase(said, word, parts):
+    return {end: sum(line[end] for line in said["lines"] if word in line["phases"] and line["part"] in parts)
+            for end in ("low_bytes", "bytes", "high_bytes")}
+
+
+TENSORS = ("weights", "kv_cache", "activations", "logits", "temporaries")
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_is_said_is_what_pytorch_counts(once, name):
+    shape = SHAPES[name]
+    run = once("serve " + name, HERE / "serve.py", json.dumps({**shape, "new": 8}), SIMCUDA_MEMORY="200GiB",
+               GPUSPY_DISABLE="1")
+    assert run.code == 0, run.stderr
+    counted, said = json.loads(run.stdout), estimate(shape)
+    assert said["params"] == counted["params"]
+    # the caching allocator gives blocks whose rest is too small to use: up to 1 MiB of each
+    assert 0 <= counted["weights"] - phase(said, "prefill", ("weights",))["bytes"] <= 0.002 * counted["weights"] + 4 * MIB
+    assert phase(said, "prefill", ("kv_cache",))["bytes"] == counted["cache"]
+    for word in ("prefill", "decode"):
+        peak, measured = phase(said, word, TENSORS), counted[word + "_peak"]
+        print(f"{name}: {word}: said {peak['bytes'] / MIB:.0f} MiB, counted {measured / MIB:.0f} MiB")
+        assert abs(peak["bytes"] - measured) <= 0.02 * measured, word
+        working = measured - counted["weights"] - counted["cache"]
+        if word == "prefill":
+            assert abs(peak["bytes"] - counted["weights"] - counted["cache"] - working) <= 0.06 * working
+            assert peak["low_bytes"] <= measured * 1.01 and measured <= peak["high_bytes"] * 1.01
