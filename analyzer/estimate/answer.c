@@ -195,12 +195,13 @@ static bool replaced(const char *word, const char *options, bool *value)
 
 char *answer_command(const struct estimate_answer *a, const char *options, char *out, size_t size)
 {
+    static const char shown[] = "--solve WORD --html FILE --color WHEN --json --csv --no-pager --explain";
     size_t at = (size_t)snprintf(out, size, "gpuspy estimate");
 
     for (int i = 0; i < a->argc && at < size; i++) {
         char word[512];
         bool value = false, plain = a->argv[i][0] == '-' && !a->argv[i][strcspn(a->argv[i], " '\"$&|;<>()*?[]#~\\`\t\n")];
-        if (replaced(a->argv[i], options, &value) || replaced(a->argv[i], "--solve WORD", &value)) {
+        if (replaced(a->argv[i], options, &value) || replaced(a->argv[i], shown, &value)) {
             i += value;
             continue;
         }

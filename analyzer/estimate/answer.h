@@ -63,7 +63,8 @@ struct interval answer_part(const struct estimate_result *r, enum estimate_part 
 /* In the host's memory. */
 double answer_host(const struct estimate_result *r);
 
-/* What was typed, with `options` instead of those of the same names and without --solve, to be pasted into a shell.
+/* What was typed, with `options` instead of those of the same names and without those that say how the answer is
+ * shown, to be pasted into a shell.
  * Returns out. */
 char *answer_command(const struct estimate_answer *a, const char *options, char *out, size_t size);
 /* "--optimizer adamw8bit --checkpointing full": all that the cheapest way changes. Returns out. */

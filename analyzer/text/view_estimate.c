@@ -314,7 +314,8 @@ static void sentence(const struct view_estimate *v, const char *text)
 void view_estimate_notes(const struct view_estimate *v)
 {
     const struct estimate_answer *a = v->a;
-    bool bare = !a->plan.inference && a->plan.model->shape.family == MODEL_UNKNOWN;
+    unsigned phases;
+    bool bare = !a->plan.inference && answer_part(&a->result, ESTIMATE_ACTIVATIONS, &phases).high <= 0;
     double host = answer_host(&a->result);
     char text[UNITS_TEXT], line[256];
 

@@ -1,10 +1,16 @@
 """gpuspy estimate: what it prints, as text, JSON, CSV and a page, and what it says to nonsense."""
+import base64
+import csv
+import hashlib
+import io
 import json
 import re
+import subprocess
 
 import pytest
 
-from test_cli import gpuspy, one_line
+from page import Page
+from test_cli import GPUSPY, environment, gpuspy, one_line
 
 
 @pytest.mark.parametrize("words, total", [
@@ -57,3 +63,292 @@ def test_bad_numbers_of_parameters(params):
 ])
 def test_bad_settings_of_estimate(words):
     one_line(gpuspy("estimate", "--params", "1e9", *words), 2)
+
+
+# ---------------------------------------------------------------- lines, phases, the peak
+
+LLAMA = ["--model", "llama-3-8b", "--precision", "bf16"]
+PLANS = [["--params", "7B"], LLAMA, [*LLAMA, "--batch", "2", "--seq", "2048", "--checkpointing", "full"],
+         [*LLAMA, "--gpus", "16", "--sharding", "zero3"], [*LLAMA, "--gpus", "8", "--tp", "4", "--sequence-parallel"],
+         [*LLAMA, "--gpus", "8", "--pp", "4"], [*LLAMA, "--offload", "optimizer"],
+         [*LLAMA, "--adapter", "lora", "--weights", "nf4"], [*LLAMA, "--inference"],
+         ["--model", "gpt2", "--precision", "amp-bf16", "--attention", "eager", "--batch", "8"],
+         ["--model", "mixtral-8x7b", "--precision", "bf16"], ["--model", "bert-large-uncased", "--batch", "4"],
+         ["--model", "vit-b-16", "--batch", "64"], ["--model", "resnet-50", "--batch", "64"],
+         ["--layers", "4", "--hidden", "256", "--heads", "4", "--vocab", "1000", "--ffn", "1024"]]
+STATES = ["weights", "gradients", "optimizer_states", "master_weights"]
+named = pytest.mark.parametrize("words", PLANS, ids=" ".join)
+
+
+def answer(*words, code=0):
+    done = gpuspy("estimate", *words, "--json")
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+@named
+def test_the_sums_are_the_sums_of_the_lines(words):
+    e = answer(*words)
+    for phase, total in e["phases"].items():
+        for what in ("low_bytes", "bytes", "high_bytes"):
+            lines = sum(line[what] for line in e["lines"] if phase in line["phases"] and not line["host"])
+            assert abs(total[what] - lines) <= len(e["lines"]), (phase, what)
+    peak = e["peak"]
+    assert peak["bytes"] == max(phase["bytes"] for phase in e["phases"].values())
+    assert peak["bytes"] == e["phases"][peak["phase"]]["bytes"]
+    assert abs(sum(part["bytes"] for part in peak["parts"].values()) - peak["bytes"]) <= len(e["lines"])
+    for line in e["lines"]:
+        assert 0 <= line["low_bytes"] <= line["bytes"] <= line["high_bytes"], line
+        assert line["host"] or set(line["phases"]) <= set(e["phases"]), line
+        assert line["formula"] and line["source"] or line["part"] in STATES, line
+        assert line["low_bytes"] == line["high_bytes"] or line["why"], line
+
+
+@named
+def test_the_text_says_what_the_json_says(words):
+    e = answer(*words)
+    text = gpuspy("estimate", *words, env={"COLUMNS": 200}).stdout
+    assert f"{e['params']:,} parameters" in text
+    for phase in e["phases"].values():
+        assert said(phase["bytes"]) in text
+    explained = gpuspy("estimate", *words, "--explain", env={"COLUMNS": 300}).stdout
+    plain = " ".join(explained.split())
+    for line in e["lines"]:
+        assert line["name"] in plain and " ".join((line["formula"] or "").split()) in plain, line
+
+
+def said(n):
+    units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
+    value, unit = n, 0
+    while value >= (1023.995 if unit else 1024):
+        value, unit = value / 1024, unit + 1
+    return f"{value:.2f} {units[unit]}" if unit else f"{n} B"
+
+
+@named
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_nothing_is_wider_than_the_terminal(words, columns):
+    more = ["--gpu", "h100,4090"]
+    text = gpuspy("estimate", *words, *more, env={"COLUMNS": columns, "LC_ALL": "C.UTF-8"}).stdout
+    for line in text.split("\nNext\n")[0].splitlines():  # commands are for pasting
+        assert len(line) <= max(columns, 80), line
+    assert text.isprintable() or set(c for c in text if not c.isprintable()) == {"\n"}
+    plain = gpuspy("estimate", *words, *more, "--explain", env={"COLUMNS": columns, "LC_ALL": "C"}).stdout
+    assert plain.isascii() and "\x1b" not in plain
+
+
+def test_colour_is_for_who_asks():
+    coloured = gpuspy("estimate", *LLAMA, "--gpu", "h100", "--color=always").stdout
+    assert "\x1b[" in coloured
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    assert bare == gpuspy("estimate", *LLAMA, "--gpu", "h100", "--color=never").stdout
+
+
+# ---------------------------------------------------------------- GPUs
+
+def test_the_gpus_are_listed():
+    listed = gpuspy("estimate", "--gpus").stdout
+    assert "h100-80g" in listed and "rtx4090-24g" in listed
+    rows = json.loads(gpuspy("estimate", "--gpus", "--json").stdout)["gpus"]
+    everything = answer("--params", "1e9", "--gpu", "all")["gpus"]
+    assert [g["key"] for g in everything] == [row["key"] for row in rows]
+    assert [g["total_bytes"] for g in everything] == [row["total_bytes"] for row in rows]
+    assert answer("--params", "1e9", "--gpus", "4")["plan"]["gpus"] == 4
+
+
+def test_several_gpus_each_once():
+    e = answer("--params", "1e9", "--gpu", "h100,4090", "--gpu", "H100 SXM", "--gpu", "t4")
+    assert [g["key"] for g in e["gpus"]] == ["h100-80g", "rtx4090-24g", "t4-16g"]
+
+
+@pytest.mark.parametrize("words, code", [
+    (["--gpu", "t4"], 1), (["--gpu", "h100"], 0), (["--gpu", "t4,h100"], 0), (["--gpu", "t4,p100"], 1),
+    (["--gpu", "h100", "--memory", "8GiB"], 1), (["--memory", "80GB"], 0), ([], 0)])
+def test_the_exit_code_says_whether_it_fits(words, code):
+    """With several, whether into any."""
+    assert gpuspy("estimate", "--params", "2B", *words).returncode == code
+    e = answer("--params", "2B", *words, code=code)
+    assert code == (all(g["verdict"] == "does_not_fit" for g in e["gpus"]) if e["gpus"] else 0)
+    for gpu in e["gpus"]:
+        likely, high = gpu["peak"]["bytes"] <= gpu["total_bytes"], gpu["peak"]["high_bytes"] <= gpu["total_bytes"]
+        assert gpu["verdict"] == ("fits" if high else "tight" if likely else "does_not_fit")
+        assert gpu["margin_bytes"] == gpu["total_bytes"] - gpu["peak"]["bytes"]
+
+
+def test_the_bar_is_as_long_as_the_peak():
+    text = gpuspy("estimate", *LLAMA, "--gpu", "h100,4090", env={"COLUMNS": 125, "LC_ALL": "C"}).stdout
+    e = answer(*LLAMA, "--gpu", "h100,4090")
+    scale = max([g["total_bytes"] for g in e["gpus"]] + [e["peak"]["high_bytes"]])
+    bars = [line for line in text.splitlines() if re.fullmatch(r"  [A-Za-z.| ]*\|[A-Za-z.]*", line)]
+    assert len(bars) == 2
+    for bar, gpu in zip(bars, e["gpus"]):
+        cells = bar[2:].replace("|", "")
+        for filled, n in ((len(re.findall("[A-Za-z]", cells)), gpu["peak"]["bytes"]),
+                          (len(cells.rstrip()), gpu["peak"]["high_bytes"]),
+                          (len(re.findall("[A-Z]", cells)), gpu["peak"]["low_bytes"]),
+                          (bar[2:].index("|"), gpu["total_bytes"])):
+            assert abs(filled - n / scale * 120) <= 1, (bar, gpu)
+
+
+# ---------------------------------------------------------------- what would help
+
+def again(words, option):
+    """The same with an option, as `Next` does it: the later one holds."""
+    return [*words, *option.split()]
+
+
+@named
+def test_changes_keep_their_promise(words):
+    """Each change, typed, gives the peak that it promises."""
+    gpu = ["--gpu", "h100"]
+    e = json.loads(gpuspy("estimate", *words, *gpu, "--json").stdout)
+    assert [c["saved"]["bytes"] for c in e["changes"]] == sorted((c["saved"]["bytes"] for c in e["changes"]),
+                                                                reverse=True)
+    for change in e["changes"]:
+        done = gpuspy("estimate", *again([*words, *gpu], change["option"]), "--json")
+        assert done.returncode in (0, 1), (change, done.stderr)
+        then = json.loads(done.stdout)
+        assert abs(then["peak"]["bytes"] - change["peak"]["bytes"]) <= 2, change
+        assert abs(e["peak"]["bytes"] - change["saved"]["bytes"] - change["peak"]["bytes"]) <= 2, change
+        assert then["gpus"][0]["verdict"] == change["verdict"], change
+
+
+@pytest.mark.parametrize("words", [[*LLAMA, "--gpu", "4090", "--gpus", "8"], [*LLAMA, "--gpu", "a100-40g"],
+                                   [*LLAMA, "--batch", "4", "--gpu", "h100"], [*LLAMA, "--inference", "--gpu", "t4"]],
+                         ids=" ".join)
+def test_the_way_leads_there(words):
+    e = json.loads(gpuspy("estimate", *words, "--json").stdout)
+    if e["way"]:
+        done = gpuspy(*e["way_command"].split()[1:], "--json")
+        assert done.returncode == 0, done.stderr
+        assert abs(json.loads(done.stdout)["peak"]["bytes"] - e["way"][-1]["peak"]["bytes"]) <= 2
+        assert e["way_command"] in gpuspy("estimate", *words).stdout
+    else:
+        assert e["gpus"][0]["verdict"] == "fits" or all(c["verdict"] != "fits" for c in e["changes"])
+
+
+@pytest.mark.parametrize("words", [["batch", *LLAMA, "--gpu", "h200"], ["seq", *LLAMA, "--gpu", "b200"],
+                                   ["layers", *LLAMA, "--gpu", "a100"], ["batch", *LLAMA, "--inference", "--gpu", "h100"],
+                                   ["seq", *LLAMA, "--inference", "--gpu", "4090"]], ids=" ".join)
+def test_what_is_solved_for_fits_and_one_more_does_not(words):
+    what, *plan = words
+    solved = answer("--solve", what, *plan)["solve"]
+    assert solved["what"] == what and solved["likely"], solved
+    name, value = solved["likely"]["option"].split()
+    assert int(value) == solved["likely"]["value"]
+    if what == "layers":
+        return  # of a named model: nothing that can be typed
+    fits = answer(*plan, name, value)
+    assert fits["gpus"][0]["verdict"] in ("fits", "tight")
+    if not solved["likely"]["limited"]:
+        answer(*plan, name, str(int(value) + 1), code=1)
+    if solved["surely"]:
+        name, value = solved["surely"]["option"].split()
+        assert answer(*plan, name, value)["gpus"][0]["verdict"] == "fits"
+
+
+def test_solving_needs_a_limit():
+    one_line(gpuspy("estimate", *LLAMA, "--solve", "batch"), 2)
+
+
+# ---------------------------------------------------------------- other forms
+
+@named
+def test_csv_is_the_lines(words):
+    text = subprocess.run([GPUSPY, "estimate", *words, "--csv"], env=environment(), check=True,
+                          stdout=subprocess.PIPE).stdout.decode()
+    e = answer(*words)
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert text.count("\r\n") == len(rows) + 1 and len(rows) == len(e["lines"])
+    for row, line in zip(rows, e["lines"]):
+        assert row == {key: " ".join(value) if isinstance(value, list) else "" if value is None else
+                       str(value).lower() if isinstance(value, bool) else str(value) for key, value in line.items()}
+
+
+def test_the_page_holds_the_answer(tmp_path):
+    out = tmp_path / "out.html"
+    done = gpuspy("estimate", *LLAMA, "--gpu", "h100,4090", "--html", out)
+    assert done.returncode == 0 and not done.stdout
+    assert re.fullmatch(rf"gpuspy: estimate: wrote {re.escape(str(out))}\b.*browser.*\n", done.stderr), done.stderr
+    page = Page(out.read_text(encoding="utf-8"))
+    (policy,) = [a["content"] for tag, a in page.elements if a.get("http-equiv") == "Content-Security-Policy"]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    assert "unsafe" not in policy and "http" not in policy and "*" not in policy
+    for tag, attributes, text in page.texts:
+        if tag != "title" and attributes.get("type") != "application/json":
+            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+            assert f"'sha256-{digest}'" in rules[f"{tag}-src"], tag
+    (data,) = [text for tag, a, text in page.texts if a.get("type") == "application/json"]
+    expected = answer(*LLAMA, "--gpu", "h100,4090")
+    found = json.loads(data)
+    assert found == expected and not set("<>&") & set(data)
+    assert gpuspy("estimate", "--params", "1B", "--html", "-").stdout.startswith("<!doctype html>")
+
+
+def test_names_cannot_leave_their_place(tmp_path):
+    folder = tmp_path / "</script><img src=x onerror=alert(1)>\x1b[31m=cmd"
+    folder.mkdir(parents=True)
+    header = json.dumps({"=HYPERLINK(\"x\")</script>\u202e.weight": {"dtype": "F32", "shape": [4, 4],
+                                                                     "data_offsets": [0, 64]}}).encode()
+    file = folder / "=1+1.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(64))
+    for how in ([], ["--explain"], ["--json"], ["--csv"], ["--html", "-"]):
+        done = gpuspy("estimate", "--model", file, *how)
+        assert done.returncode in (0, 3), done.stderr
+        assert "\x1b" not in done.stdout + done.stderr and "\u202e" not in done.stdout
+        if how[:1] == ["--html"] and done.returncode == 0:
+            page = Page(done.stdout)
+            assert not any(tag == "img" for tag, _ in page.elements)
+            assert sum(tag == "script" for tag, _, _ in page.texts) == done.stdout.count("<script")
+
+
+@pytest.mark.parametrize("words", [["--json", "--csv"], ["--json", "--html", "x.html"], ["--csv", "--html", "x.html"]])
+def test_one_form_at_a_time(words, tmp_path):
+    assert "one of them" in one_line(gpuspy("estimate", "--params", "1B", *words, cwd=tmp_path), 2)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_page_that_cannot_be_written(tmp_path):
+    one_line(gpuspy("estimate", "--params", "1B", "--html", tmp_path / "no" / "x.html"), 3)
+
+
+# ---------------------------------------------------------------- nonsense
+
+COUNTS = ["batch", "seq", "accumulation", "gpus", "gpus-per-node", "tp", "pp", "cp", "ep", "interleave", "lora-rank",
+          "cache-block", "layers", "hidden", "heads", "kv-heads", "head-dim", "ffn", "vocab", "context", "experts",
+          "experts-used"]
+
+
+@pytest.mark.parametrize("option", COUNTS)
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1e30", "", "x", "1.5", "0x10", "1e400", "\x1b[2J"])
+def test_nonsense_numbers(option, value):
+    if value == "-1" and option == "gpus":
+        return
+    message = one_line(gpuspy("estimate", *LLAMA, f"--{option}={value}"), 2)
+    assert f"--{option}" in message and "\x1b" not in message
+
+
+@pytest.mark.parametrize("option", COUNTS)
+def test_huge_numbers_are_an_answer_or_a_line(option):
+    """Whatever can be typed is worked out, or refused in one line."""
+    base = ["--params", "7B"] if option in COUNTS[-10:] else LLAMA
+    for value in ("1e6", "1e12"):
+        done = gpuspy("estimate", *base, f"--{option}", value, "--json")
+        assert done.returncode in (0, 2), done.stderr
+        if done.returncode:
+            one_line(done, 2)
+        else:
+            assert all(0 <= line["low_bytes"] <= line["high_bytes"] < 2**63 for line in json.loads(done.stdout)["lines"])
+
+
+@pytest.mark.parametrize("words, hint", [
+    (["--model", "lama-3-8b"], "llama-3-8b"), (["--attention", "flsh"], "flash"), (["--sharding", "zero4"], "zero"),
+    (["--gpu", "h100-80"], "h100-80g"), (["--gpu", "h10"], "h100"), (["--gpu", "nonsense"], "--gpus"),
+    (["--gpu", ","], "names nothing"), (["--solve", "bach"], "batch"), (["--weights", "nf5"], "nf4"),
+    (["--kv-cache", "fp9"], "fp8"), (["--checkpointing", "ful"], "full"), (["--adapter", "lorra"], "lora"),
+    (["--optimiser", "adam"], "--optimizer"), (["--gpuss", "4"], "--gpu"), (["--layers", "4"], "describe a model"),
+    (["--gpus", "6", "--tp", "4"], "--gpus")])
+def test_slips_are_told(words, hint):
+    base = [] if words[0] == "--model" else ["--model", "gpt2"]
+    assert hint in one_line(gpuspy("estimate", *base, *words), 2)
