@@ -174,7 +174,7 @@ static bool estimate(const struct plan_settings *s, struct gs_estimate_bytes *by
         ok = false;
     }
     if (ok) {
-        struct estimate e = estimate_training(model.params, plan.optimizer, plan.precision, plan.master_weights);
+        struct estimate e = estimate_floor(&model, plan.optimizer, plan.precision, plan.master_weights);
         *bytes = (struct gs_estimate_bytes){(double)e.weights, (double)e.gradients,
                                             (double)(e.optimizer + e.master), (double)e.total,
                                             (double)e.params, (double)e.cast_copies};

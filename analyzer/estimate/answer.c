@@ -138,7 +138,7 @@ bool answer_make(const char *command, const struct plan *plan, const struct answ
     }
     if (!estimate_make(&a->plan, &a->result))
         return too_much(command);
-    a->floor = estimate_training(plan->model->params, plan->optimizer, plan->precision, plan->master_weights);
+    a->floor = estimate_floor(plan->model, plan->optimizer, plan->precision, plan->master_weights);
     a->targets_n = n ? n : plan->memory > 0;
     a->targets = calloc(a->targets_n + 1, sizeof *a->targets);
     if (!a->targets) {

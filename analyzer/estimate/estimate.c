@@ -2,45 +2,53 @@
 
 #include <string.h>
 
+#define OPTIMIZER_ROW(name, copies, fixed_32nds, form, step, foreach, loop, before, source, why)             \
+    {name, copies, fixed_32nds, OPTIMIZER_##form, STEPS_##step, foreach, loop, before, source, why},
+#define OPTIMIZER(...) OPTIMIZER_ROW(__VA_ARGS__, NULL)
+#define SHAPED_OPTIMIZER(...) OPTIMIZER_ROW(__VA_ARGS__)
 static const struct optimizer optimizers[] = {
-#define OPTIMIZER(name, copies, fixed_32nds, source) {name, copies, fixed_32nds, source},
 #include "analyzer/estimate/optimizers.def"
-#undef OPTIMIZER
 };
-
-static const struct precision precisions[] = {
-#define PRECISION(name, weights, gradients, cast_copy, meaning) \
-    {name, weights, gradients, cast_copy, meaning},
-#include "analyzer/estimate/precisions.def"
-#undef PRECISION
-};
-
-const char estimate_optimizers[] =
-#define OPTIMIZER(name, copies, fixed_32nds, source) name "|"
-#include "analyzer/estimate/optimizers.def"
-#undef OPTIMIZER
-    "";
-
-const char estimate_precisions[] =
-#define PRECISION(name, weights, gradients, cast_copy, meaning) name "|"
-#include "analyzer/estimate/precisions.def"
-#undef PRECISION
-    "";
-
-static const char *const shaped[][2] = {
-#define OPTIMIZER(name, copies, fixed_32nds, source)
-#define SHAPED_OPTIMIZER(name, why) {name, why},
-#include "analyzer/estimate/optimizers.def"
 #undef SHAPED_OPTIMIZER
 #undef OPTIMIZER
+
+static const struct precision precisions[] = {
+#define PRECISION(name, weights, gradients, cast_copy, cast, meaning, source) \
+    {name, weights, gradients, cast_copy, PRECISION_CAST_##cast, meaning, source},
+#include "analyzer/estimate/precisions.def"
+#undef PRECISION
 };
 
-const struct optimizer *estimate_optimizer(const char *name)
+#define OPTIMIZER(name, ...) name "|"
+const char estimate_optimizers[] =
+#include "analyzer/estimate/optimizers.def"
+    "";
+
+#define SHAPED_OPTIMIZER(name, ...) name "|"
+const char estimate_all_optimizers[] =
+#include "analyzer/estimate/optimizers.def"
+    "";
+#undef SHAPED_OPTIMIZER
+#undef OPTIMIZER
+
+const char estimate_precisions[] =
+#define PRECISION(name, ...) name "|"
+#include "analyzer/estimate/precisions.def"
+#undef PRECISION
+    "";
+
+const struct optimizer *estimate_any_optimizer(const char *name)
 {
     for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++)
         if (strcmp(optimizers[i].name, name) == 0)
             return &optimizers[i];
     return NULL;
+}
+
+const struct optimizer *estimate_optimizer(const char *name)
+{
+    const struct optimizer *o = estimate_any_optimizer(name);
+    return o && !o->shaped ? o : NULL;
 }
 
 const struct precision *estimate_precision(const char *name)
@@ -53,10 +61,8 @@ const struct precision *estimate_precision(const char *name)
 
 const char *estimate_shaped(const char *name)
 {
-    for (size_t i = 0; i < sizeof shaped / sizeof *shaped; i++)
-        if (strcmp(shaped[i][0], name) == 0)
-            return shaped[i][1];
-    return NULL;
+    const struct optimizer *o = estimate_any_optimizer(name);
+    return o ? o->shaped : NULL;
 }
 
 struct estimate estimate_training(uint64_t params, const struct optimizer *optimizer,
@@ -71,7 +77,7 @@ struct estimate estimate_training(uint64_t params, const struct optimizer *optim
         .optimizer =
             params * optimizer->copies * element + (params * optimizer->fixed_32nds + 31) / 32,
         .master = master ? params * 4 : 0,
-        .cast_copies = params * precision->cast_copy,
+        .cast_copies = precision->cast == PRECISION_CAST_AUTOCAST ? params * precision->cast_copy : 0,
     };
 
     e.total = e.weights + e.gradients + e.optimizer + e.master;

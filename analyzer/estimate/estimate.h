@@ -17,21 +17,38 @@
 
 #define ESTIMATE_PARAMS_MAX 1e15 /* 24 bytes each still fit in 64 bits */
 
-struct optimizer {
+/* How the states of one tensor follow from its form: optimizer.c. */
+enum optimizer_form {
+    OPTIMIZER_EVEN, OPTIMIZER_MASKED, OPTIMIZER_BLOCKS_8, OPTIMIZER_BLOCKS_4, OPTIMIZER_PAGED_8,
+    OPTIMIZER_PAGED_32, OPTIMIZER_MUON, OPTIMIZER_FACTORED, OPTIMIZER_SOAP, OPTIMIZER_GALORE
+};
+enum optimizer_steps { STEPS_TORCH, STEPS_FUSED, STEPS_SINGLE, STEPS_OWN };
+
+struct optimizer { /* optimizers.def says what each is */
     const char *name;
     unsigned copies, fixed_32nds;
+    enum optimizer_form form;
+    enum optimizer_steps steps;
+    unsigned foreach, loop, before;
     const char *source;
+    const char *shaped; /* what its states depend on; NULL: a number of parameters is enough */
 };
+
+enum precision_cast { PRECISION_CAST_NONE, PRECISION_CAST_AUTOCAST, PRECISION_CAST_FP8 };
 
 struct precision {
     const char *name;
     unsigned weights, gradients, cast_copy; /* bytes a parameter */
-    const char *meaning;
+    enum precision_cast cast;
+    const char *meaning, *source;
 };
 
 /* "adam|adamw|…", "fp32|amp|…": what the options accept. */
 extern const char estimate_optimizers[], estimate_precisions[];
 const struct optimizer *estimate_optimizer(const char *name); /* NULL: none of that name */
+/* With those whose states depend on the shapes of the matrices: for models whose tensors are known. */
+extern const char estimate_all_optimizers[];
+const struct optimizer *estimate_any_optimizer(const char *name);
 const struct precision *estimate_precision(const char *name);
 /* Why an optimizer that people do use is not in the table: what its states depend on; NULL where the
  * name is not known either. */
@@ -48,6 +65,10 @@ struct estimate {
  * are rounded up. params 1 … ESTIMATE_PARAMS_MAX. */
 struct estimate estimate_training(uint64_t params, const struct optimizer *optimizer,
                                   const struct precision *precision, bool master_weights);
+
+/* The same for a model whose tensors are known: also for optimizers whose states depend on them. */
+struct estimate estimate_floor(const struct model *m, const struct optimizer *optimizer,
+                               const struct precision *precision, bool master_weights); /* states.c */
 
 /* --- the whole estimate ------------------------------------------------------------------------ */
 

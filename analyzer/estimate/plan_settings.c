@@ -170,7 +170,8 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .interleave = at_least_1(s->interleave), .sequence_parallel = s->sequence_parallel,
         .sharding = place_of(s->sharding, plan_shardings), .offload = place_of(s->offload, plan_offloads),
         .bucket_view = s->bucket_view, .adapter = place_of(s->adapter, plan_adapters),
-        .rank = s->rank ? s->rank : 16, .target = s->target ? place_of(s->target, plan_targets) : PLAN_TARGET_LINEAR,
+        .rank = s->rank ? s->rank : strcmp(s->model.optimizer, "galore") == 0 ? 128 : 16,
+        .target = s->target ? place_of(s->target, plan_targets) : PLAN_TARGET_LINEAR,
         .ema = s->ema, .cache_block = s->cache_block, .memory = (double)s->memory,
     };
     if (!estimate_parts_of(command, &s->model, &p->optimizer, &p->precision))

@@ -6,9 +6,10 @@
 
 const char estimate_default_precision[] = "fp32";
 
-static const struct optimizer *find_optimizer(const char *command, const char *name)
+/* `counted`: all that is known is a number of parameters. */
+static const struct optimizer *find_optimizer(const char *command, const char *name, bool counted)
 {
-    const struct optimizer *o = estimate_optimizer(name);
+    const struct optimizer *o = counted ? estimate_optimizer(name) : estimate_any_optimizer(name);
     const char *why = estimate_shaped(name);
     char near[32];
 
@@ -18,7 +19,7 @@ static const struct optimizer *find_optimizer(const char *command, const char *n
         complain("%s: --optimizer: the states of '%s' depend on the shapes of the matrices (%s); "
                  "a number of parameters is not enough",
                  command, name, why);
-    else if (options_nearest(name, estimate_optimizers, near, sizeof near))
+    else if (options_nearest(name, estimate_all_optimizers, near, sizeof near))
         complain("%s: --optimizer: '%s' is not known; did you mean '%s'?", command, name, near);
     else
         complain("%s: --optimizer: '%s' is not known; 'gpuspy %s --help' lists them", command, name,
@@ -29,7 +30,7 @@ static const struct optimizer *find_optimizer(const char *command, const char *n
 bool estimate_parts_of(const char *command, const struct estimate_settings *s,
                        const struct optimizer **o, const struct precision **p)
 {
-    *o = find_optimizer(command, s->optimizer);
+    *o = find_optimizer(command, s->optimizer, s->params > 0);
     *p = estimate_precision(s->precision);
     if (!*o || !*p)
         return false;
@@ -60,13 +61,11 @@ bool estimate_from_settings(const char *command, const struct estimate_settings 
     }
     if (s->model) {
         bool found = model_named(command, s->model, &m, exit_code);
-        uint64_t params = m.params;
+        if (found)
+            *e = estimate_floor(&m, o, p, s->master_weights);
         model_free(&m);
-        if (!found)
-            return false;
-        *e = estimate_training(params, o, p, s->master_weights);
-    } else {
-        *e = estimate_training(s->params, o, p, s->master_weights);
+        return found;
     }
+    *e = estimate_training(s->params, o, p, s->master_weights);
     return true;
 }

@@ -26,7 +26,7 @@ extern const char estimate_default_precision[]; /* "fp32"; another pointer: aske
 
 #define ESTIMATE_TRAINING_OPTIONS(type, member)                                                   \
         {"optimizer", 0, OPTION_TEXT, offsetof(type, member.optimizer), "NAME",                    \
-         estimate_optimizers, 0, 0, "optimizer, adam if not given"},                    \
+         estimate_all_optimizers, 0, 0, "optimizer, adam if not given"},                    \
         {"precision", 0, OPTION_CHOICE, offsetof(type, member.precision), "NAME",                  \
          estimate_precisions, 0, 0, "number format, fp32 if not given"},                \
         {"master-weights", 0, OPTION_FLAG, offsetof(type, member.master_weights), NULL, NULL, 0, 0, \

@@ -1,24 +1,344 @@
-/* Weights, gradients, optimizer states: what is there whatever the batch. */
+/* Weights, gradients, optimizer states: what is there whatever the batch.
+ *
+ * Each GPU of a pipeline stage holds its part by tensor and expert parallelism (shard.c). What of that is
+ * divided again among the GPUs with other data says ZeRO's stage: 1 optimizer states and master weights,
+ * 2 gradients too, 3 weights too (Rajbhandari et al. 2020, section 5). */
 #include "analyzer/estimate/estimate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include "analyzer/base/units.h"
+#include "analyzer/estimate/optimizer.h"
+#include "analyzer/estimate/shard.h"
+#include "analyzer/estimate/states.h"
+
+#define BUCKET 5e8 /* elements: DeepSpeed's reduce_bucket_size */
+#define LIVE 1e9   /* elements: DeepSpeed's stage3_max_live_parameters */
+
+static const char zero[] = "ZeRO, Rajbhandari et al. 2020, section 3.1 and 5";
+
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
 
 struct local_params estimate_local_params(const struct plan *p, uint64_t stage)
 {
-    (void)stage;
-    return (struct local_params){.dense = (double)p->model->params};
+    struct shard_sum sum = shard_sum(p, stage, NULL);
+    double layer = shard_layer(p, stage);
+
+    return (struct local_params){.dense = sum.dense, .experts = sum.experts,
+                                 .largest_layer = layer > 0 ? layer : sum.all};
+}
+
+double states_element(const struct plan *p)
+{
+    return p->master_weights ? 4 : p->precision->weights;
+}
+
+/* "8,030,261,248 parameters · 2 B", "… (dense) + … (experts)", and by how many it is divided. */
+static void explain(struct estimate_line *line, const char *source, const struct plan *p, const struct shard_sum *n,
+                    const char *each, bool divided)
+{
+    char dense[UNITS_TEXT], experts[UNITS_TEXT], parts[64] = "";
+    double group = shard_group(p, false), expert_group = shard_group(p, true);
+
+    divided = divided && group > 1;
+    format_count(dense, units_whole(n->dense));
+    format_count(experts, units_whole(n->experts));
+    if (p->tp > 1 || p->pp > 1)
+        snprintf(parts, sizeof parts, " (tp %ju, pp %ju)", (uintmax_t)p->tp, (uintmax_t)p->pp);
+    if (n->experts > 0 && divided && group != expert_group)
+        estimate_explain(line, source, "(%s parameters / %.0f GPUs + %s of experts%s / %.0f GPUs) · %s", dense, group,
+                         experts, parts, expert_group, each);
+    else if (divided)
+        estimate_explain(line, source, "%s parameters%s · %s / %.0f GPUs",
+                         format_count(dense, units_whole(n->all)), parts, each, group);
+    else
+        estimate_explain(line, source, "%s parameters%s · %s", format_count(dense, units_whole(n->all)), parts, each);
+}
+
+static double part_of(const struct shard_sum *n, bool divided)
+{
+    return divided ? n->own : n->all;
+}
+
+static void add_weights(const struct plan *p, const struct shard_sum *n, struct estimate_result *r)
+{
+    bool divided = p->sharding == PLAN_SHARDING_ZERO3;
+    double bytes = ceil(part_of(n, divided) * p->precision->weights);
+    struct estimate_line *line;
+    char each[32];
+
+    line = estimate_add(r, ESTIMATE_WEIGHTS, IN_TRAINING, "weights", EXACTLY(bytes));
+    line->host = p->offload == PLAN_OFFLOAD_ALL;
+    snprintf(each, sizeof each, "%u B", p->precision->weights);
+    explain(line, p->precision->source, p, n, each, divided);
+}
+
+static void add_gradients(const struct plan *p, const struct shard_sum *n, struct estimate_result *r)
+{
+    bool divided = p->sharding >= PLAN_SHARDING_ZERO2, views = p->bucket_view && shard_group(p, false) > 1;
+    bool away = divided && p->offload != PLAN_OFFLOAD_NONE;
+    unsigned each = away && p->master_weights ? 4 : p->precision->gradients, phases = IN_PHASE(BACKWARD) | IN_PHASE(STEP);
+    struct estimate_line *line;
+    char text[64];
+
+    if (p->accumulation > 1 || views) /* they live on between passes */
+        phases |= IN_PHASE(FORWARD);
+    line = estimate_add(r, ESTIMATE_GRADIENTS, phases, views ? "gradients, views of DDP's buckets" : "gradients",
+                        EXACTLY(ceil(part_of(n, divided) * each)));
+    line->host = away;
+    snprintf(text, sizeof text, "%u B%s", each, p->accumulation > 1 ? ", kept between the passes of a step" : "");
+    explain(line, p->precision->source, p, n, text, divided);
+}
+
+static void add_states(const struct plan *p, const struct shard_sum *n, const struct optimizer_sum *sum,
+                       struct estimate_result *r)
+{
+    bool divided = p->sharding != PLAN_SHARDING_DDP, away = p->offload != PLAN_OFFLOAD_NONE;
+    struct interval states = {ceil(sum->states.low), ceil(sum->states.likely), ceil(sum->states.high)};
+    struct estimate_line *line;
+    char each[64];
+
+    if (states.high > 0) {
+        line = estimate_add(r, ESTIMATE_OPTIMIZER, IN_TRAINING, "optimizer states", states);
+        line->host = away;
+        snprintf(each, sizeof each, "%.6g B%s", sum->states.likely / part_of(n, divided),
+                 p->optimizer->form == OPTIMIZER_EVEN ? "" : " on average");
+        explain(line, p->optimizer->source, p, n, each, divided);
+        if (states.low < states.high)
+            line->why = p->optimizer->form == OPTIMIZER_MUON
+                            ? "which parameters are hidden matrices is not known; the others have Adam's two states"
+                        : p->optimizer->form == OPTIMIZER_FACTORED ? "a convolution's kernel sides are not known"
+                                                                   : "pages move to the host where the GPU has no room";
+    }
+    if (p->master_weights) {
+        line = estimate_add(r, ESTIMATE_MASTER, IN_TRAINING, "float32 weights of the optimizer",
+                            EXACTLY(ceil(part_of(n, divided) * 4)));
+        line->host = away;
+        explain(line, zero, p, n, "4 B", divided);
+    }
+}
+
+/* What the step makes and frees: the optimizer's temporaries, and gradients in float32 for master weights. */
+static void add_step(const struct plan *p, const struct shard_sum *n, const struct optimizer_sum *sum,
+                     struct estimate_result *r)
+{
+    bool divided = p->sharding != PLAN_SHARDING_DDP;
+    double element = states_element(p), gradients = ceil(part_of(n, divided) * 4);
+    const char *how;
+    struct interval bytes = optimizer_temporaries(p, sum, element, &how);
+    struct estimate_line *line;
+
+    if (p->offload != PLAN_OFFLOAD_NONE)
+        return; /* the host's step */
+    if (p->master_weights) {
+        line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "gradients in float32",
+                            (struct interval){0, gradients, gradients});
+        explain(line, "DeepSpeed stage_1_and_2.py: each group's gradients are converted before the step", p, n, "4 B",
+                divided);
+        line->why = "DeepSpeed converts them for the step; optimizers that read 16-bit gradients need none";
+        if (p->step == PLAN_STEP_FOREACH)
+            bytes.low = bytes.likely = 0;
+    }
+    if (bytes.high <= 0)
+        return;
+    line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "optimizer step",
+                        (struct interval){ceil(bytes.low), ceil(bytes.likely), ceil(bytes.high)});
+    estimate_explain(line, "measured: torch.optim, torch.cuda.max_memory_allocated around step()",
+                     "%s: %.0f parameters here, the largest tensor %.0f, %.0f B each", how, sum->elements, sum->largest,
+                     element);
+    if (p->master_weights && bytes.low < bytes.high)
+        line->why = "DeepSpeed's, apex's and Megatron's optimizers are fused; torch.optim's foreach is not";
+    else if (bytes.low < bytes.high)
+        line->why = "depends on the order of the tensors: the one before still has a temporary";
+}
+
+/* ---------------------------------------------------------------- buckets and gathers */
+
+static void add_ddp_buckets(const struct plan *p, const struct shard_sum *n, struct estimate_result *r)
+{
+    struct estimate_line *line;
+
+    if (p->bucket_view)
+        return;
+    line = estimate_add(r, ESTIMATE_BUCKETS, IN_TRAINING, "DDP's buckets",
+                        EXACTLY(ceil(n->all * p->precision->gradients)));
+    estimate_explain(line, "torch/csrc/distributed/c10d/reducer.cpp: flat buckets of 1 MiB, then 25 MiB, kept",
+                     "a second copy of all gradients: %.0f · %u B (none with gradient_as_bucket_view=True)", n->all,
+                     p->precision->gradients);
+}
+
+/* Gradients on the way to the GPU that keeps them. DeepSpeed flattens them into one or two buckets; FSDP
+ * reduces a unit's, and with the next one's already made; Megatron-LM reduces in place. */
+static void add_reduced(const struct plan *p, const struct shard_sum *n, double unit, struct estimate_result *r)
+{
+    double each = p->precision->gradients, others = n->all - n->own;
+    double bucket = least(n->all, BUCKET) * each, units = least(2 * unit, others) * each;
+    bool kept = p->sharding == PLAN_SHARDING_ZERO1; /* the gradients are all there anyway */
+    struct interval bytes = {0, p->master_weights ? bucket : kept ? 0 : units, least(n->all, 2 * BUCKET) * each};
+    struct estimate_line *line;
+
+    if (bytes.high < bytes.likely)
+        bytes.high = bytes.likely;
+    line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(BACKWARD), "gradients being reduced", bytes);
+    estimate_explain(line, "DeepSpeed stage_1_and_2.py: reduce_bucket_size 5e8, twice with overlap_comm; torch FSDP: units",
+                     "a bucket of %.0f, or two units of %.0f parameters, · %.0f B", least(n->all, BUCKET), unit, each);
+    line->why = "in place (Megatron-LM), the units in flight (FSDP) or one or two buckets (DeepSpeed)";
+}
+
+/* Weights that are whole for a moment: the root unit (embedding, last norm, output layer) stays, of the
+ * layers one runs and the next is on its way. */
+static void add_gathered(const struct plan *p, uint64_t stage, const struct shard_sum *n, double unit,
+                         struct estimate_result *r)
+{
+    double root = shard_outside(p, stage), others = n->all - n->own;
+    double each = p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : p->precision->weights;
+    double one = least(root + unit, others) * each, two = least(root + 2 * unit, others) * each;
+    double live = least(n->all, LIVE) * each;
+    struct estimate_line *line;
+
+    line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "gathered weights",
+                        (struct interval){ceil(one), ceil(two), ceil(live > two ? live : two)});
+    estimate_explain(line, "torch FSDP: the root unit and two layers in flight; DeepSpeed: stage3_max_live_parameters 1e9",
+                     "(%.0f outside of the layers + 2 layers · %.0f) · %.0f B", root, unit, each);
+    line->why = "the next layer is gathered early or not; DeepSpeed keeps up to 1e9 parameters";
+}
+
+static void add_communication(const struct plan *p, uint64_t stage, const struct shard_sum *n,
+                              struct estimate_result *r)
+{
+    double unit = shard_layer(p, stage), root = shard_outside(p, stage);
+
+    if (shard_group(p, false) <= 1)
+        return;
+    if (p->sharding == PLAN_SHARDING_DDP) {
+        add_ddp_buckets(p, n, r);
+        return;
+    }
+    if (unit <= 0) { /* only a number is known */
+        if (p->sharding == PLAN_SHARDING_ZERO3)
+            estimate_note(r, "the largest layer is not known (give --model): weights gathered for it are left out");
+        return;
+    }
+    add_reduced(p, n, unit > root ? unit : root, r);
+    if (p->sharding == PLAN_SHARDING_ZERO3)
+        add_gathered(p, stage, n, unit, r);
+}
+
+/* ---------------------------------------------------------------- copies that are multiplied with */
+
+static bool in_float8(const struct plan *p, const struct model_tensor *t)
+{
+    (void)p;
+    return t->dims == 0 || t->role == TENSOR_ATTENTION || t->role == TENSOR_MLP || t->role == TENSOR_EXPERT;
+}
+
+static bool unknown(const struct plan *p, const struct model_tensor *t)
+{
+    (void)p;
+    return t->dims == 0;
+}
+
+static void add_autocast(const struct plan *p, uint64_t stage, struct estimate_result *r)
+{
+    struct shard_sum n = shard_sum(p, stage, shard_multiplied), hidden = shard_sum(p, stage, unknown);
+    double bytes = ceil(n.all * p->precision->cast_copy);
+    struct estimate_line *line;
+
+    if (p->sharding == PLAN_SHARDING_ZERO3 && shard_group(p, false) > 1)
+        return; /* FSDP's MixedPrecision gathers 16-bit weights: add_gathered */
+    line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "autocast's 16-bit weights",
+                        (struct interval){hidden.all > 0 ? 0 : bytes, bytes, bytes});
+    estimate_explain(line, "aten/src/ATen/autocast_mode.cpp: cached_cast; linear saves the copy for backward",
+                     "%.0f weights that are multiplied with · %u B", n.all, p->precision->cast_copy);
+    if (hidden.all > 0)
+        line->why = "which parameters are multiplied with is not known";
+    line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "autocast's cache, if backward runs inside",
+                        (struct interval){0, 0, bytes});
+    estimate_explain(line, "aten/src/ATen/autocast_mode.cpp: clear_cache at the outermost region's end",
+                     "%.0f weights that are multiplied with · %u B", n.all, p->precision->cast_copy);
+    line->why = "none where autocast ends before backward, as PyTorch's examples do";
+}
+
+static void add_float8(const struct plan *p, uint64_t stage, struct estimate_result *r)
+{
+    double n = shard_sum(p, stage, in_float8).all;
+    struct estimate_line *line;
+
+    line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "float8 weights and their transposes",
+                        (struct interval){ceil(n), ceil(2 * n), ceil(2 * n)});
+    estimate_explain(line, "Transformer Engine pytorch/module/linear.py: rowwise for forward, columnwise for backward",
+                     "%.0f weights of linear layers · 2 · 1 B", n);
+    line->why = "the copy for forward stays where micro-batches share it (is_first_microbatch)";
+    line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD) | IN_PHASE(STEP), "cached float8 weights",
+                        (struct interval){0, 0, ceil(2 * n)});
+    estimate_explain(line, "Transformer Engine pytorch/module/base.py: get_weight_workspace with a cache",
+                     "%.0f weights of linear layers · 2 · 1 B", n);
+    line->why = "only with is_first_microbatch (Megatron-LM)";
+}
+
+/* ---------------------------------------------------------------- all of it */
+
+static void add_ema(const struct plan *p, const struct shard_sum *n, struct estimate_result *r)
+{
+    bool divided = p->sharding == PLAN_SHARDING_ZERO3;
+    struct estimate_line *line = estimate_add(r, ESTIMATE_EMA, IN_TRAINING, "moving average, float32",
+                                              EXACTLY(ceil(part_of(n, divided) * 4)));
+
+    explain(line, "torch.optim.swa_utils.AveragedModel: a copy of the parameters", p, n, "4 B", divided);
+}
+
+static void add_trained(const struct plan *p, uint64_t stage, const struct shard_sum *n, struct estimate_result *r)
+{
+    struct optimizer_sum sum = {0};
+    struct shard s;
+
+    for (size_t i = 0; i < p->model->tensors_n; i++)
+        if (shard_of(p, stage, &p->model->tensors[i], &s))
+            optimizer_take(p, &s, states_element(p),
+                           p->sharding == PLAN_SHARDING_DDP ? 1 : shard_group(p, s.expert), &sum);
+    add_gradients(p, n, r);
+    add_states(p, n, &sum, r);
+    add_communication(p, stage, n, r);
+    add_step(p, n, &sum, r);
+}
+
+struct estimate estimate_floor(const struct model *m, const struct optimizer *optimizer,
+                               const struct precision *precision, bool master_weights)
+{
+    struct estimate e = estimate_training(m->params, optimizer, precision, master_weights);
+    struct plan p = PLAN_DEFAULT;
+    struct optimizer_sum sum = {0};
+    struct shard s;
+
+    if (!optimizer->shaped)
+        return e;
+    p.model = m;
+    p.optimizer = optimizer;
+    for (size_t i = 0; i < m->tensors_n; i++)
+        if (shard_of(&p, 0, &m->tensors[i], &s))
+            optimizer_take(&p, &s, e.master ? 4 : precision->weights, 1, &sum);
+    e.total -= e.optimizer;
+    e.optimizer = (uint64_t)ceil(sum.states.likely);
+    e.total += e.optimizer;
+    return e;
 }
 
 void estimate_states(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
-    struct estimate e;
+    struct shard_sum n;
 
-    (void)stage;
-    if (p->inference)
+    if (p->inference || p->adapter != PLAN_ADAPTER_NONE) /* serving.c; adapters.c */
         return;
-    e = estimate_training(p->model->params, p->optimizer, p->precision, p->master_weights);
-    estimate_add(r, ESTIMATE_WEIGHTS, IN_TRAINING, "weights", EXACTLY((double)e.weights));
-    estimate_add(r, ESTIMATE_GRADIENTS, IN_PHASE(BACKWARD) | IN_PHASE(STEP), "gradients",
-                 EXACTLY((double)e.gradients));
-    estimate_add(r, ESTIMATE_OPTIMIZER, IN_TRAINING, "optimizer states", EXACTLY((double)e.optimizer));
-    if (e.master)
-        estimate_add(r, ESTIMATE_MASTER, IN_TRAINING, "master weights", EXACTLY((double)e.master));
+    n = shard_sum(p, stage, NULL);
+    add_weights(p, &n, r);
+    add_trained(p, stage, &n, r);
+    if (p->ema)
+        add_ema(p, &n, r);
+    if (p->precision->cast == PRECISION_CAST_AUTOCAST)
+        add_autocast(p, stage, r);
+    if (p->precision->cast == PRECISION_CAST_FP8)
+        add_float8(p, stage, r);
 }

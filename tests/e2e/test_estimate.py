@@ -58,7 +58,7 @@ def test_bad_numbers_of_parameters(params):
 
 
 @pytest.mark.parametrize("words", [
-    ["--optimizer", "adma"], ["--optimizer", ""], ["--optimizer", "soap"], ["--precision", "fp8"],
+    ["--optimizer", "adma"], ["--optimizer", ""], ["--optimizer", "soap"], ["--precision", "fp7"],
     ["--master-weights"], ["--memory", "24XB"], ["--memory", "0"], ["surplus"],
 ])
 def test_bad_settings_of_estimate(words):

@@ -1,0 +1,150 @@
+#include "analyzer/estimate/optimizer.h"
+
+#include <math.h>
+
+#define LITTLE 4096.0       /* elements; smaller tensors are not quantised (bitsandbytes, torchao) */
+#define PAGED_FROM 100000.0 /* elements; bitsandbytes' get_state_buffer */
+#define PRECONDITIONED 10000.0 /* SOAP's max_precond_dim */
+
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static double most(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* Two states of `bits`, and a float32 scale for each block. */
+static double quantised(double n, double bits, double block, double element)
+{
+    if (n < LITTLE)
+        return 2 * n * element;
+    return 2 * (n * bits / 8 + 4 * ceil(n / block));
+}
+
+static struct interval paged(const struct model_tensor *t, double n, double bytes, double stays)
+{
+    bool moves = n >= PAGED_FROM || t->dims == 0;
+    return (struct interval){moves ? stays : bytes, bytes, bytes};
+}
+
+/* A row and a column of float32 or the gradient's type instead of the matrix. Of a convolution the last two
+ * dimensions are the kernel's, whose sides are not known: 7, 3 or 1. */
+static struct interval factored(const struct model_tensor *t, double rows, double cols, double element)
+{
+    double n = rows * cols;
+
+    if (t->dims == 1)
+        return EXACTLY(n * element);
+    if (t->dims == 4)
+        return (struct interval){2 * n / 7 * element, 2 * n / 3 * element, 2 * n * element};
+    return EXACTLY((rows + cols) * element);
+}
+
+static double soap(const struct model_tensor *t, double rows, double cols, double element)
+{
+    double squares = 0;
+
+    if (t->dims > 1) {
+        squares += rows <= PRECONDITIONED ? rows * rows : 0;
+        squares += cols <= PRECONDITIONED ? cols * cols : 0;
+    }
+    return 2 * rows * cols * element + 2 * 4 * squares;
+}
+
+static double galore(const struct model_tensor *t, double rows, double cols, double element, uint64_t rank)
+{
+    double large = most(rows, cols), small = least(rows, cols), r = least((double)rank, small);
+
+    if (t->role != TENSOR_ATTENTION && t->role != TENSOR_MLP && t->role != TENSOR_EXPERT)
+        return 2 * rows * cols * element;
+    return (2 * r * large + r * small) * element;
+}
+
+static bool orthogonalised(const struct model_tensor *t)
+{
+    return t->place == TENSOR_IN_LAYER && t->dims >= 2;
+}
+
+struct interval optimizer_tensor(const struct optimizer *o, const struct model_tensor *t, double rows, double cols,
+                                 double element, uint64_t rank)
+{
+    double n = rows * cols, each = (o->copies * element + o->fixed_32nds / 32.0) * n;
+
+    switch (o->form) {
+    case OPTIMIZER_BLOCKS_8: return EXACTLY(t->dims ? quantised(n, 8, 256, 4) : each);
+    case OPTIMIZER_BLOCKS_4:
+        return EXACTLY(t->dims ? quantised(fmod(n, 128) != 0 ? least(n, LITTLE - 1) : n, 4, 128, element) : each);
+    case OPTIMIZER_PAGED_8: return paged(t, n, t->dims ? quantised(n, 8, 256, 4) : each, 8 * ceil(n / 256));
+    case OPTIMIZER_PAGED_32: return paged(t, n, each, 0);
+    case OPTIMIZER_MUON:
+        if (t->dims == 0)
+            return (struct interval){each, each, 2 * each};
+        return EXACTLY(orthogonalised(t) ? each : 2 * each);
+    case OPTIMIZER_FACTORED: return factored(t, rows, cols, element);
+    case OPTIMIZER_SOAP: return EXACTLY(soap(t, rows, cols, element));
+    case OPTIMIZER_GALORE: return EXACTLY(galore(t, rows, cols, element, rank));
+    case OPTIMIZER_EVEN:
+    case OPTIMIZER_MASKED: break;
+    }
+    return EXACTLY(each);
+}
+
+void optimizer_take(const struct plan *p, const struct shard *s, double element, double group,
+                    struct optimizer_sum *sum)
+{
+    const struct optimizer *o = p->optimizer;
+    struct interval bytes = optimizer_tensor(o, s->tensor, s->rows, s->cols, element, p->rank);
+    double share = s->count / group, n = s->rows * s->cols, side = least(s->rows, s->cols);
+
+    sum->states = interval_add(sum->states, (struct interval){bytes.low * share, bytes.likely * share,
+                                                              bytes.high * share});
+    sum->elements += n * share;
+    sum->largest = most(sum->largest, n / group);
+    if (o->form == OPTIMIZER_MUON && orthogonalised(s->tensor)) /* the update, two bfloat16 copies, two grams */
+        sum->orthogonal = most(sum->orthogonal, n * element + 2 * 2 * n + 2 * 2 * side * side);
+    else
+        sum->rest += n * share;
+}
+
+/* One tensor after another. */
+static struct interval looped(const struct optimizer *o, const struct optimizer_sum *sum, double element)
+{
+    double one = sum->largest * element, at_once = o->loop * one;
+
+    if (o->form == OPTIMIZER_FACTORED) /* norms of the whole tensor */
+        at_once = 8 * sum->largest;
+    return (struct interval){o->steps == STEPS_OWN ? 0 : at_once, at_once, at_once + o->before * one};
+}
+
+static struct interval at_once(const struct optimizer *o, const struct optimizer_sum *sum, double element)
+{
+    double bytes = o->foreach * sum->elements * element;
+
+    if (o->form == OPTIMIZER_MASKED)
+        bytes += sum->largest * (element + 1);
+    return EXACTLY(o->form == OPTIMIZER_FACTORED ? most(bytes, 8 * sum->largest) : bytes);
+}
+
+struct interval optimizer_temporaries(const struct plan *p, const struct optimizer_sum *sum, double element,
+                                      const char **how)
+{
+    const struct optimizer *o = p->optimizer;
+    struct interval one = looped(o, sum, element), all = at_once(o, sum, element);
+
+    *how = "temporaries of one tensor at a time";
+    if (o->form == OPTIMIZER_MUON) {
+        *how = "Newton-Schulz of the largest matrix, or Adam's copy of the rest";
+        return EXACTLY(most(sum->orthogonal, sum->rest * element));
+    }
+    if (o->steps == STEPS_OWN || p->step == PLAN_STEP_LOOP)
+        return one;
+    if (p->step == PLAN_STEP_FUSED && o->steps == STEPS_FUSED)
+        return EXACTLY(0);
+    if (o->steps == STEPS_SINGLE) /* foreach only where it is asked for */
+        return (struct interval){one.low, one.likely, most(one.high, all.high)};
+    *how = "copies of all parameters' size (foreach)";
+    return all;
+}

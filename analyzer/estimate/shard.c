@@ -1,0 +1,227 @@
+#include "analyzer/estimate/shard.h"
+
+#include <string.h>
+
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static double most(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+uint64_t shard_layers(const struct plan *p, uint64_t stage)
+{
+    uint64_t layers = p->model->shape.layers;
+
+    return layers / p->pp + (stage < layers % p->pp);
+}
+
+/* Layers that stages before this one have. */
+static uint64_t layers_before(const struct plan *p, uint64_t stage)
+{
+    uint64_t left = p->model->shape.layers % p->pp;
+
+    return stage * (p->model->shape.layers / p->pp) + (stage < left ? stage : left);
+}
+
+/* Of the tensors in layers, the share that is on the stage. Kind 1 is in the first layers, the last kind in
+ * the last ones: DeepSeek's dense layers come before those with experts. */
+static double layer_share(const struct plan *p, uint64_t stage, const struct model_tensor *t)
+{
+    uint64_t layers = p->model->shape.layers, from = 0, to = t->layers, first, end;
+
+    if (!layers)
+        return 1.0 / (double)p->pp;
+    if (t->kind == 0 || !t->layers || t->layers >= layers || p->model->shape.family == MODEL_CONV)
+        return (double)shard_layers(p, stage) / (double)layers;
+    if (t->kind > 1) {
+        from = layers - t->layers;
+        to = layers;
+    }
+    first = layers_before(p, stage);
+    end = first + shard_layers(p, stage);
+    from = from > first ? from : first;
+    to = to < end ? to : end;
+    return to > from ? (double)(to - from) / (double)t->layers : 0;
+}
+
+static double stage_count(const struct plan *p, uint64_t stage, const struct model_tensor *t)
+{
+    bool last = stage == p->pp - 1;
+    const struct model_shape *s = &p->model->shape;
+
+    if (t->place == TENSOR_IN_LAYER)
+        return (double)t->count * layer_share(p, stage, t);
+    if (last && stage && s->tied && t->role == TENSOR_EMBEDDING && t->rows == s->vocab)
+        return (double)t->count; /* the output layer has a copy of it */
+    return (t->place == TENSOR_BEFORE ? stage == 0 : last) ? (double)t->count : 0;
+}
+
+static bool named(const struct model_tensor *t, const char *part)
+{
+    return strstr(t->name, part) != NULL;
+}
+
+/* Key and value heads go to several GPUs each where there are fewer of them than GPUs. */
+static double key_parts(const struct plan *p)
+{
+    double heads = (double)p->model->shape.kv_heads;
+
+    return heads > 0 ? least((double)p->tp, heads) : (double)p->tp;
+}
+
+static double attention_rows(const struct plan *p, const struct model_tensor *t)
+{
+    const struct model_shape *s = &p->model->shape;
+    double tp = (double)p->tp, kv = (double)(s->kv_heads * s->head_dim), rows = (double)t->rows;
+
+    if (s->kv_rank) /* latent attention: what leads down to the ranks is everywhere */
+        return named(t, "q_a_") || named(t, "kv_a_") ? rows : rows / tp;
+    if (named(t, "k_proj") || named(t, "v_proj"))
+        return rows / key_parts(p);
+    if (named(t, "qkv") && kv > 0 && rows > 2 * kv)
+        return (rows - 2 * kv) / tp + 2 * kv / key_parts(p);
+    return rows / tp;
+}
+
+/* The vocabulary is divided by rows, rounded up; tables of positions and types are everywhere. */
+static double table_rows(const struct plan *p, const struct model_tensor *t)
+{
+    uint64_t vocab = p->model->shape.vocab;
+
+    if ((vocab && t->rows != vocab) || named(t, "position") || named(t, "type"))
+        return (double)t->rows;
+    return (double)((t->rows + p->tp - 1) / p->tp);
+}
+
+/* Those of matrices that are divided by inputs stay whole, and so do norms'. */
+static double bias_rows(const struct plan *p, const struct model_tensor *t)
+{
+    static const char *const divided[] = {"q_proj", "qkv", "gate", "up_proj", "fc1", "c_fc", "c_attn"};
+
+    if (named(t, "k_proj") || named(t, "v_proj"))
+        return (double)t->rows / key_parts(p);
+    for (size_t i = 0; i < sizeof divided / sizeof *divided; i++)
+        if (named(t, divided[i]))
+            return (double)t->rows / (double)p->tp;
+    return named(t, "lm_head") ? table_rows(p, t) : (double)t->rows;
+}
+
+static void divide(const struct plan *p, struct shard *s)
+{
+    const struct model_tensor *t = s->tensor;
+    double tp = (double)p->tp;
+
+    if (p->tp == 1)
+        return;
+    if (t->dims == 0) { /* a bare number: how little is not divided is not known */
+        s->rows = (double)t->rows / tp;
+        return;
+    }
+    switch (t->role) {
+    case TENSOR_ATTENTION: s->rows = attention_rows(p, t); break;
+    case TENSOR_MLP:
+    case TENSOR_EXPERT: s->rows = (double)t->rows / tp; break;
+    case TENSOR_EMBEDDING:
+    case TENSOR_HEAD: s->rows = table_rows(p, t); break;
+    case TENSOR_BIAS: s->rows = bias_rows(p, t); break;
+    default: break;
+    }
+}
+
+bool shard_of(const struct plan *p, uint64_t stage, const struct model_tensor *t, struct shard *s)
+{
+    *s = (struct shard){.tensor = t, .count = stage_count(p, stage, t), .rows = (double)t->rows,
+                        .cols = (double)t->cols, .expert = t->role == TENSOR_EXPERT};
+    divide(p, s);
+    if (s->expert)
+        s->count /= (double)p->ep;
+    return s->count > 0 && s->rows > 0 && s->cols > 0;
+}
+
+double shard_group(const struct plan *p, bool expert)
+{
+    double group = (double)(plan_dp(p) * p->cp);
+
+    return expert ? most(1, group / (double)p->ep) : group;
+}
+
+bool shard_multiplied(const struct plan *p, const struct model_tensor *t)
+{
+    switch (t->role) {
+    case TENSOR_NORM: return false;
+    case TENSOR_EMBEDDING: return p->model->shape.tied && t->rows == p->model->shape.vocab;
+    case TENSOR_BIAS: return !named(t, "norm");
+    case TENSOR_OTHER: return t->dims != 1;
+    default: return true;
+    }
+}
+
+struct shard_sum shard_sum(const struct plan *p, uint64_t stage,
+                           bool (*keep)(const struct plan *, const struct model_tensor *))
+{
+    struct shard_sum sum = {0};
+    struct shard s;
+
+    for (size_t i = 0; i < p->model->tensors_n; i++) {
+        const struct model_tensor *t = &p->model->tensors[i];
+        double n;
+        if ((keep && !keep(p, t)) || !shard_of(p, stage, t, &s))
+            continue;
+        n = s.count * s.rows * s.cols;
+        sum.all += n;
+        sum.own += n / shard_group(p, s.expert);
+        *(s.expert ? &sum.experts : &sum.dense) += n;
+    }
+    return sum;
+}
+
+/* Layers of different kinds have different tensors: the largest is what all have, and the larger of the
+ * kinds. */
+double shard_layer(const struct plan *p, uint64_t stage)
+{
+    enum { KINDS = 8 };
+    double kinds[KINDS] = {0}, largest = 0;
+    uint64_t layers = p->model->shape.layers;
+    struct shard s;
+
+    if (!layers)
+        return 0;
+    for (size_t i = 0; i < p->model->tensors_n; i++) {
+        const struct model_tensor *t = &p->model->tensors[i];
+        uint64_t have = t->layers && t->layers <= layers ? t->layers : layers;
+        if (t->place != TENSOR_IN_LAYER || !shard_of(p, stage, t, &s))
+            continue;
+        kinds[t->kind < KINDS ? t->kind : KINDS - 1] +=
+            s.rows * s.cols * (double)t->count / (double)have / (s.expert ? (double)p->ep : 1);
+    }
+    for (int kind = 1; kind < KINDS; kind++)
+        largest = most(largest, kinds[kind]);
+    return kinds[0] + largest;
+}
+
+static bool outside(const struct plan *p, const struct model_tensor *t)
+{
+    (void)p;
+    return t->place != TENSOR_IN_LAYER;
+}
+
+double shard_outside(const struct plan *p, uint64_t stage)
+{
+    return shard_sum(p, stage, outside).all;
+}
+
+double shard_largest(const struct plan *p, uint64_t stage,
+                     bool (*keep)(const struct plan *, const struct model_tensor *))
+{
+    double largest = 0;
+    struct shard s;
+
+    for (size_t i = 0; i < p->model->tensors_n; i++)
+        if ((!keep || keep(p, &p->model->tensors[i])) && shard_of(p, stage, &p->model->tensors[i], &s))
+            largest = most(largest, s.rows * s.cols);
+    return largest;
+}

@@ -1,0 +1,40 @@
+/* Which part of a model one GPU has: by pipeline stage, tensor and expert parallelism, and among how many
+ * data-parallel GPUs that part can be divided further (ZeRO). */
+#ifndef GPUSPY_ESTIMATE_SHARD_H
+#define GPUSPY_ESTIMATE_SHARD_H
+
+#include "analyzer/estimate/estimate.h"
+
+/* What of some tensors of one form is on a GPU. */
+struct shard {
+    const struct model_tensor *tensor;
+    double count;      /* how many of them (a share of a layer where layers cannot be divided evenly) */
+    double rows, cols; /* of one, as it is there */
+    bool expert;
+};
+
+/* Layers of a pipeline stage: the first stages take what is left over. */
+uint64_t shard_layers(const struct plan *p, uint64_t stage);
+/* False: nothing of it is on that stage. */
+bool shard_of(const struct plan *p, uint64_t stage, const struct model_tensor *t, struct shard *s);
+/* GPUs that hold the same: those with other data, and with other parts of the same sequences. Experts are
+ * spread over ep of them. At least 1. */
+double shard_group(const struct plan *p, bool expert);
+/* Do matrix multiplications read it? Embeddings only where they are the output layer too. */
+bool shard_multiplied(const struct plan *p, const struct model_tensor *t);
+
+/* Sums over a stage; `own` counts a parameter 1/group: the part of a GPU where it is divided. */
+struct shard_sum {
+    double all, own;
+    double dense, experts;
+};
+struct shard_sum shard_sum(const struct plan *p, uint64_t stage,
+                           bool (*keep)(const struct plan *, const struct model_tensor *));
+/* Of one layer, the largest; and of what is outside of the layers. */
+double shard_layer(const struct plan *p, uint64_t stage);
+double shard_outside(const struct plan *p, uint64_t stage);
+/* The largest single tensor. */
+double shard_largest(const struct plan *p, uint64_t stage,
+                     bool (*keep)(const struct plan *, const struct model_tensor *));
+
+#endif
