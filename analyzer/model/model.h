@@ -93,7 +93,8 @@ enum tensor_place { TENSOR_BEFORE, TENSOR_IN_LAYER, TENSOR_AFTER }; /* for pipel
  * kv_b_proj; gate_proj, up_proj (gate_up_proj where fused), down_proj, of experts and shared experts too
  * (role and `kind` tell); a bias is called as its matrix and " bias". */
 struct model_tensor {
-    char name[80];       /* such as "q_proj"; from a file: its name with the layer's number as "*" */
+    char name[80];       /* such as "q_proj"; from a file: so too where it is known, else the file's name
+                          * with the layer's number as "*" */
     enum tensor_role role;
     enum tensor_place place;
     uint64_t rows, cols; /* of one; a vector has cols 1; a convolution has rows = outputs, cols = the rest */

@@ -5,7 +5,7 @@
 #include "analyzer/model/stored.h"
 
 /* A model of 10 000 experts in 100 layers has a million tensors of a few forms. */
-enum { TENSORS_MAX = 4000000, FORMS_MAX = 20000, NAME_BYTES_MAX = 1000 };
+enum { TENSORS_MAX = 4000000, FORMS_MAX = 4000, NAME_BYTES_MAX = 1000 };
 
 struct stored *stored_new(void)
 {
@@ -58,9 +58,10 @@ static bool before_layer(const char *name, size_t end)
     return false;
 }
 
-/* Numbers between dots become "*". */
-static void pattern_of(struct stored *s, const char *name, size_t length, char out[NAME_BYTES_MAX + 1])
+/* Numbers between dots become "*". The number of the layer, UINT64_MAX where it is in none. */
+static uint64_t pattern_of(const char *name, size_t length, char out[NAME_BYTES_MAX + 1])
 {
+    uint64_t layer = UINT64_MAX;
     size_t n = 0;
 
     for (size_t i = 0; i < length;) {
@@ -69,8 +70,8 @@ static void pattern_of(struct stored *s, const char *name, size_t length, char o
         while (end < length && name[end] >= '0' && name[end] <= '9' && end - i < 9)
             number = number * 10 + (uint64_t)(name[end++] - '0');
         if (end > i && (end == length || name[end] == '.') && (i == 0 || name[i - 1] == '.')) {
-            if (i > 1 && before_layer(name, i - 1) && number >= s->layers)
-                s->layers = number + 1;
+            if (i > 1 && layer == UINT64_MAX && before_layer(name, i - 1))
+                layer = number;
             out[n++] = '*';
             i = end;
         } else {
@@ -78,6 +79,7 @@ static void pattern_of(struct stored *s, const char *name, size_t length, char o
         }
     }
     out[n] = 0;
+    return layer;
 }
 
 static struct stored_form *form_of(struct stored *s, const char *pattern, const struct stored_tensor *t)
@@ -112,6 +114,7 @@ bool stored_add(struct stored *s, const struct model_file *f, const struct store
 {
     char pattern[NAME_BYTES_MAX + 1], clean[100], name[NAME_BYTES_MAX + 1];
     uint32_t *known;
+    uint64_t layer;
 
     if (t->length > NAME_BYTES_MAX || memchr(t->name, 0, t->length))
         return model_bad(f, t->length > NAME_BYTES_MAX ? "a tensor's name has %zu bytes, which is no name of a model's part"
@@ -125,10 +128,16 @@ bool stored_add(struct stored *s, const struct model_file *f, const struct store
         return model_bad(f, "has the tensor '%s' for a second time", term_clean(clean, sizeof clean, name, true));
     *known = 0;
     s->tensors++;
-    pattern_of(s, t->name, t->length, pattern);
+    layer = pattern_of(t->name, t->length, pattern);
     struct stored_form *form = form_of(s, pattern, t);
     if (!form)
         return model_bad(f, "has more than %d tensors that differ in form: no model that is known", FORMS_MAX);
+    if (layer != UINT64_MAX) {
+        if (layer >= s->layers)
+            s->layers = layer + 1;
+        form->layer_last = !form->count || layer > form->layer_last ? layer : form->layer_last;
+        form->layer_first = !form->count || layer < form->layer_first ? layer : form->layer_first;
+    }
     form->count++;
     form->bytes += (double)t->bytes;
     return true;

@@ -11,7 +11,10 @@ struct stored_form {
     unsigned rank;
     uint64_t first, second, elements; /* of one */
     uint64_t count;
+    uint64_t layer_first, layer_last; /* of those within layers */
     double bytes;       /* of all */
+    unsigned packing;   /* eighths of a parameter in a stored number; stored_model.c */
+    bool by_columns;    /* a packed matrix has more columns than are stored, not more rows */
     uint32_t next;      /* form of the same pattern; GS_MAP_NEW: none */
 };
 

@@ -4,6 +4,7 @@
  * gguf-py/gguf/constants.py for blk.*, PEFT for lora_*, GPTQ and AWQ for qweight. */
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/term.h"
 #include "analyzer/model/stored.h"
@@ -150,14 +151,76 @@ static enum tensor_place place_of(const char *pattern, enum tensor_role role)
     return role == TENSOR_EMBEDDING || strstr(pattern, "embed") || strstr(pattern, "embd") ? TENSOR_BEFORE : TENSOR_AFTER;
 }
 
-/* ---------------------------------------------------------------- the model */
+/* ---------------------------------------------------------------- names */
+
+/* Names that all the world's models have for the same, as model_shaped calls it. The first whose words end the
+ * name (without ".weight" and what stands for packing) and whose role fits. */
+static const struct {
+    const char *name;
+    enum tensor_role role;
+    const char *endings;
+} plain_names[] = {
+    {"q_proj", TENSOR_ATTENTION, ".q_proj|.attn_q|.query|.q_lin|.wq"},
+    {"k_proj", TENSOR_ATTENTION, ".k_proj|.attn_k|.key|.k_lin|.wk"},
+    {"v_proj", TENSOR_ATTENTION, ".v_proj|.attn_v|.value|.v_lin|.wv"},
+    {"qkv_proj", TENSOR_ATTENTION, ".qkv_proj|.attn_qkv|.c_attn|.query_key_value|.qkv|.Wqkv|.in_proj"},
+    {"q_a_proj", TENSOR_ATTENTION, ".q_a_proj|.attn_q_a"},
+    {"q_b_proj", TENSOR_ATTENTION, ".q_b_proj|.attn_q_b"},
+    {"kv_a_proj", TENSOR_ATTENTION, ".kv_a_proj_with_mqa|.attn_kv_a_mqa"},
+    {"kv_b_proj", TENSOR_ATTENTION, ".kv_b_proj|.attn_kv_b"},
+    {"o_proj", TENSOR_ATTENTION, ".o_proj|.attn_output|.out_proj|attention.output.dense|attn.c_proj|attention.dense|.out_lin|.wo"},
+    {"gate_proj", TENSOR_MLP, ".gate_proj|.ffn_gate|.ffn_gate_shexp|feed_forward.w1"},
+    {"up_proj", TENSOR_MLP, ".up_proj|.ffn_up|.ffn_up_shexp|.c_fc|.fc1|.dense_h_to_4h|intermediate.dense|.lin1|feed_forward.w3"},
+    {"down_proj", TENSOR_MLP, ".down_proj|.ffn_down|.ffn_down_shexp|mlp.c_proj|.fc2|.dense_4h_to_h|output.dense|.lin2|feed_forward.w2"},
+    {"gate_up_proj", TENSOR_MLP, ".gate_up_proj"},
+    {"gate_proj", TENSOR_EXPERT, ".gate_proj|.ffn_gate_exps|.w1"},
+    {"up_proj", TENSOR_EXPERT, ".up_proj|.ffn_up_exps|.w3"},
+    {"down_proj", TENSOR_EXPERT, ".down_proj|.ffn_down_exps|.w2"},
+    {"gate_up_proj", TENSOR_EXPERT, ".gate_up_proj|.ffn_gate_up_exps"},
+    {"embed_tokens", TENSOR_EMBEDDING, "embed_tokens|token_embd|wte|word_embeddings|embed_in|tok_embeddings"},
+    {"embed_positions", TENSOR_EMBEDDING, "embed_positions|position_embd|wpe|position_embeddings"},
+    {"embed_types", TENSOR_EMBEDDING, "token_type_embeddings|token_types"},
+    {"lm_head", TENSOR_HEAD, "lm_head|embed_out|output"},
+};
+
+static bool ends_with_any(const char *text, size_t n, const char *words)
+{
+    while (*words) {
+        size_t k = strcspn(words, "|");
+        if (n >= k && memcmp(text + n - k, words, k) == 0)
+            return true;
+        words += k + (words[k] == '|');
+    }
+    return false;
+}
+
+static const char *plain_name(const char *pattern, enum tensor_role role)
+{
+    static const char *const tails[] = {".weight", ".qweight", ".weight_packed", "_blocks", "_weight"};
+    size_t n = strlen(pattern);
+
+    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
+        if (ends_with(pattern, tails[i])) {
+            n -= strlen(tails[i]);
+            break;
+        }
+    for (size_t i = 0; i < sizeof plain_names / sizeof *plain_names; i++)
+        if (plain_names[i].role == role && ends_with_any(pattern, n, plain_names[i].endings))
+            return plain_names[i].name;
+    return NULL;
+}
 
 /* The end of a long name says more than its beginning. */
-static void name_of(const char *pattern, char out[80])
+static void name_of(const char *pattern, enum tensor_role role, char out[80])
 {
+    const char *plain = plain_name(pattern, role);
     char clean[1100];
     size_t n;
 
+    if (plain) {
+        snprintf(out, 80, "%s", plain);
+        return;
+    }
     term_clean(clean, sizeof clean, pattern, true);
     n = strlen(clean);
     const char *from = n <= 76 ? clean : clean + n - 76;
@@ -166,8 +229,25 @@ static void name_of(const char *pattern, char out[80])
     snprintf(out, 80, "%s%.76s", from > clean ? "…" : "", from);
 }
 
-static bool add_form(struct model *m, const struct stored_form *t, unsigned eighths, bool by_columns)
+/* ---------------------------------------------------------------- the model */
+
+/* Which layers have it: see struct model_tensor. */
+static void place_in_layers(struct model_tensor *row, const struct stored *s, const struct stored_form *t)
 {
+    const uint64_t span = t->layer_last - t->layer_first + 1;
+
+    row->layers = span < t->count ? span : t->count;
+    row->kind = row->layers >= s->layers ? 0
+                : row->role == TENSOR_EXPERT || row->role == TENSOR_ROUTER || strstr(t->pattern, "shared") ||
+                        strstr(t->pattern, "shexp")
+                    ? 2
+                : row->role == TENSOR_MLP ? 1
+                                          : 0;
+}
+
+static bool add_form(struct model *m, const struct stored *s, const struct stored_form *t)
+{
+    const unsigned eighths = t->packing;
     const bool stack = t->rank >= 3 && (strstr(t->pattern, "expert") || strstr(t->pattern, "_exps"));
     uint64_t rows = t->first, count = t->count, each = t->elements;
     enum tensor_role role = role_of(t->pattern, t->rank);
@@ -184,16 +264,18 @@ static bool add_form(struct model *m, const struct stored_form *t, unsigned eigh
     unsigned __int128 all = (unsigned __int128)each * eighths / 8;
     if (all > MODEL_PARAMS_MAX)
         return false;
-    if (eighths != 8 && by_columns)
+    if (eighths != 8 && t->by_columns)
         cols = (uint64_t)all / rows;
     else if (eighths != 8)
         rows = (uint64_t)all / cols;
-    name_of(t->pattern, name);
+    name_of(t->pattern, role, name);
     struct model_tensor *row = model_add(m, name, role, place_of(t->pattern, role), rows, cols, count);
     if (!row)
         return false;
     row->dims = cols == 1 && t->rank >= 2 ? 0 : stack || t->rank == 2 ? 2 : t->rank >= 3 ? 4 : 1;
     row->bytes = t->bytes;
+    if (row->place == TENSOR_IN_LAYER)
+        place_in_layers(row, s, t);
     return true;
 }
 
@@ -282,13 +364,38 @@ static void say_what_is_counted(struct model *m, uint64_t packed, uint64_t unkno
         snprintf(m->note, sizeof m->note, "%.0f bytes of the file are no parameters (masks, statistics, scales)", m->other_bytes);
 }
 
-bool stored_model(const struct stored *s, const struct model_file *f, const struct stored_hints *hints,
-                  struct model *m)
+/* A matrix that is Q4_K in some layers and Q6_K in others is one matrix of the layer: what is said of the first
+ * form holds for all. The place of the form that speaks for `i`. */
+static size_t speaker(const struct stored *s, size_t i)
 {
-    struct type_bytes types[64];
-    size_t types_n = 0;
-    uint64_t packed = 0, unknown = 0;
+    const struct stored_form *t = &s->forms[i];
+    size_t first = i;
 
+    for (const struct stored_form *o = stored_find(s, t->pattern); o; o = o->next == GS_MAP_NEW ? NULL : &s->forms[o->next])
+        if (o->rank == t->rank && o->first == t->first && o->second == t->second && o->elements == t->elements && (size_t)(o - s->forms) < first)
+            first = (size_t)(o - s->forms);
+    return first;
+}
+
+static void join(struct stored_form *to, const struct stored_form *t)
+{
+    to->count += t->count;
+    to->bytes += t->bytes;
+    to->layer_first = t->layer_first < to->layer_first ? t->layer_first : to->layer_first;
+    to->layer_last = t->layer_last > to->layer_last ? t->layer_last : to->layer_last;
+}
+
+/* What happens to each form on its way to a model. */
+struct sorting {
+    struct type_bytes types[64];
+    size_t types_n;
+    uint64_t packed, unknown;
+};
+
+/* Takes the forms that are parameters as they come; `forms` is a copy that may be changed. */
+static bool add_forms(const struct stored *s, struct stored_form *forms, const struct stored_hints *hints,
+                      struct sorting *sorting, struct model *m)
+{
     for (size_t i = 0; i < s->forms_n; i++) {
         const struct stored_form *t = &s->forms[i];
         bool by_columns;
@@ -296,21 +403,46 @@ bool stored_model(const struct stored *s, const struct model_file *f, const stru
         m->stored_bytes += t->bytes;
         if ((eighths == 8 && is_companion(s, t)) || stored_twice(s, hints, t)) {
             m->other_bytes += t->bytes;
+            forms[i].count = 0;
             continue;
         }
-        packed += eighths > 8;
-        unknown += eighths ? 0 : t->elements * t->count;
-        add_type(types, &types_n, t);
-        if (!add_form(m, t, eighths ? eighths : 8, by_columns))
-            return model_bad(f, "has more than 1e15 parameters");
+        sorting->packed += eighths > 8;
+        sorting->unknown += eighths ? 0 : t->elements * t->count;
+        add_type(sorting->types, &sorting->types_n, t);
+        size_t first = speaker(s, i);
+        if (first != i && forms[first].count && eighths == 8 && forms[first].packing == 8) {
+            join(&forms[first], t);
+            forms[i].count = 0;
+        }
+        forms[i].packing = eighths ? eighths : 8;
+        forms[i].by_columns = by_columns;
     }
+    for (size_t i = 0; i < s->forms_n; i++)
+        if (forms[i].count && !add_form(m, s, &forms[i]))
+            return false;
+    return true;
+}
+
+bool stored_model(const struct stored *s, const struct model_file *f, const struct stored_hints *hints,
+                  struct model *m)
+{
+    struct sorting sorting = {.types_n = 0};
+    struct stored_form *forms = gs_realloc(NULL, s->forms_n, sizeof *forms);
+    bool ok;
+
+    if (s->forms_n)
+        memcpy(forms, s->forms, s->forms_n * sizeof *forms);
+    ok = add_forms(s, forms, hints, &sorting, m);
+    free(forms);
+    if (!ok)
+        return model_bad(f, "has more than 1e15 parameters");
     if (m->params == 0)
         return model_bad(f, "holds no parameters");
-    types_of(types, types_n, m->stored_as, sizeof m->stored_as);
+    types_of(sorting.types, sorting.types_n, m->stored_as, sizeof m->stored_as);
     if (hints->shape)
         m->shape = *hints->shape;
     else
         guess_shape(s, &m->shape);
-    say_what_is_counted(m, packed, unknown);
+    say_what_is_counted(m, sorting.packed, sorting.unknown);
     return true;
 }

@@ -1,0 +1,53 @@
+/* What gguf.c reads and gguf_shape.c understands. */
+#ifndef GPUSPY_MODEL_GGUF_H
+#define GPUSPY_MODEL_GGUF_H
+
+#include "analyzer/model/stored.h"
+
+/* KEY(id, key behind the architecture's name) */
+#define GGUF_KEYS(KEY)                                                     \
+    KEY(LAYERS, "block_count")                                             \
+    KEY(HIDDEN, "embedding_length")                                        \
+    KEY(CONTEXT, "context_length")                                         \
+    KEY(FFN, "feed_forward_length")                                        \
+    KEY(HEADS, "attention.head_count")                                     \
+    KEY(KV_HEADS, "attention.head_count_kv")                               \
+    KEY(KEY_LENGTH, "attention.key_length")                                \
+    KEY(VALUE_LENGTH, "attention.value_length")                            \
+    KEY(KEY_LENGTH_MLA, "attention.key_length_mla")                        \
+    KEY(VALUE_LENGTH_MLA, "attention.value_length_mla")                    \
+    KEY(Q_RANK, "attention.q_lora_rank")                                   \
+    KEY(KV_RANK, "attention.kv_lora_rank")                                 \
+    KEY(ROPE, "rope.dimension_count")                                      \
+    KEY(WINDOW, "attention.sliding_window")                                \
+    KEY(EXPERTS, "expert_count")                                           \
+    KEY(EXPERTS_USED, "expert_used_count")                                 \
+    KEY(EXPERTS_SHARED, "expert_shared_count")                             \
+    KEY(EXPERT_FFN, "expert_feed_forward_length")                          \
+    KEY(DENSE_LAYERS, "leading_dense_block_count")
+
+enum gguf_key {
+#define KEY(id, key) GGUF_##id,
+    GGUF_KEYS(KEY)
+#undef KEY
+        GGUF_KEYS_N
+};
+
+struct gguf_metadata {
+    char architecture[64];
+    struct {
+        bool there, varies; /* an array whose numbers differ: `number` is the largest */
+        uint64_t number;
+        char prefix[64];    /* before the key: must be the architecture's name */
+    } keys[GGUF_KEYS_N];
+    uint64_t alignment;
+    uint64_t parameters; /* general.parameter_count; 0: not there */
+    uint64_t split_no, split_count;
+};
+
+/* The shape that metadata and tensors tell, completed; family MODEL_UNKNOWN where they tell too little. False
+ * after a line: they contradict each other. */
+bool gguf_shape(const struct gguf_metadata *d, const struct stored *s, const struct model_file *f,
+                struct model_shape *shape, char *note, size_t note_size);
+
+#endif
