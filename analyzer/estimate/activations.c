@@ -14,6 +14,8 @@ static const char *const titles[] = {
 #define MEASURED "autograd's saved tensors, Hugging Face eager on PyTorch 2.11 (docs/estimate.md)"
 #define WHY_EAGER "low: fused kernels and no dropout; likely: Hugging Face's eager modules; high: a padding mask"
 
+#define WHY_CONV "low: nothing over what is kept; high: layouts are changed, cuDNN takes workspaces"
+
 static struct interval sorted(double low, double likely, double high)
 {
     return (struct interval){fmin(low, fmin(likely, high)), likely, fmax(low, fmax(likely, high))};
@@ -29,6 +31,28 @@ static void add(struct estimate_result *r, enum estimate_part part, unsigned pha
     line = estimate_add(r, part, phases, name, bytes);
     estimate_explain(line, MEASURED, "%s", formula);
     line->why = why;
+}
+
+static void convolutional(const struct plan *p, struct estimate_result *r)
+{
+    struct act_pass v[ACT_VARIANTS_N];
+    char text[192];
+    double images = (double)p->batch;
+
+    for (int i = 0; i < ACT_VARIANTS_N; i++)
+        if (!act_conv(p, i, &v[i])) {
+            estimate_note(r, "activations of %s are not known: they are left out", p->model->name);
+            return;
+        }
+#define OF(field) sorted(v[ACT_FUSED].field, v[ACT_EAGER].field, v[ACT_PADDED].field)
+    snprintf(text, sizeof text, "%.0f images of %ju x %ju x %.0f B kept by the operations", images,
+             (uintmax_t)p->model->shape.image, (uintmax_t)p->model->shape.image, v[ACT_EAGER].saved[ACT_CONV] / images);
+    add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), titles[ACT_CONV], OF(saved[ACT_CONV]), WHY_CONV, text);
+    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients in the making, last layers of the model", OF(first), WHY_CONV,
+        "the largest moment of backward's first half, over what forward kept");
+    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "what the end of backward still holds and makes", OF(second), WHY_CONV,
+        "the largest moment of the first layers' backward");
+#undef OF
 }
 
 static void eager(const struct plan *p, struct estimate_result *r)
@@ -68,7 +92,13 @@ static void eager(const struct plan *p, struct estimate_result *r)
 void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     (void)stage;
-    if (p->inference || !p->batch || !p->model->shape.layers)
+    if (p->inference || !p->batch)
+        return;
+    if (p->model->shape.family == MODEL_CONV) {
+        convolutional(p, r);
+        return;
+    }
+    if (!p->model->shape.layers)
         return;
     eager(p, r);
 }

@@ -116,8 +116,7 @@ struct act_pass {
 };
 void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *out);
 
-/* Convolutional networks that are known by name (act_conv.c): the bytes kept for one image, and the
- * largest moment of its backward over that. False: not known. */
-bool act_conv(const char *name, double image, double element, bool fused, double *saved, double *work);
+/* The same of a convolutional network that is known by name. False: it is not, or the image does not fit. */
+bool act_conv(const struct plan *p, enum act_variant variant, struct act_pass *out);
 
 #endif

@@ -88,7 +88,7 @@ static void reads(const struct plan *p, const struct act_sizes *z, enum readers 
     if (z->variant == ACT_FUSED)
         put(t, ACT_ADAPTERS, z->compute * width, 0, 0, 0);
     else
-        put(t, ACT_ADAPTERS, (z->amp ? 2 * n : z->compute == 4 ? 1 : 4 * n) * width +
+        put(t, ACT_ADAPTERS, (z->amp ? 2 * n : z->compute == 4 ? 4 : 4 * n) * width +
                 (z->variant == ACT_PADDED ? n * width : 0) + n * (z->amp ? 2 : 4) * (double)p->rank, 0, 0, 0);
 }
 

@@ -1,0 +1,85 @@
+/* Activations of convolutional networks: each operation's output is kept if autograd needs it, as the result
+ * of the operation itself (ReLU) or as the input of the next (convolutions, batch norms, products). */
+#include <math.h>
+#include <string.h>
+#include "analyzer/estimate/activations.h"
+#include "analyzer/model/convnets.h"
+
+/* Does backward of this operation need what it read? */
+static bool keeps_input(enum conv_op op)
+{
+    return op != CONV_RELU && op != CONV_ADD && op != CONV_JOIN && op != CONV_DROPOUT && op != CONV_DROP_PATH &&
+           op != CONV_AVERAGE_POOL && op != CONV_SIGMOID;
+}
+
+static bool keeps_output(enum conv_op op)
+{
+    return op == CONV_RELU || op == CONV_SIGMOID;
+}
+
+/* Is the output of operation `i` of `n` read by something that needs it in backward? */
+static bool needed(const struct conv_map *maps, size_t i, size_t n)
+{
+    const struct conv_map *next = i + 1 < n ? &maps[i + 1] : NULL;
+
+    if (keeps_output(maps[i].op) || !next)
+        return true;
+    if (next->op == CONV_AVERAGE_POOL) /* squeeze and excitation: what was squeezed is multiplied later */
+        return i + 2 < n && maps[i + 2].op == CONV_CONV;
+    if (next->op == CONV_CONV && next->inputs != maps[i].elements)
+        return false; /* the shortcut's convolution reads something else */
+    return keeps_input(next->op);
+}
+
+/* Bytes for one image that this operation's output adds to what is kept; elements of `c` bytes. */
+static double kept(const struct conv_map *maps, size_t i, size_t n, double c)
+{
+    const struct conv_map *map = &maps[i];
+    double elements = (double)map->elements, extra = 0;
+
+    if (map->op == CONV_MAX_POOL)
+        extra = 8 * elements; /* where each maximum was */
+    if (map->op == CONV_DROPOUT)
+        extra = elements;
+    if (map->in_place && keeps_input(map->op))
+        extra += c * elements; /* a copy of what it is about to overwrite */
+    if (i + 1 < n && maps[i + 1].in_place)
+        return extra; /* counted with the operation that writes over it */
+    return extra + (needed(maps, i, n) ? c * elements : 0);
+}
+
+bool act_conv(const struct plan *p, enum act_variant variant, struct act_pass *out)
+{
+    static _Thread_local struct conv_map maps[CONV_MAPS_MAX];
+    struct act_sizes z = act_sizes_of(p, variant);
+    uint64_t side = p->model->shape.image ? p->model->shape.image : 224;
+    size_t n = model_conv_maps(p->model, side, side, maps, CONV_MAPS_MAX);
+    bool resnet = strncmp(p->model->name, "resn", 4) == 0 || strncmp(p->model->name, "wide-resn", 9) == 0;
+    double images = (double)p->batch, weights = 0, live, sum = 3 * (double)(side * side) * z.compute;
+
+    memset(out, 0, sizeof *out);
+    if (!n || n > CONV_MAPS_MAX)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        sum += kept(maps, i, n, z.compute);
+    out->saved[ACT_CONV] = images * sum;
+    /* ResNets were all measured, of other kinds one each */
+    out->saved[ACT_CONV] *= variant == ACT_PADDED ? resnet ? 1.03 : 1.12 : variant == ACT_FUSED ? 0.97 : 1;
+    /* backward: the gradient that arrives, the one that is made, one more where a residual waits */
+    live = sum;
+    for (size_t i = n; i-- > 0;) {
+        double work = z.compute * (double)(maps[i].elements + maps[i].inputs +
+                                           (variant == ACT_PADDED ? maps[i].elements + maps[i].inputs : 0));
+        if (variant == ACT_FUSED)
+            work = z.compute * (double)maps[i].inputs;
+        /* the first gradients are those of the classifier, large in older networks */
+        if (maps[i].op == CONV_LINEAR && maps[i].height == 1)
+            weights += z.gradient * (double)maps[i].inputs * (double)maps[i].elements;
+        if (i >= n / 2)
+            out->first = fmax(out->first, images * (live + work - sum) + weights);
+        else if (i < 8)
+            out->second = fmax(out->second, images * (live + work));
+        live -= kept(maps, i, n, z.compute);
+    }
+    return true;
+}
