@@ -32,8 +32,9 @@ static const struct option_row options[] = {
     {"flash", 0, OPTION_FLAG, offsetof(struct settings, flash), NULL, NULL, 0, 0, "attention: only as FlashAttention"},
     {"causal", 0, OPTION_FLAG, offsetof(struct settings, shape.causal), NULL, NULL, 0, 0,
      "attention: queries do not see later keys, which flash kernels leave out"},
-    ROOF_DIMS(DIM)
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON"},
+    OPTIONS_HEADING("Shapes"),
+    ROOF_DIMS(DIM)
     {0},
 };
 #undef DIM

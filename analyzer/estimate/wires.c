@@ -338,7 +338,9 @@ static void serving(struct making *k)
     static const char source[] = "Megatron-LM, Shoeybi et al. 2019: two a layer";
 
     add(k, WIRE_ALL_REDUCE, "activations of the prompt", token * (double)p->seq, 2 * layers, p->tp, 1, source);
+    double prompt = k->out->sum_s;
     add(k, WIRE_ALL_REDUCE, "activations of one more token", token, 2 * layers, p->tp, 1, source);
+    k->out->sum_s = prompt; /* that is another pass */
     if (p->pp > 1)
         add(k, WIRE_SEND, "activations of the prompt, to the next stage", token * (double)p->seq, 1, p->pp,
             p->gpus / p->pp ? p->gpus / p->pp : 1, "Narayanan et al. 2021, section 2.2");
@@ -350,7 +352,8 @@ static void training(struct making *k)
 {
     const struct plan *p = k->p;
     struct local_params local = estimate_local_params(p, 0);
-    uint64_t dp = plan_dp(p), inner = p->tp * p->cp;
+    /* Context parallel GPUs hold the same weights, of other tokens: they reduce gradients with the data parallel. */
+    uint64_t dp = plan_dp(p) * p->cp, inner = p->tp;
     double changed = trained(p, local.dense + local.experts);
     double all = local.dense + local.experts;
 
@@ -360,7 +363,7 @@ static void training(struct making *k)
         data_parallel(k, "", local.dense, local.dense, dp, inner);
         data_parallel(k, " of experts", local.experts, local.experts, dp / p->ep, inner * p->ep);
     }
-    offloaded(k, all, changed, dp);
+    offloaded(k, all, changed, plan_dp(p));
     between_layers(k);
 }
 

@@ -70,7 +70,7 @@ struct wires {
     struct wire_links links;
     struct wire rows[WIRES_MAX];
     size_t n;
-    double sum_s;     /* of ring_s */
+    double sum_s;     /* of ring_s; in inference of the prompt's */
     double compute_s; /* the step's matrix products at the GPU's full rate; 0: not known */
     char compute[160]; /* its formula */
     char notes[WIRES_NOTES_MAX][192];

@@ -220,7 +220,7 @@ static void other_ways_to_divide(void **state)
     assert_int_equal(stage->nodes, 2); /* stages are the outermost: in different machines */
     near(ring->bytes, 8192. / 4 * 2 * 8 * 128 * 2);
     near(ring->times, 3 * 16 * 8 * 3);
-    assert_non_null(named(&w, WIRE_ALL_REDUCE, "gradients"));
+    assert_int_equal(named(&w, WIRE_ALL_REDUCE, "gradients")->n, 16); /* data and context parallel */
     p = plan_of(&m, "bf16");
     p.offload = PLAN_OFFLOAD_OPTIMIZER;
     p.gpu = gpu_find("rtx4090");

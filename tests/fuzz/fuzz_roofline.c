@@ -1,0 +1,84 @@
+/* Operators of any shape under any GPU's roof, drawn at any width; transfers of any size over any links. */
+#include "tests/fuzz/fuzz.h"
+
+#include <math.h>
+#include "analyzer/estimate/wires.h"
+#include "analyzer/text/view_roofline.h"
+
+static void drawn(const struct roofline *r, uint8_t how)
+{
+    struct term term = {.width = 40 + how, .utf8 = how & 1, .colour = how & 2};
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    FUZZ_CHECK(out, "no memory");
+    view_roofline_text(r, &term, out);
+    view_roofline_json(r, out);
+    fclose(out);
+    FUZZ_CHECK(size && !strstr(text, "nan"), "%s", text);
+    free(text);
+}
+
+static void an_operator(struct fuzz_bytes *b)
+{
+    struct roofline r = {.op = &roof_ops[fuzz_u8(b) % roof_ops_n], .gpu = &gpus[fuzz_u8(b) % gpus_n]};
+    char why[128] = "";
+
+    r.stored = (enum gpu_rate)(fuzz_u8(b) % GPU_RATES_N);
+    r.rate = r.gpu->tflops[r.stored] > 0 ? r.stored : GPU_FP32;
+    const uint8_t how = fuzz_u8(b);
+    r.shape.causal = how & 4 && r.op->causal;
+    for (int i = 0; i < ROOF_DIMS_N; i++)
+        if ((r.op->needs | r.op->takes) & 1u << i)
+            r.shape.of[i] = fuzz_number(b, 5) % (uint64_t)ROOF_DIM_MAX;
+    if (!roof_check(r.op, &r.shape, why, sizeof why)) {
+        FUZZ_CHECK(*why, "a reason");
+        return;
+    }
+    r.ways_n = roof_ways(r.op, &r.shape, gpu_rate_bytes[r.stored], r.ways);
+    FUZZ_CHECK(r.ways_n && r.ways_n <= ROOF_WAYS_MAX, "%zu", r.ways_n);
+    for (size_t i = 0; i < r.ways_n; i++) {
+        FUZZ_CHECK(isfinite(r.ways[i].flops) && r.ways[i].flops > 0, "%s", r.op->word);
+        FUZZ_CHECK(isfinite(r.ways[i].bytes) && r.ways[i].bytes > 0, "%s", r.op->word);
+        FUZZ_CHECK(r.ways[i].bytes >= r.ways[r.ways_n - 1].bytes * (1 - 1e-9), "%s: the last way moves the least", r.op->word);
+    }
+    r.measured_s = (double)fuzz_number(b, 6) * 1e-9;
+    drawn(&r, how);
+}
+
+static void a_transfer(struct fuzz_bytes *b)
+{
+    struct wire_links l = wires_links(&gpus[fuzz_u8(b) % gpus_n], fuzz_number(b, 4), fuzz_number(b, 2));
+    struct wire w = {.kind = (enum wire_kind)(fuzz_u8(b) % WIRE_KINDS_N), .bytes = (double)fuzz_number(b, 8),
+                     .n = 1 + fuzz_number(b, 4), .times = (double)fuzz_number(b, 3)};
+
+    wire_time(&l, fuzz_number(b, 3), &w);
+    FUZZ_CHECK(isfinite(w.ring_s) && w.ring_s >= 0 && isfinite(w.one_pass_s), "%s", w.formula);
+    FUZZ_CHECK(w.nodes >= 1 && w.nodes <= w.n && w.link && *w.formula, "%s", w.formula);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct fuzz_bytes b = {data, size};
+    if (fuzz_u8(&b) & 1)
+        an_operator(&b);
+    else
+        a_transfer(&b);
+    return 0;
+}
+
+void fuzz_seeds(fuzz_put put)
+{
+    uint8_t seed[160];
+    for (unsigned kind = 0; kind < 20; kind++) {
+        for (size_t i = 0; i < sizeof seed; i++)
+            seed[i] = i < 5 ? 0 : (uint8_t)(i % 5 == kind % 5 ? 1 + kind : 0);
+        seed[0] = 1;
+        seed[1] = (uint8_t)kind;
+        seed[2] = (uint8_t)(kind * 3);
+        seed[4] = (uint8_t)(kind * 13);
+        put(seed, sizeof seed);
+        seed[0] = 0;
+        put(seed, sizeof seed);
+    }
+}
