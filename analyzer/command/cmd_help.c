@@ -6,6 +6,8 @@
 #include "analyzer/base/term.h"
 
 #define HELP_WIDTH 80
+#define WORDS_MANY 30 /* more are not listed */
+#define WORDS_SHOWN 8
 #define HELP_COLUMN 30 /* where an option's text starts */
 
 struct settings {
@@ -83,9 +85,26 @@ void help_option_text(const struct option_row *row, char *out, size_t size)
 {
     char known[1536] = "";
 
-    if (row->words)
-        options_list(row->words, known, sizeof known);
-    snprintf(out, size, "%s%s%s", row->help, row->words ? "; one of " : "", known);
+    char some[WORDS_SHOWN * 32] = "";
+    size_t n = 0, shown = 0;
+
+    if (!row->words) {
+        snprintf(out, size, "%s", row->help);
+        return;
+    }
+    for (const char *p = row->words; *p; p++)
+        n += *p == '|' || !p[1];
+    /* Names by the hundred: some of them, completion has them all. */
+    if (row->kind == OPTION_TEXT && n > WORDS_MANY) {
+        for (const char *p = row->words; *p && shown < WORDS_SHOWN; p++)
+            if ((known[p - row->words] = *p) == '|')
+                shown++;
+        options_list(known, some, sizeof some);
+        snprintf(out, size, "%s; %s and so on, %zu in all", row->help, some, n);
+        return;
+    }
+    options_list(row->words, known, sizeof known);
+    snprintf(out, size, "%s; one of %s", row->help, known);
 }
 
 static void option_line(FILE *f, const char *name, bool has_letter, const char *help)
