@@ -273,8 +273,14 @@ static void phase_rows(const struct view_estimate *v)
         if (r->phase[phase].high <= 0)
             continue;
         numbers(v, line, sizeof line, view_estimate_phase[phase], r->phase[phase]);
-        if (peak)
+        if (peak) {
+            const char *when = strchr(estimate_phase_title[phase], ',');
             cell(line, sizeof line, v->term.utf8 ? "  ◀ the peak" : "  <- the peak", 0);
+            if (when && term_columns(line) + term_columns(when) <= v->term.width) {
+                cell(line, sizeof line, ":", 0);
+                cell(line, sizeof line, when + 1, 0);
+            }
+        }
         line_out(v, peak ? TERM_BOLD : TERM_PLAIN, line);
     }
 }

@@ -12,10 +12,13 @@ static bool one_link(const struct wires *w)
 
 static void wire_row(const struct view_estimate *v, const struct wire *r, bool link, struct table *t)
 {
-    char what[320], bytes[UNITS_TEXT], times[64], one[UNITS_TEXT], took[UNITS_TEXT];
+    char what[320], bytes[UNITS_TEXT], times[64], one[UNITS_TEXT], took[UNITS_TEXT], rate[UNITS_TEXT];
 
     snprintf(times, sizeof times, r->times == 1 ? "once" : "%.4g times", r->times);
-    snprintf(what, sizeof what, "%s, %s%s%s", r->name, wire_kind_word[r->kind], link ? "; " : "", link ? r->link : "");
+    snprintf(what, sizeof what, "%s, %s", r->name, wire_kind_word[r->kind]);
+    if (link)
+        snprintf(what, sizeof what, "%s, %s; %s, %s", r->name, wire_kind_word[r->kind], r->link,
+                 format_rate(rate, r->bandwidth));
     const char *cells[] = {view_estimate_bytes(bytes, r->bytes), times, format_seconds(one, r->one_pass_s),
                            format_seconds(took, r->ring_s), what};
     table_add(t, cells, NULL);
@@ -26,13 +29,13 @@ void view_estimate_wires(const struct view_estimate *v)
     const struct wires *w = &v->a->wires;
     bool one = one_link(w);
     struct table t = {.head = {"bytes", "a step", "one pass", "takes", ""}, .left = {[4] = true}};
-    char text[256], took[UNITS_TEXT];
+    char text[256], took[UNITS_TEXT], rate[UNITS_TEXT];
 
     if (!w->n)
         return;
     fprintf(v->out, "\n%sOn the wires%s", term_style(&v->term, TERM_BOLD), term_style(&v->term, TERM_PLAIN));
     if (one)
-        fprintf(v->out, ": %s", w->rows[0].link);
+        fprintf(v->out, ": %s, %s", w->rows[0].link, format_rate(rate, w->rows[0].bandwidth));
     putc('\n', v->out);
     for (size_t i = 0; i < w->n; i++)
         wire_row(v, &w->rows[i], !one, &t);

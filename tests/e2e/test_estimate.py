@@ -70,7 +70,7 @@ def test_bad_settings_of_estimate(words):
 LLAMA = ["--model", "llama-3-8b", "--precision", "bf16"]
 PLANS = [["--params", "7B"], LLAMA, [*LLAMA, "--batch", "2", "--seq", "2048", "--checkpointing", "full"],
          [*LLAMA, "--gpus", "16", "--sharding", "zero3"], [*LLAMA, "--gpus", "8", "--tp", "4", "--sequence-parallel"],
-         [*LLAMA, "--gpus", "8", "--pp", "4"], [*LLAMA, "--offload", "optimizer"],
+         [*LLAMA, "--gpus", "8", "--pp", "4"], [*LLAMA, "--sharding", "zero2", "--offload", "optimizer"],
          [*LLAMA, "--adapter", "lora", "--weights", "nf4"], [*LLAMA, "--inference"],
          ["--model", "gpt2", "--precision", "amp-bf16", "--attention", "eager", "--batch", "8"],
          ["--model", "mixtral-8x7b", "--precision", "bf16"], ["--model", "bert-large-uncased", "--batch", "4"],

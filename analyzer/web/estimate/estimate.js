@@ -11,7 +11,11 @@
     const parts = Object.keys(partName).filter(part => e.lines.some(line => line.part === part && !line.host));
     const colour = part => `var(--${part})`;
     const bytes = page.bytes;
-    const between = range => (range.high_bytes > range.low_bytes ? bytes(range.low_bytes) + " – " + bytes(range.high_bytes) : "");
+    const between = function (range) {
+        if (range.high_bytes <= range.low_bytes) return "";
+        const [low, unit] = bytes(range.low_bytes).split(" "), high = bytes(range.high_bytes);
+        return (high.endsWith(" " + unit) ? low : low + " " + unit) + " – " + high;
+    };
     const add = (sum, line) => ({low_bytes: sum.low_bytes + line.low_bytes, bytes: sum.bytes + line.bytes,
                                  high_bytes: sum.high_bytes + line.high_bytes});
     const sum = lines => lines.reduce(add, {low_bytes: 0, bytes: 0, high_bytes: 0});
@@ -81,7 +85,7 @@
         });
         const names = make("div", {class: "limits"}, limits.map(gpu => place(
             make("span", {class: gpu.total_bytes > 0.8 * scale ? "last" : null}, (gpu.key || "limit") + " " + bytes(gpu.total_bytes)), gpu.total_bytes)));
-        page.fill(byId("bars"), rows, limits.length > 0 && make("div", {class: "phase"}, make("span"), names, make("span")));
+        page.fill(byId("bars"), rows, limits.length > 0 && make("div", {class: "phase marks"}, make("span"), names, make("span")));
         page.fill(byId("legend"), make("span", {class: "cats"}, parts.map(part => make("span", null, page.swatch(colour(part)), partName[part]))));
         const any = phases.some(p => e.phases[p].high_bytes > e.phases[p].low_bytes);
         byId("bars-note").textContent = any ? "Hatched: from the low end to the high one." : "";
@@ -123,7 +127,7 @@
     function rows(id, heads, list) {
         page.fill(byId(id), make("table", {class: "rows"},
             make("thead", null, make("tr", null, heads.map(([name, number]) => make("th", {class: number ? "n" : null}, name)))),
-            make("tbody", null, list.map(cells => make("tr", null, cells.map((cell, i) => make("td", {class: heads[i][1] ? "n" : null}, cell)))))));
+            make("tbody", null, list.map(cells => make("tr", null, cells.map((cell, i) => make("td", {class: heads[i][1] ? "n" : typeof cell === "string" && cell.length > 24 ? "words" : null}, cell)))))));
     }
     const tag = word => make("span", {class: "tag " + verdicts[word][1]}, verdicts[word][0]);
     const copied = text => make("button", {class: "copy", type: "button", title: "copies it", onclick: () => page.copy(text)}, page.clean(text));
@@ -140,7 +144,13 @@
                 [bytes(c.saved.bytes), bytes(c.peak.bytes)].concat(fits ? [c.verdict ? tag(c.verdict) : ""] : [], [page.clean(c.what, 600), page.clean(c.cost, 600), copied(c.option)])));
         }
         if (e.way.length) {
-            page.fill(byId("way"), make("p", {class: "way"}, "The cheapest that makes it fit: ", copied(e.way.map(c => c.option).join(" ")), ", " + bytes(e.way[e.way.length - 1].peak.bytes) + " then."));
+            page.fill(byId("way"), make("p", {class: "way"}, "The cheapest that makes it fit" + (e.gpus.length > 1 ? " the first" : "") + ": ", copied(e.way.map(c => c.option).join(" ")), ", " + bytes(e.way[e.way.length - 1].peak.bytes) + " then."));
+        }
+        if (e.solve) {
+            const one = (how, s) => make("p", null, how + ": ", s ? [copied(s.option), ", " + bytes(s.peak.bytes) + " (at most " + bytes(s.peak.high_bytes) + ")"] : "none fits");
+            byId("solution").hidden = false;
+            page.fill(byId("solved"), one("Likely", e.solve.likely), one("Surely", e.solve.surely),
+                e.solve.note && make("p", {class: "note"}, page.clean(e.solve.note, 2000)));
         }
         if (e.wires.length) {
             byId("wires").hidden = false;
@@ -153,7 +163,7 @@
             byId("notes").hidden = false;
             page.fill(byId("note-list"), e.notes.map(note => make("li", null, page.clean(note, 2000))));
         }
-        const sections = [["phases", "When"], ["lines", "What for"], ["gpus", "GPUs"], ["changes", "Changes"], ["wires", "Wires"], ["notes", "Assumed"]];
+        const sections = [["phases", "When"], ["lines", "What for"], ["gpus", "GPUs"], ["solution", "Solved"], ["changes", "Changes"], ["wires", "Wires"], ["notes", "Assumed"]];
         page.fill(byId("nav"), sections.filter(([id]) => !byId(id).hidden).map(([id, name]) => make("a", {href: "#" + id}, name)));
         page.fill(byId("foot"), make("span", null, page.clean(e.command || "gpuspy estimate", 2000)));
     }
@@ -169,4 +179,5 @@
     bars();
     table();
     rest();
+    page.ready = true;
 })(gpuspyPage);
