@@ -251,11 +251,12 @@ static void part_row(const struct view_estimate *v, enum estimate_part part)
 /* What is there whatever the batch. */
 static void states_row(const struct view_estimate *v)
 {
-    char line[512] = "", text[128];
+    char line[512] = "", text[128], each[32];
     double states = answer_states(v->a);
 
     numbers(v, line, sizeof line, "total", EXACTLY(states));
-    snprintf(text, sizeof text, "  %.4g bytes a parameter%s", states / (double)v->a->plan.model->params,
+    snprintf(each, sizeof each, "%.4g", states / (double)v->a->plan.model->params);
+    snprintf(text, sizeof text, "  %s byte%s a parameter%s", each, strcmp(each, "1") == 0 ? "" : "s",
              v->a->plan.gpus > 1 ? " on each GPU" : "");
     while (*line && line[strlen(line) - 1] == ' ')
         line[strlen(line) - 1] = 0;

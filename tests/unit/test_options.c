@@ -15,7 +15,8 @@ struct settings {
     bool flag;
     const char *file, *word;
     int number;
-    uint64_t count, set;
+    uint64_t count, set, maybe;
+    struct option_list list;
 };
 
 static const struct option_row rows[] = {
@@ -24,6 +25,9 @@ static const struct option_row rows[] = {
     {"stacks", 0, OPTION_CHOICE, offsetof(struct settings, word), "WHICH", "python|native", 0, 0, "a word"},
     {"top", 'n', OPTION_NUMBER, offsetof(struct settings, number), "N", NULL, 1, 50, "a number"},
     {"only", 0, OPTION_SET, offsetof(struct settings, set), "WORDS", "oom|peak|sync|", 0, 0, "some words"},
+    OPTIONS_HEADING("More"),
+    {"gpu", 'g', OPTION_LIST, offsetof(struct settings, list), "NAMES", "a|b", 0, 0, "some names"},
+    {"gpus", 0, OPTION_COUNT_OR_ALONE, offsetof(struct settings, maybe), "N", NULL, 1, 1e6, "a count, or none"},
     {"params", 0, OPTION_COUNT, offsetof(struct settings, count), "N", NULL, 1, 1e15, "a count"},
     {0},
 };
@@ -91,6 +95,29 @@ static void every_form_of_an_option(void **state)
     assert_int_equal(s.set, 5);
     assert_int_equal(parse(&plain, "--only=peak|--only=,sync,", &s, NULL), 0);
     assert_int_equal(s.set, 6);
+}
+
+static void lists_add_up_and_counts_may_be_missing(void **state)
+{
+    struct settings s;
+    char *operands[32];
+
+    (void)state;
+    assert_int_equal(parse(&plain, "--gpu=h100,4090|-g|t4,|--gpus|8", &s, operands), 0);
+    assert_int_equal(s.list.n, 3);
+    assert_int_equal(s.list.item[1].length, 4);
+    assert_memory_equal(s.list.item[2].text, "t4", 2);
+    assert_true(s.maybe == 8);
+    assert_int_equal(parse(&plain, "--gpus|--flag", &s, operands), 0);
+    assert_true(s.maybe == OPTION_ALONE && s.flag);
+    assert_int_equal(parse(&plain, "--gpus", &s, operands), 0);
+    assert_true(s.maybe == OPTION_ALONE);
+    assert_int_equal(parse(&plain, "--gpus=7", &s, operands), 0);
+    assert_true(s.maybe == 7);
+    assert_int_equal(parse(&plain, "--gpus=", &s, operands), OPTIONS_BAD);
+    assert_int_equal(parse(&plain, "--gpus|x", &s, operands), OPTIONS_BAD);
+    assert_int_equal(parse(&plain, "--gpu|,,", &s, operands), OPTIONS_BAD);
+    assert_int_equal(parse(&plain, "--=x", &s, operands), OPTIONS_BAD); /* no heading's name */
 }
 
 static void a_program_keeps_its_options(void **state)
@@ -261,6 +288,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_of_an_option),
+        cmocka_unit_test(lists_add_up_and_counts_may_be_missing),
         cmocka_unit_test(a_program_keeps_its_options),
         cmocka_unit_test(mistakes_get_one_line),
         cmocka_unit_test(slips_are_near_and_nonsense_is_not),
