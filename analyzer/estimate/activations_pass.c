@@ -65,6 +65,9 @@ static void loss(const struct plan *p, const struct act_sizes *z, struct walk *w
     const struct model_shape *m = &p->model->shape;
     double logits = z->tokens * (double)m->vocab, c = z->compute;
     double weight = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)(m->vocab * m->hidden);
+    /* Hugging Face's losses ask for float32; a bare cross_entropy takes logits as they are, which only autocast
+     * makes float32. */
+    double wide = z->variant == ACT_FUSED && !z->amp ? c : 4;
     double before = w->live, tanh_kept = act_caps_logits(p, z) ? c * logits : 0, held = c * logits;
 
     if (p->chunked_loss) { /* pieces of tokens, so that their logits are as large as the hidden states */
@@ -79,13 +82,13 @@ static void loss(const struct plan *p, const struct act_sizes *z, struct walk *w
     if (z->variant == ACT_FUSED) /* the trainer keeps the loss alone */
         held = 0;
     out->held = held;
-    w->live += held + tanh_kept + 4 * logits;
-    see(w, 8 * logits, 0);
-    out->logits = w->live + 8 * logits - before;
+    w->live += held + tanh_kept + wide * logits;
+    see(w, 2 * wide * logits, 0);
+    out->logits = w->live + 2 * wide * logits - before;
     out->at_loss = true;
-    w->live -= 4 * logits; /* log-probabilities go; the gradient of the logits stays, cast */
+    w->live -= wide * logits; /* log-probabilities go; the gradient of the logits stays, cast */
     w->live += c * logits;
-    see(w, c < 4 ? 4 * logits : 0, 0);
+    see(w, c < wide ? wide * logits : 0, 0);
     w->live -= tanh_kept;
     see(w, c * z->tokens * (double)m->hidden + (z->amp ? weight * c : 0), z->amp ? 0 : weight * z->gradient);
     w->live += c * z->tokens * (double)m->hidden - c * logits - (z->amp ? weight * c : 0);

@@ -480,7 +480,8 @@ void estimate_calibrate(const struct plan *p, struct estimate_result *r)
     factor = calibrated_interval(&kept);
     for (size_t i = 0; kept.runs && i < r->lines_n; i++) {
         struct estimate_line *line = &r->lines[i];
-        if (line->part != ESTIMATE_ACTIVATIONS && line->part != ESTIMATE_LOGITS)
+        if (line->part != ESTIMATE_ACTIVATIONS && line->part != ESTIMATE_LOGITS &&
+            (line->part != ESTIMATE_TEMPORARIES || !(line->phases & IN_PHASE(FORWARD))))
             continue;
         any = true;
         line->bytes = (struct interval){line->bytes.likely * factor.low, line->bytes.likely * factor.likely,

@@ -23,7 +23,8 @@ struct calibration_row {
     double context;      /* bytes of the CUDA context, kernels and libraries; NAN: not seen */
     double fragmentation; /* holes beside blocks at the peak, of what the blocks hold: 0.08 is 8 %; NAN */
     double workspace;    /* bytes of cuBLAS's and cuDNN's workspaces; NAN */
-    /* activations, logits among them; activations_predicted NAN: not learned */
+    /* activations, logits and the temporaries of passes, the most that they came to; activations_predicted NAN:
+     * not learned */
     char family[16], precision[16], attention[16], checkpointing[16];
     double activations, activations_predicted; /* bytes at most; predicted: the likely ones */
     double batch, seq;
@@ -70,7 +71,7 @@ struct calibrated calibration_workspace(const struct calibration *c, const struc
 /* Holes between blocks at the peak, as a share of what the blocks hold: what the allocator reserves on top and
  * cannot give back. */
 struct calibrated calibration_fragmentation(const struct calibration *c);
-/* Measured over predicted bytes of activations and logits together. */
+/* Measured over predicted bytes of activations, logits and the temporaries of passes together. */
 struct calibrated calibration_activations(const struct calibration *c, const struct plan *p);
 
 /* All that is known, for people and programs. */
@@ -87,7 +88,7 @@ struct calibration_known *calibration_list(const struct calibration *c, size_t *
 /* Removes the file. False after one line on stderr: also where it is something else's. */
 bool calibration_forget(const char *command, const char *path);
 
-/* For estimate_make, behind the lines of activations: scales those of activations and logits by what was
+/* For estimate_make, behind the lines of activations: scales those of activations, logits and passing temporaries by what was
  * measured (so that whoever makes them need not look), and says in a note what of the calibration is used.
  * Contexts and fragmentation are looked up by fixed.c. */
 void estimate_calibrate(const struct plan *p, struct estimate_result *r);

@@ -10,6 +10,7 @@
 struct most {
     int64_t top; /* the most that was live, */
     unsigned top_rule; /* and the rule of the block that made it so */
+    int64_t pass, pass_most; /* activations and the temporaries of passes */
     int64_t now[GS_CATEGORIES_N], most[GS_CATEGORIES_N], most_ns[GS_CATEGORIES_N];
 };
 
@@ -34,6 +35,14 @@ static unsigned rule_of(struct gs_budgets *g, const struct gs_lifetime *life)
                                life->free_ns > g->last_alloc_ns);
 }
 
+/* Activations, and temporaries but those of the optimizer. */
+static bool of_pass(unsigned rule)
+{
+    enum gs_category c = gs_category_of(rule);
+    return c == GS_CATEGORY_ACTIVATIONS ||
+           (c == GS_CATEGORY_TEMPORARIES && strcmp(gs_category_while(rule), "STEP") != 0);
+}
+
 static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
     struct gs_budgets *g = self;
@@ -45,6 +54,8 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
             m->top = series->live_bytes;
             m->top_rule = rule;
         }
+        m->pass += of_pass(rule) ? life->bytes : 0;
+        m->pass_most = m->pass > m->pass_most ? m->pass : m->pass_most;
         m->now[c] += life->bytes;
         if (m->now[c] > m->most[c]) {
             m->most[c] = m->now[c];
@@ -57,8 +68,10 @@ static void on_free(void *self, const struct gs_lifetime *life, const struct gs_
 {
     struct gs_budgets *g = self;
     if (series->layer == GS_SERIES_TENSOR) {
-        GS_REACH(g->by_series, life->series, g->cap)->now[gs_category_of(rule_of(g, life))] -=
-            life->bytes;
+        unsigned rule = rule_of(g, life);
+        struct most *m = GS_REACH(g->by_series, life->series, g->cap);
+        m->now[gs_category_of(rule)] -= life->bytes;
+        m->pass -= of_pass(rule) ? life->bytes : 0;
     }
 }
 
@@ -186,9 +199,9 @@ static void plan_rows(struct gs_builder *b, struct gs_budget *budget, const stru
                                   : -1;
     int phase = budget->measured_phase >= 0 ? budget->measured_phase : budget->expected_phase;
     for (int c = 0; c < GS_CATEGORIES_N; c++) {
-        bool floor = c < GS_CATEGORY_ACTIVATIONS;
+        bool floor = c < GS_CATEGORY_ACTIVATIONS && c != GS_CATEGORY_GRADIENTS;
         struct interval expected = gs_plan_category(e, (enum gs_category)c, floor ? -1 : phase);
-        if (!floor && expected.high > 0) {
+        if (c == GS_CATEGORY_GRADIENTS || (!floor && expected.high > 0)) {
             all[c].expected = expected;
             all[c].estimate_bytes = expected.likely;
             all[c].difference_bytes = (double)all[c].peak_bytes - expected.likely;
@@ -203,6 +216,7 @@ static void make_rows(struct gs_budgets *g, struct gs_budget *budget, const stru
     struct gs_budget_row all[GS_CATEGORIES_N];
     struct gs_budget_facts f = {.b = g->b, .budget = budget, .process = peak->process};
     const struct most *most = most_of(g, peak);
+    budget->pass_most_bytes = most ? most->pass_most : GS_UNKNOWN;
     bool told = false;
     for (int c = 0; c < GS_CATEGORIES_N; c++) {
         int64_t bytes = budget->by_category.bytes[c];
@@ -225,8 +239,9 @@ static void make_rows(struct gs_budgets *g, struct gs_budget *budget, const stru
     plan_rows(g->b, budget, peak, most, all);
     look_at_shares(&f);
     look_at_run(&f);
+    f.pass_inside = budget->levels_n && budget->levels[0].level == GS_LEVEL_PASS ? budget->levels[0].inside : -1;
     for (int c = 0; c < GS_CATEGORIES_N; c++) {
-        if (all[c].estimate_bytes > 0 || all[c].peak_bytes > 0) {
+        if (all[c].estimate_bytes > 0 || all[c].peak_bytes > 0 || c == GS_CATEGORY_GRADIENTS) {
             all[c].why = gs_budget_why(&f, (enum gs_category)c);
             budget->rows[budget->rows_n++] = all[c];
         }
@@ -251,6 +266,7 @@ void gs_budgets_build(struct gs_builder *b)
     budget->parameter_bytes = parameter_bytes(b->report);
     if (b->options->estimate) {
         budget->present = true;
+        budget->pass_most_bytes = GS_UNKNOWN;
         budget->estimate = *b->options->estimate;
         budget->measured_bytes = peak ? peak->bytes : GS_UNKNOWN;
         budget->difference_bytes =

@@ -62,6 +62,17 @@ struct interval gs_plan_category(const struct estimate_result *e, enum gs_catego
     return most;
 }
 
+static bool of_pass(const struct estimate_line *l, int gradients)
+{
+    int c = categories[l->part];
+    return c == GS_CATEGORY_ACTIVATIONS || c == GS_CATEGORY_TEMPORARIES || (gradients && c == GS_CATEGORY_GRADIENTS);
+}
+
+struct interval gs_plan_pass(const struct estimate_result *e)
+{
+    return sum(e, PHASE_FORWARD, of_pass, false);
+}
+
 /* Blocks are rounded up. */
 int8_t gs_plan_inside(const struct interval *expected, double measured)
 {
@@ -75,6 +86,7 @@ int8_t gs_plan_inside(const struct interval *expected, double measured)
 static bool of_level(const struct estimate_line *l, int level)
 {
     switch (level) {
+    case GS_LEVEL_PASS: return of_pass(l, true);
     case GS_LEVEL_TENSORS: return categories[l->part] != NO_CATEGORY;
     case GS_LEVEL_ALLOCATOR: return l->part == ESTIMATE_ALLOCATOR;
     case GS_LEVEL_CUDA: return l->part != ESTIMATE_CONTEXT;
@@ -110,10 +122,14 @@ void gs_plan_levels(const struct gs_report *r, const struct gs_peak *peak, struc
                     const struct estimate_result *e, int phase)
 {
     const struct gs_device_memory *m = memory_of(r, peak);
-    double measured[GS_LEVELS_N] = {[GS_LEVEL_TENSORS] = known(peak->bytes)};
-    for (int l = 1; l < GS_LEVELS_N; l++) {
+    const int64_t *of = peak->by_category.bytes;
+    double measured[GS_LEVELS_N];
+    for (int l = 0; l < GS_LEVELS_N; l++) {
         measured[l] = NAN;
     }
+    measured[GS_LEVEL_PASS] = (double)of[GS_CATEGORY_ACTIVATIONS] + (double)of[GS_CATEGORY_GRADIENTS] +
+                              (double)of[GS_CATEGORY_TEMPORARIES];
+    measured[GS_LEVEL_TENSORS] = known(peak->bytes);
     if (m) {
         measured[GS_LEVEL_CUDA] = known(m->live_bytes);
         measured[GS_LEVEL_ALLOCATOR] = known(m->reserved_peak_bytes) - known(m->tensor_peak_bytes);

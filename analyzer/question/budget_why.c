@@ -33,6 +33,19 @@ static const char *as_expected(const struct gs_budget_facts *f, const struct gs_
     return f->budget->planned && row->inside == 1 && row->estimate_bytes > 0 ? "" : NULL;
 }
 
+/* Gradients, activations and temporaries are judged together. */
+static const char *made_up_for(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    return f->budget->planned && row->inside == 0 && f->pass_inside == 1 ? "see the sum with what else comes and goes in a pass" : NULL;
+}
+
+static const char *none_yet(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    return f->budget->planned && row->inside == 1 && row->peak_bytes < row->most_bytes / 50
+               ? TEXT(f, "none at that moment, as expected; at most %s", BYTES(f, row->most_bytes))
+               : NULL;
+}
+
 static const char *of_the_likely(const struct gs_budget_facts *f, const struct gs_budget_row *row)
 {
     return TEXT(f, "%.2g times the likely", (double)row->peak_bytes / row->estimate_bytes);
@@ -161,6 +174,11 @@ static const char *a_little_more(const struct gs_budget_facts *f, const struct g
 {
     double over = most(row) - row->estimate_bytes;
     uint64_t blocks = f->blocks[GS_CATEGORY_PARAMETERS];
+    /* Of what the allocator has in one piece, up to 1 MiB more than was asked for is not split off. */
+    if (over > 512.0 * (double)blocks && over <= 0.1 * row->estimate_bytes && over <= (double)blocks * (1 << 20)) {
+        return TEXT(f, "%s more: blocks are up to 1 MiB larger than what they were made for; buffers count, too",
+                    BYTES(f, over));
+    }
     return over > 0 && over <= 512.0 * (double)blocks
                ? TEXT(f, "up to %s of it is the rounding of %llu blocks to 512 bytes; buffers count, too",
                       BYTES(f, 512.0 * (double)blocks), (unsigned long long)blocks)
@@ -270,17 +288,17 @@ static const char *with_casts(const struct gs_budget_facts *f, const struct gs_b
                : NULL;
 }
 
-enum { RULES = 8 };
+enum { RULES = 10 };
 static rule_fn *const rules[GS_CATEGORIES_N][RULES] = {
     [GS_CATEGORY_PARAMETERS] = {as_estimated, none_recognised, spread, at_other_times, element,
                                 a_little_more, other_count},
-    [GS_CATEGORY_GRADIENTS] = {as_estimated, no_gradients, spread, with_buckets, at_other_times,
+    [GS_CATEGORY_GRADIENTS] = {none_yet, as_estimated, no_gradients, made_up_for, spread, with_buckets, at_other_times,
                                gradients_beside, not_explained},
     [GS_CATEGORY_OPTIMIZER_STATE] = {as_estimated, no_states, spread, at_other_times, states_beside,
                                      not_explained},
-    [GS_CATEGORY_ACTIVATIONS] = {as_expected, more_or_less_kept, with_casts, not_estimated},
+    [GS_CATEGORY_ACTIVATIONS] = {as_expected, made_up_for, more_or_less_kept, with_casts, not_estimated},
     [GS_CATEGORY_INPUTS] = {not_estimated},
-    [GS_CATEGORY_TEMPORARIES] = {as_expected, in_the_step, more_or_less, not_estimated},
+    [GS_CATEGORY_TEMPORARIES] = {as_expected, made_up_for, in_the_step, more_or_less, not_estimated},
     [GS_CATEGORY_WORKSPACES] = {as_expected, more_or_less, not_estimated},
     [GS_CATEGORY_UNKNOWN] = {not_estimated},
 };

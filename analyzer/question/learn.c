@@ -82,31 +82,22 @@ static void workspace(const struct gs_peak *peak, struct learned_row *l)
         l->why[LEARN_WORKSPACE] = "none was seen at the peak";
 }
 
-static const struct gs_budget_row *activations_of(const struct gs_budget *b)
-{
-    for (size_t i = 0; i < b->rows_n; i++)
-        if (b->rows[i].category == GS_CATEGORY_ACTIVATIONS)
-            return &b->rows[i];
-    return NULL;
-}
-
 static void activations(const struct gs_report *r, const struct gs_device_memory *m, const struct plan *plan,
                         const struct estimate_result *result, struct learned_row *l)
 {
     const struct gs_budget *b = &r->budget;
-    const struct gs_budget_row *row = activations_of(b);
     struct interval predicted;
     double factor;
 
     l->row.activations = l->row.activations_predicted = l->row.batch = l->row.seq = l->row.formulas = NAN;
     if (!plan || b->process != m->process || b->device != m->device)
         return;
-    predicted = gs_plan_category(result, GS_CATEGORY_ACTIVATIONS, -1);
-    if (!row || row->most_bytes == GS_UNKNOWN || row->most_bytes <= 0) {
+    predicted = gs_plan_pass(result);
+    if (b->pass_most_bytes == GS_UNKNOWN || b->pass_most_bytes <= 0) {
         l->why[LEARN_ACTIVATIONS] = "none was recognised: it needs Python stacks and PyTorch's tensors";
         return;
     }
-    factor = (double)row->most_bytes / predicted.likely;
+    factor = (double)b->pass_most_bytes / predicted.likely;
     if (!(factor >= FACTOR_LEAST && factor <= FACTOR_MOST)) {
         l->why[LEARN_ACTIVATIONS] =
             "measured and predicted are more than 5 times apart: the model, --batch or --seq are hardly those of "
@@ -114,7 +105,7 @@ static void activations(const struct gs_report *r, const struct gs_device_memory
         return;
     }
     calibration_key(&l->row, plan);
-    l->row.activations = (double)row->most_bytes;
+    l->row.activations = (double)b->pass_most_bytes;
     l->row.activations_predicted = predicted.likely;
     l->row.batch = plan->batch ? (double)plan->batch : (double)NAN;
     l->row.seq = plan->seq ? (double)plan->seq : (double)NAN;

@@ -40,8 +40,9 @@ void learn_from(const struct gs_report *r, const char *path, const struct estima
 bool learned_any(const struct learned *l);
 void learned_free(struct learned *l);
 
-/* Is there an estimate of activations? Of an estimate their most, with the logits. */
+/* budget_plan.c: is there an estimate of activations; and of them, logits and temporaries together, as backward
+ * begins. */
 bool gs_plan_has_activations(const struct estimate_result *e);
-struct interval gs_plan_category(const struct estimate_result *e, enum gs_category c, int phase);
+struct interval gs_plan_pass(const struct estimate_result *e);
 
 #endif

@@ -232,10 +232,13 @@ struct gs_budget_facts {
     uint32_t process;
     size_t ranks;    /* processes that hold tensors */
     bool stepped;    /* an optimizer was seen to step */
+    int8_t pass_inside; /* the level of that name; -1 not estimated */
     bool failed;     /* the process ran out of memory for good */
 };
 /* budget_plan.c: what an estimate with activations says. Phase -1: the most of all phases. */
 bool gs_plan_has_activations(const struct estimate_result *e);
+/* Activations, logits and temporaries together, as backward begins. */
+struct interval gs_plan_pass(const struct estimate_result *e);
 struct interval gs_plan_category(const struct estimate_result *e, enum gs_category c, int phase);
 int8_t gs_plan_inside(const struct interval *expected, double measured);
 void gs_plan_levels(const struct gs_report *r, const struct gs_peak *peak, struct gs_budget *b,

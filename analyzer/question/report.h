@@ -467,8 +467,10 @@ struct gs_budget_row {
     int8_t inside;            /* 1 measured between low and high, rounding aside; 0 not; -1 not estimated */
 };
 
-/* Above the tensors. LEVEL(id, JSON key, words) */
+/* Sums. What comes and goes in a pass is judged as one: which of it is live at a moment, and which is called what,
+ * differs with the moment. LEVEL(id, JSON key, words) */
 #define GS_LEVELS(LEVEL)                                                                    \
+    LEVEL(PASS, "pass", "activations, gradients and temporaries together")                  \
     LEVEL(TENSORS, "tensors", "tensors at the peak")                                        \
     LEVEL(ALLOCATOR, "allocator", "reserved by PyTorch on top: rounding, holes, cache")     \
     LEVEL(CUDA, "cuda", "taken from CUDA")                                                  \
@@ -498,6 +500,7 @@ struct gs_budget {
     double difference_bytes, difference_share; /* measured - estimate; share of the estimate */
     struct gs_budget_row rows[GS_CATEGORIES_N]; /* none where no tensor has a category */
     size_t rows_n;
+    int64_t pass_most_bytes; /* the most that activations and the temporaries of passes came to; GS_UNKNOWN */
     bool planned; /* the estimate has activations, and categories were recognised: */
     struct interval expected_peak; /* of one GPU, all of it */
     int expected_phase, measured_phase; /* enum estimate_phase; measured -1: it cannot be told */
