@@ -210,7 +210,7 @@ static bool budget_key(struct budget_text *b, const char *key, const char *value
     }
     if (strcmp(key, "model") == 0) {
         b->s.model = value;
-        return known_word(key, value, model_names, NULL, why);
+        return model_preset_params(value) > 0 || known_word(key, value, model_names, NULL, why);
     }
     if (strcmp(key, "optimizer") == 0) {
         b->s.optimizer = value;

@@ -22,13 +22,15 @@
 struct settings {
     struct plan_settings plan;
     struct display_settings display;
-    bool json, csv, explain, no_calibration;
+    bool models, json, csv, explain, no_calibration;
     const char *html, *solve;
 };
 
 static const struct option_row options[] = {
     OPTIONS_HEADING("Model"),
     ESTIMATE_MODEL_OPTIONS(struct settings, plan.model, 'p'),
+    {"models", 0, OPTION_FLAG, offsetof(struct settings, models), NULL, NULL, 0, 0,
+     "list the models that are known by name"},
     PLAN_SHAPE_OPTIONS(struct settings, plan),
     OPTIONS_HEADING("Training"),
     ESTIMATE_TRAINING_OPTIONS(struct settings, plan.model),
@@ -65,6 +67,7 @@ static const struct example examples[] = {
     {"gpuspy estimate --params 7B --precision bf16 --optimizer adamw8bit",
      "7 billion parameters in bfloat16, states in 8 bits"},
     {"gpuspy estimate --model llama-3-8b --precision bf16 --memory 24GiB", "does it fit at all?"},
+    {"gpuspy estimate --models", "the models that are known by name"},
     {"gpuspy estimate --gpus", "the GPUs that are known"},
     {0},
 };
@@ -147,6 +150,13 @@ static int list_gpus(const struct settings *s)
     return EXIT_YES;
 }
 
+static int list_models(const struct settings *s)
+{
+    term_choose_colour(s->display.colour);
+    (s->json ? models_list_json : models_list_text)(stdout);
+    return EXIT_YES;
+}
+
 static int answer(const struct settings *s, int argc, char **argv)
 {
     static struct estimate_answer a;
@@ -196,6 +206,8 @@ int cmd_estimate(int argc, char **argv)
     }
     if (s.plan.gpus == OPTION_ALONE)
         return list_gpus(&s);
+    if (s.models)
+        return list_models(&s);
     if (!plan_settings_model_given(&s.plan)) {
         complain("estimate: how many parameters? add --params, such as --params 7B, or --model, such as --model "
                  "llama-3-8b");

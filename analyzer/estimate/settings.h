@@ -22,7 +22,7 @@ extern const char estimate_default_precision[]; /* "fp32"; another pointer: aske
     {"params", letter, OPTION_COUNT, offsetof(type, member.params), "N", NULL, 1, ESTIMATE_PARAMS_MAX, \
      "number of parameters of the model: 1e9, 7B, 350M"},                                          \
         {"model", 0, OPTION_TEXT, offsetof(type, member.model), "NAME|FILE", model_names, 0, 0,   \
-         "a model by its name, or its config.json, .safetensors or .gguf"}
+         "a model by its name (gpuspy estimate --models lists them), or its config.json, .safetensors or .gguf"}
 
 #define ESTIMATE_TRAINING_OPTIONS(type, member)                                                   \
         {"optimizer", 0, OPTION_TEXT, offsetof(type, member.optimizer), "NAME",                    \

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* FAMILY(id, word, what it is): how activations are computed and how the tensors are laid out. */
 #define MODEL_FAMILIES(FAMILY)                                                                       \
@@ -151,6 +152,9 @@ void model_free(struct model *m);
 
 /* "gpt2|gpt2-medium|…", for help and completion. */
 extern const char model_names[];
+/* All of them, with their sizes; an alias says of what. */
+void models_list_text(FILE *out);
+void models_list_json(FILE *out);
 const char *model_family_word(enum model_family family);
 
 /* Adds tensors to the list; `params` grows. Returns the row, or NULL where the count passes

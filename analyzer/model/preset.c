@@ -196,6 +196,6 @@ bool model_named(const char *command, const char *text, struct model *m, int *ex
     if (nearest_name(name, near, sizeof near))
         complain("%s: --model: '%s' is not known; did you mean '%s'?", command, text, near);
     else
-        complain("%s: --model: '%s' is not known; 'gpuspy %s --help' lists them", command, text, command);
+        complain("%s: --model: '%s' is not known; 'gpuspy estimate --models' lists them", command, text);
     return false;
 }

@@ -1,0 +1,89 @@
+"""Models of gpuspy estimate: by name, as they are published, from a shape; what is refused, and the list of them."""
+import json
+import os
+import subprocess
+
+import pytest
+
+from conftest import BUILD, SECONDS
+
+SHAPE = {"layers": 32, "hidden": 4096, "heads": 32, "ffn": 11008, "vocab": 32000}
+
+
+def estimate(*words, columns=80):
+    env = {**os.environ, "COLUMNS": str(columns), "LC_ALL": "C.UTF-8"}
+    return subprocess.run([str(BUILD / "gpuspy"), "estimate", *map(str, words)], text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, env=env, timeout=SECONDS)
+
+
+def parameters(*words):
+    done = estimate(*words, "--json")
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return json.loads(done.stdout)["params"]
+
+
+def options(shape):
+    return [word for name, value in shape.items() for word in (f"--{name}", value)]
+
+
+def refused(*words):
+    done = estimate(*words)
+    assert done.returncode == 2 and not done.stdout
+    line, = done.stderr.splitlines()
+    return line
+
+
+def test_the_list_of_models():
+    models = json.loads(estimate("--models", "--json").stdout)["models"]
+    by_name = {m["name"]: m for m in models}
+    assert len(by_name) == len(models) > 200
+    assert by_name["llama-3-8b"]["parameters"] == 8030261248 and by_name["llama-3-8b"]["kv_heads"] == 8
+    assert by_name["llama-3.3-70b"]["same_as"] == "llama-3.1-70b"
+    for columns in (80, 200):
+        text = estimate("--models", columns=columns).stdout
+        assert all(len(line) <= columns and line == line.rstrip() for line in text.splitlines())
+        assert all(f"\n{name} " in text for name in by_name)
+        assert ("8,030,261,248" in text) == (columns == 200)
+
+
+@pytest.mark.parametrize("published, params", [
+    ("meta-llama/Llama-2-7b-hf", 6738415616), ("Qwen/Qwen2.5-0.5B-Instruct", 494032768),
+    ("google/gemma-2-2b-it", 2614341888), ("mistralai/Mixtral-8x7B-Instruct-v0.1", 46702792704),
+    ("resnet50", 25557032), ("GPT2", 124439808)])
+def test_published_names(published, params):
+    assert parameters("--model", published) == params
+
+
+def test_what_is_on_the_disk_goes_before_a_published_name(tmp_path):
+    (tmp_path / "gpt2").mkdir()
+    done = estimate("--model", tmp_path / "gpt2")
+    assert done.returncode == 3 and str(tmp_path) in done.stderr
+
+
+def test_a_shape_is_counted():
+    assert parameters(*options(SHAPE)) == 6738415616
+    assert parameters(*options({"family": "gpt", "layers": 12, "hidden": 768, "heads": 12, "vocab": 50257,
+                                "context": 1024})) == 124439808
+    experts = {"kv-heads": 8, "ffn": 14336, "experts": 8, "experts-used": 2}
+    assert parameters(*options({**SHAPE, **experts})) == 46702792704
+
+
+@pytest.mark.parametrize("change, says", [
+    ({"heads": 33}, "33 heads do not divide a hidden size of 4096"),
+    ({"kv-heads": 5}, "5 heads of keys and values do not divide 32 heads"),
+    ({"hidden": None}, "needs --hidden too"), ({"vocab": None}, "needs --vocab too"), ({"ffn": None}, "needs --ffn too"),
+    ({"experts": 8}, "needs --experts-used too"), ({"experts": 8, "experts-used": 9}, "cannot use 9 of 8 experts"),
+    ({"experts-used": 2}, "needs --experts too"),
+    ({"family": "gpt"}, "needs --context too"), ({"family": "conv"}, "known by name"),
+    ({"vocab": 10**12}, "more than any model has"),
+    ({"layers": 10**9, "hidden": 4 * 10**8}, "more than 1e15 parameters"),
+])
+def test_contradictions(change, says):
+    shape = {name: value for name, value in {**SHAPE, **change}.items() if value is not None}
+    assert says in refused(*options(shape))
+
+
+def test_a_name_that_is_not_known():
+    assert "did you mean 'llama-3-8b'" in refused("--model", "lama-3-8b")
+    assert "did you mean 'gemma-3-4b-text'" in refused("--model", "google/gemma-3-4b-it")
+    assert "--models" in refused("--model", "zzzzzzzz")
