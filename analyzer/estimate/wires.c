@@ -7,6 +7,7 @@
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/gpu.h"
+#include "analyzer/estimate/shard.h"
 
 #define RING "ring: Patarasuk and Yuan 2009; NCCL"
 
@@ -158,7 +159,7 @@ __attribute__((format(printf, 2, 3))) static void note(struct wires *out, const 
 /* Bytes of an element of what goes from layer to layer. */
 static double activation_bytes(const struct plan *p)
 {
-    return p->inference || !p->precision ? 2 : p->precision->weights == 4 && !p->precision->cast_copy ? 4 : 2;
+    return p->inference || !p->precision ? 2 : p->precision->weights == 4 && p->precision->cast == PRECISION_CAST_NONE ? 4 : 2;
 }
 
 static double layers_here(const struct plan *p)
@@ -177,7 +178,8 @@ static void data_parallel(struct making *k, const char *what, double params, dou
                           uint64_t stride)
 {
     const struct plan *p = k->p;
-    double gradients = trained * p->precision->gradients, weights = params * p->precision->weights, acc = passes(p);
+    double gradients = trained * p->precision->gradients, acc = passes(p);
+    double weights = params * (p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : p->precision->weights);
     char name[48];
 
     snprintf(name, sizeof name, "gradients%s", what);
@@ -226,23 +228,21 @@ static double trained(const struct plan *p, double params)
     return sum / (double)p->tp / (double)p->pp;
 }
 
-static void offloaded(struct making *k, double params, double changed, uint64_t dp)
+/* `own`: the part of the parameters, of them that are trained, that a GPU steps. */
+static void offloaded(struct making *k, double own, double changed)
 {
     const struct plan *p = k->p;
-    bool divided = p->sharding != PLAN_SHARDING_DDP;
-    double own = divided ? (double)dp : 1, acc = passes(p);
+    static const char ren[] = "ZeRO-Offload, Ren et al. 2021";
 
     if (p->offload == PLAN_OFFLOAD_NONE)
         return;
-    add(k, WIRE_TO_HOST, "gradients, to the host's optimizer", changed * p->precision->gradients / own, 1, 1, 1,
-        "ZeRO-Offload, Ren et al. 2021");
-    add(k, WIRE_TO_GPU, "stepped weights", changed * p->precision->weights / own, 1, 1, 1,
-        "ZeRO-Offload, Ren et al. 2021");
+    add(k, WIRE_TO_HOST, "gradients, to the host's optimizer", changed * p->precision->gradients, 1, 1, 1, ren);
+    add(k, WIRE_TO_GPU, "stepped weights", changed * p->precision->weights, 1, 1, 1, ren);
     if (p->offload == PLAN_OFFLOAD_ALL)
-        add(k, WIRE_TO_GPU, "weights, forward and backward", params * p->precision->weights / own, 2 * acc, 1, 1,
+        add(k, WIRE_TO_GPU, "weights, forward and backward", own * p->precision->weights, 2 * passes(p), 1, 1,
             "ZeRO-Infinity, Rajbhandari et al. 2021");
-    note(k->out, "Host transfers: from pinned memory. From pageable memory %.0f to %.0f times that; GPUs that share "
-                 "a PCIe switch or a CPU's memory share the rate.",
+    note(k->out, "Host transfers: from pinned memory. From pageable memory they take %.0f to %.0f times that; GPUs that "
+                 "share a PCIe switch or a CPU's memory share the rate.",
          1 / WIRES_PAGEABLE_HIGH, 1 / WIRES_PAGEABLE_LOW);
 }
 
@@ -300,33 +300,47 @@ static double active_params(const struct model *m)
     return sum;
 }
 
-/* 6 operations for each parameter that a token uses, 8 where forward is computed again; attention's own products
- * beside them. At the GPU's full rate. */
+/* What the plan's products are computed in on its GPU, and how fast: 0 where the sheet has no figure. */
+static double products(const struct plan *p, enum gpu_rate *rate)
+{
+    const double *tflops = p->gpu->tflops;
+
+    if (!p->inference && p->precision->cast == PRECISION_CAST_FP8)
+        *rate = GPU_FP8;
+    else if (activation_bytes(p) == 4)
+        *rate = strcmp(p->precision->name, "tf32") == 0 && tflops[GPU_TF32] > 0 ? GPU_TF32 : GPU_FP32;
+    else
+        *rate = tflops[GPU_BF16] > 0 ? GPU_BF16 : GPU_FP16;
+    return tflops[*rate] * 1e12;
+}
+
+/* 6 operations for each parameter that a token uses (2 forward, 4 backward: Kaplan et al. 2020), 8 where forward is
+ * computed again; attention's own products beside them. */
 static void compute(struct making *k)
 {
     const struct plan *p = k->p;
     const struct model_shape *m = &p->model->shape;
-    bool half = activation_bytes(p) < 4;
+    enum gpu_rate rate;
     char word[UNITS_TEXT];
 
-    if (!p->gpu || !p->batch || !p->seq || !p->model->params || !m->layers || p->model->shape.family == MODEL_CONV)
+    if (!p->gpu || !p->batch || !p->seq || !p->model->params || !m->layers || m->family == MODEL_CONV)
         return;
-    enum gpu_rate rate = !half ? GPU_FP32 : p->gpu->tflops[GPU_BF16] > 0 ? GPU_BF16 : GPU_FP16;
-    double tflops = p->gpu->tflops[rate];
-    if (!(tflops > 0))
+    double flops_per_s = products(p, &rate);
+    if (!(flops_per_s > 0))
         return;
-    double factor = p->inference ? 2 : p->checkpoint == PLAN_CHECKPOINT_FULL ? 8 : 6;
+    /* Frozen weights have no gradients of their own. */
+    double factor = p->inference ? 2
+                                 : (p->adapter == PLAN_ADAPTER_NONE ? 6 : 4) + (p->checkpoint == PLAN_CHECKPOINT_FULL ? 2 : 0);
     double tokens = (double)p->batch * (double)p->seq * (p->inference ? 1 : passes(p));
     double active = active_params(p->model);
     bool causal = m->family == MODEL_GPT || m->family == MODEL_LLAMA;
     /* Two products a layer, of which a causal mask leaves half: as so many parameters. */
     double scores = (causal ? 1 : 2) * (double)m->layers * (double)m->heads * (double)m->head_dim * (double)p->seq;
-    double per = active + scores;
     double split = (double)p->tp * (double)p->pp * (double)p->cp;
-    k->out->compute_s = factor * per * tokens / split / (tflops * 1e12);
+    k->out->compute_s = factor * (active + scores) * tokens / split / flops_per_s;
     snprintf(k->out->compute, sizeof k->out->compute,
-             "%.0f · (%.3gB active + attention %.2gB) · %s tokens%s at %.4g TFLOPS (%s)", factor, active / 1e9,
-             (per - active) / 1e9, format_count(word, units_whole(tokens)), split > 1 ? " over tp · pp · cp" : "", tflops,
+             "%.0f · (%.3gB active + attention %.2gB) · %s tokens%s at %.4g TFLOPS (%s)", factor, active / 1e9, scores / 1e9,
+             format_count(word, units_whole(tokens)), split > 1 ? " over tp · pp · cp" : "", flops_per_s / 1e12,
              gpu_rate_name[rate]);
 }
 
@@ -363,7 +377,9 @@ static void training(struct making *k)
         data_parallel(k, "", local.dense, local.dense, dp, inner);
         data_parallel(k, " of experts", local.experts, local.experts, dp / p->ep, inner * p->ep);
     }
-    offloaded(k, all, changed, plan_dp(p));
+    struct shard_sum sum = shard_sum(p, 0, NULL);
+    double own = p->sharding == PLAN_SHARDING_DDP ? sum.all : sum.own;
+    offloaded(k, own, sum.all > 0 ? own * changed / all : 0);
     between_layers(k);
 }
 

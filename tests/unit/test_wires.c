@@ -230,6 +230,29 @@ static void other_ways_to_divide(void **state)
     model_free(&m);
 }
 
+/* LoRA of rank 8 on Llama-2-7B's queries and values trains 4,194,304 parameters (peft's own count); frozen weights
+ * move only where they are divided. */
+static void adapters_reduce_only_themselves(void **state)
+{
+    struct model m;
+    int code = 0;
+    struct wires w;
+
+    assert_true(model_named("test", "llama-2-7b", &m, &code));
+    struct plan p = plan_of(&m, "bf16");
+    p.gpus = 8;
+    p.adapter = PLAN_ADAPTER_LORA;
+    p.rank = 8;
+    p.target = PLAN_TARGET_QV;
+    wires_make(&p, 0, &w);
+    assert_int_equal(w.n, 1);
+    near(w.rows[0].bytes, 4194304 * 2.);
+    p.sharding = PLAN_SHARDING_ZERO3;
+    wires_make(&p, 0, &w);
+    near(named(&w, WIRE_ALL_GATHER, "forward")->bytes, 6738415616 * 2.);
+    model_free(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +264,7 @@ int main(void)
         cmocka_unit_test(gradients_of_data_parallel_gpus),
         cmocka_unit_test(tensor_parallel_activations),
         cmocka_unit_test(other_ways_to_divide),
+        cmocka_unit_test(adapters_reduce_only_themselves),
     };
 
     return cmocka_run_group_tests_name("wires", tests, NULL, NULL);
