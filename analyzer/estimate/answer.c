@@ -179,7 +179,7 @@ bool answer_fits(const struct estimate_answer *a)
 
 /* ---------------------------------------------------------------- what to type next */
 
-/* Whether `word` is an option among `options` ("--batch 1 --ema"), and whether it has a value there. */
+/* Whether `word` is an option among `options` ("--batch 1 --ema without --tied"), and whether it has a value there. */
 static bool replaced(const char *word, const char *options, bool *value)
 {
     size_t n = strcspn(word, "=");
@@ -208,8 +208,15 @@ char *answer_command(const struct estimate_answer *a, const char *options, char 
         at += (size_t)snprintf(out + at, size - at, " %s",
                                plain ? a->argv[i] : text_path_here(word, sizeof word, a->argv[i]));
     }
-    if (at < size && *options)
-        snprintf(out + at, size - at, " %s", options);
+    /* "without --master-weights": it is left out above, and that is all */
+    for (const char *p = options; *p && at < size;) {
+        size_t n = strcspn(p, " ");
+        if (strncmp(p, "without ", 8) == 0)
+            n += 1 + strcspn(p + n + 1, " ");
+        else
+            at += (size_t)snprintf(out + at, size - at, " %.*s", (int)n, p);
+        p += n + (p[n] == ' ');
+    }
     return out;
 }
 

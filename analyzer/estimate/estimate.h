@@ -92,7 +92,7 @@ static inline struct interval interval_add(struct interval a, struct interval b)
     PART(GRADIENTS, "gradients", "gradients")               \
     PART(OPTIMIZER, "optimizer_states", "optimizer states") \
     PART(ADAPTERS, "adapters", "adapters")                  \
-    PART(EMA, "ema", "moving average of weights")           \
+    PART(EMA, "ema", "EMA of weights")                      \
     PART(ACTIVATIONS, "activations", "activations")         \
     PART(LOGITS, "logits", "logits and loss")               \
     PART(CACHE, "kv_cache", "KV cache")                     \
@@ -101,7 +101,7 @@ static inline struct interval interval_add(struct interval a, struct interval b)
     PART(WORKSPACE, "workspaces", "workspaces")             \
     PART(COMMUNICATION, "communication", "NCCL")            \
     PART(CONTEXT, "context", "CUDA context")                \
-    PART(ALLOCATOR, "allocator", "allocator rounding and fragmentation")
+    PART(ALLOCATOR, "allocator", "fragmentation")
 
 enum estimate_part {
 #define PART(id, key, title) ESTIMATE_##id,

@@ -172,7 +172,7 @@ static int title_width(const struct view_estimate *v)
         if (answer_part(&v->a->result, part, &phases).high > 0 && term_columns(estimate_part_title[part]) > width)
             width = term_columns(estimate_part_title[part]);
     }
-    return width < 26 ? width : 26;
+    return width < 20 || (width < 26 && v->term.width >= 90) ? width : v->term.width < 90 ? 20 : 26;
 }
 
 /* Without the blanks at the line's end. */
@@ -292,7 +292,7 @@ void view_estimate_table(const struct view_estimate *v)
     header(v);
     for (int part = 0; part <= ESTIMATE_EMA; part++)
         part_row(v, part);
-    if (!v->a->plan.inference)
+    if (!v->a->plan.inference && answer_states(v->a) > 0)
         states_row(v);
     for (int part = ESTIMATE_EMA + 1; part < ESTIMATE_PARTS_N; part++)
         part_row(v, part);

@@ -56,12 +56,24 @@ void view_estimate_wires(const struct view_estimate *v)
 
 enum { FEW = 5 };
 
+/* Bytes of the first clause: what matters most stands first. */
+static int clause(const char *text)
+{
+    int n = 0;
+
+    for (; text[n]; n++)
+        if (strchr(":;", text[n]) && text[n + 1] == ' ')
+            break;
+    return n;
+}
+
 static void change_row(const struct view_estimate *v, const struct change *c, struct table *t)
 {
     char saved[UNITS_TEXT], then[UNITS_TEXT], what[640];
     bool held = v->a->targets_n > 0;
 
-    snprintf(what, sizeof what, "%s%s%s%s", *c->option ? c->option : c->what, *c->cost ? ": " : "", c->cost, "");
+    snprintf(what, sizeof what, "%s%s%.*s", *c->option ? c->option : c->what, *c->cost ? ": " : "",
+             v->explain ? (int)sizeof c->cost : clause(c->cost), c->cost);
     const char *cells[] = {view_estimate_bytes(saved, c->saved.likely), view_estimate_bytes(then, c->peak.likely),
                            held ? view_estimate_verdict[c->fit.verdict] : what, held ? what : NULL};
     table_add(t, cells, NULL);

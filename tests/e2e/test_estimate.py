@@ -72,6 +72,7 @@ PLANS = [["--params", "7B"], LLAMA, [*LLAMA, "--batch", "2", "--seq", "2048", "-
          [*LLAMA, "--gpus", "16", "--sharding", "zero3"], [*LLAMA, "--gpus", "8", "--tp", "4", "--sequence-parallel"],
          [*LLAMA, "--gpus", "8", "--pp", "4"], [*LLAMA, "--sharding", "zero2", "--offload", "optimizer"],
          [*LLAMA, "--adapter", "lora", "--weights", "nf4"], [*LLAMA, "--inference"],
+         [*LLAMA, "--master-weights", "--optimizer", "adamw", "--step", "fused", "--ema"],
          ["--model", "gpt2", "--precision", "amp-bf16", "--attention", "eager", "--batch", "8"],
          ["--model", "mixtral-8x7b", "--precision", "bf16"], ["--model", "bert-large-uncased", "--batch", "4"],
          ["--model", "vit-b-16", "--batch", "64"], ["--model", "resnet-50", "--batch", "64"],
@@ -193,8 +194,11 @@ def test_the_bar_is_as_long_as_the_peak():
 # ---------------------------------------------------------------- what would help
 
 def again(words, option):
-    """The same with an option, as `Next` does it: the later one holds."""
-    return [*words, *option.split()]
+    """The same with an option, the later one of which holds; "without --ema" takes one away."""
+    words = list(words)
+    for out in re.findall(r"without (--\S+)", option):
+        words.remove(out)
+    return words + re.sub(r"without --\S+", "", option).split()
 
 
 @named
@@ -245,6 +249,16 @@ def test_what_is_solved_for_fits_and_one_more_does_not(words):
     if solved["surely"]:
         name, value = solved["surely"]["option"].split()
         assert answer(*plan, name, value)["gpus"][0]["verdict"] == "fits"
+
+
+def test_next_takes_options_away():
+    words = [*LLAMA, "--master-weights", "--gpu", "h100", "--optimizer=sgd", "--batch=1"]
+    e = json.loads(gpuspy("estimate", *words, "--json", "--solve", "batch", "--color", "never").stdout)
+    assert e["command"] == "gpuspy estimate " + " ".join(words)
+    for change in e["way"]:
+        assert "without" not in e["way_command"]
+        assert ("--master-weights" in e["way_command"]) != ("without --master-weights" in change["option"])
+    assert "way" in e and e["way_command"].count("--batch") <= 1 if e["way"] else e["way_command"] is None
 
 
 def test_solving_needs_a_limit():
