@@ -267,7 +267,8 @@ static void read_experts(struct reading *r, const char *type)
     static const struct row absent[] = {
         {"mixtral", 8, 2, 0, 0},     {"qwen2_moe", 60, 4, 1408, 0},     {"qwen3_moe", 128, 8, 768, 0},
         {"gpt_oss", 128, 4, 0, 0},   {"deepseek_v2", 64, 0, 1407, 2},   {"deepseek_v3", 256, 8, 2048, 1},
-        {"olmoe", 64, 8, 0, 0},      {"glm4_moe", 128, 8, 1408, 1},
+        {"olmoe", 64, 8, 0, 0},      {"glm4_moe", 128, 8, 1408, 1},     {"phimoe", 16, 2, 0, 0},
+        {"llama4_text", 16, 1, 0, 1},
     };
     struct row d = {"", 0, 0, 0, 0};
 
@@ -364,6 +365,36 @@ static void read_falcon(struct reading *r)
         wrong(r, "num_ln_in_parallel_attn is neither 1 nor 2");
 }
 
+static void read_t5(struct reading *r)
+{
+    struct model_shape *s = &r->s;
+    const char *forward = json_string_value(json_object_get(r->json, "feed_forward_proj"));
+    bool newer = strcmp(r->type->name, "mt5") == 0;
+
+    s->encoder_layers = s->layers;
+    s->layers += positive(r, "num_decoder_layers", s->layers, LAYERS_MAX);
+    s->head_dim = positive(r, "d_kv", 64, NUMBER_MAX);
+    s->ffn = positive(r, "d_ff", r->type->ffn, NUMBER_MAX);
+    s->buckets = positive(r, "relative_attention_num_buckets", 32, NUMBER_MAX);
+    s->gated = forward ? strncmp(forward, "gated-", 6) == 0 : newer;
+}
+
+static void read_llama4(struct reading *r)
+{
+    struct model_shape *s = &r->s;
+    uint64_t every = positive(r, "interleave_moe_layer_step", 1, LAYERS_MAX);
+    json_t *listed_layers = json_object_get(r->json, "moe_layers");
+
+    s->expert_ffn = positive(r, "intermediate_size", 8192, NUMBER_MAX);
+    s->ffn = positive(r, "intermediate_size_mlp", 16384, NUMBER_MAX);
+    s->shared_experts = 1;
+    s->moe_layers = json_is_array(listed_layers) ? json_array_size(listed_layers) : s->layers / every;
+    s->window = number(r, "attention_chunk_size", 8192);
+    s->window_layers = layers_called(r, "chunked_attention");
+    if (s->window_layers == 0)
+        s->window = 0;
+}
+
 static void read_by_type(struct reading *r)
 {
     struct model_shape *s = &r->s;
@@ -371,6 +402,14 @@ static void read_by_type(struct reading *r)
 
     if (strcmp(type, "falcon") == 0)
         read_falcon(r);
+    if (r->type->family == MODEL_T5)
+        read_t5(r);
+    if (strcmp(type, "llama4_text") == 0)
+        read_llama4(r);
+    if (strcmp(type, "phimoe") == 0)
+        s->head_bias = flag(r, "lm_head_bias", false);
+    if (strcmp(type, "mpt") == 0)
+        s->ffn = s->hidden * positive(r, "expansion_ratio", 4, 1000);
     if (strcmp(type, "gpt_bigcode") == 0 && !flag(r, "multi_query", true))
         s->kv_heads = s->heads;
     if (strcmp(type, "opt") == 0) {
@@ -459,15 +498,25 @@ static const struct config_type *type_of(const char *name)
     return NULL;
 }
 
-/* All that a Llama's shape needs, said and not assumed. */
+/* All that a Llama's shape needs, said and not assumed, and nothing that no Llama has: experts, latent or
+ * linear attention, states. */
 static bool like_llama(json_t *json)
 {
+    static const char *const others[] = {"expert", "moe",     "lora_rank", "ssm",
+                                         "mamba",  "linear_", "conv_",     "state_size"};
+    const char *key;
+    json_t *value;
+
     static const char *const keys[] = {"hidden_size", "intermediate_size", "num_hidden_layers",
                                        "num_attention_heads", "vocab_size"};
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!json_is_number(json_object_get(json, keys[i])))
             return false;
+    json_object_foreach(json, key, value)
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+            if (strstr(key, others[i]) && !json_is_null(value))
+                return false;
     return !json_is_true(json_object_get(json, "is_encoder_decoder")) && !json_object_get(json, "type_vocab_size");
 }
 
@@ -510,7 +559,10 @@ static void choose_type(struct reading *r, json_t *root)
     r->json = type_of(outer) ? root : inner(r, root);
     name = word(r->json, "model_type");
     if (r->json != root && !*name) /* what the outer type's class takes for it */
-        name = strcmp(outer, "gemma3") == 0 ? "gemma3_text" : strcmp(outer, "mistral3") == 0 ? "mistral" : "llama";
+        name = strcmp(outer, "gemma3") == 0     ? "gemma3_text"
+               : strcmp(outer, "mistral3") == 0 ? "mistral"
+               : strcmp(outer, "llama4") == 0   ? "llama4_text"
+                                                : "llama";
     r->type = type_of(name);
     if (r->type || !*name || !like_llama(r->json)) {
         if (!r->type)
