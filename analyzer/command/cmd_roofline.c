@@ -7,7 +7,7 @@
 #include "analyzer/text/view_roofline.h"
 
 struct settings {
-    uint64_t flops, bytes, time;
+    uint64_t flops, bytes, time, peak, bandwidth;
     const char *op, *gpu, *dtype;
     struct roof_shape shape;
     bool naive, flash, json;
@@ -18,6 +18,10 @@ struct settings {
 static const struct option_row options[] = {
     {"gpu", 0, OPTION_TEXT, offsetof(struct settings, gpu), "NAME", gpu_words, 0, 0,
      "under this GPU's roof, such as a100-80g or h100; all of them if not given"},
+    {"peak", 0, OPTION_COUNT, offsetof(struct settings, peak), "N", NULL, 1, 1.8e19,
+     "instead of --gpu: operations a second of a GPU that is not in the list, such as 77.6T"},
+    {"bandwidth", 0, OPTION_RATE, offsetof(struct settings, bandwidth), "RATE", NULL, 1, 1e18,
+     "with --peak: of its memory, such as 2039GB/s"},
     {"dtype", 0, OPTION_CHOICE, offsetof(struct settings, dtype), "NAME", gpu_rate_words, 0, 0,
      "what it computes in and its tensors are stored in; bf16 if not given (fp16 where a GPU has none)"},
     {"flops", 0, OPTION_COUNT, offsetof(struct settings, flops), "N", NULL, 1, 1.8e19,
@@ -77,8 +81,12 @@ static bool together(const struct settings *s)
                                             : "of what? add --flops and --bytes of a kernel, or --op and its shape");
     else if ((s->naive || s->flash) && strcmp(s->op ? s->op : "", "attention") != 0)
         complain("roofline: --%s is about --op attention", s->naive ? "naive" : "flash");
-    else if (s->time && !s->gpu)
+    else if (s->time && !s->gpu && !s->peak)
         complain("roofline: --time: on which GPU was it measured? add --gpu");
+    else if (!s->peak != !s->bandwidth)
+        complain("roofline: --peak and --bandwidth describe a GPU together; add --%s", s->peak ? "bandwidth" : "peak");
+    else if (s->peak && s->gpu)
+        complain("roofline: --gpu has a peak and a bandwidth; give it, or --peak and --bandwidth");
     else
         return true;
     return false;
@@ -102,6 +110,17 @@ static bool rate_of(const struct settings *s, struct roofline *r)
         return false;
     }
     return true;
+}
+
+/* A GPU that somebody describes: one roof, whatever is computed. */
+static const struct gpu *described(const struct settings *s)
+{
+    static struct gpu gpu = {.key = "this GPU", .product = "a GPU as described", .source = "--peak and --bandwidth"};
+
+    gpu.hbm = (double)s->bandwidth;
+    for (int i = 0; i < GPU_RATES_N; i++)
+        gpu.tflops[i] = (double)s->peak / 1e12;
+    return &gpu;
 }
 
 /* Only the ways of attention that were asked for. */
@@ -149,6 +168,8 @@ int cmd_roofline(int argc, char **argv)
     }
     if (!together(&s) || (s.gpu && !(r.gpu = gpu_named("roofline", "gpu", s.gpu))))
         return EXIT_USAGE;
+    if (s.peak)
+        r.gpu = described(&s);
     r.op = s.op ? roof_op_find(s.op) : NULL;
     r.shape = s.shape;
     r.measured_s = (double)s.time * 1e-9;

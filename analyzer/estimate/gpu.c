@@ -188,9 +188,9 @@ void gpus_list_text(FILE *out)
             fprintf(out, " %6s", rate_text(g->tflops[shown[r]], rate));
         fprintf(out, wide ? "  %s\n" : "\n", g->product);
     }
-    fputs("\nMemory is what the driver gives to a program. TFLOPS are the vendors' figures without\n"
-          "sparsity, 16 bit and fp8 on tensor cores. * a bridge, which joins two GPUs. --json has all\n"
-          "rates, and the source of each row.\n", out);
+    fputs("\nMemory is what the driver gives to a program. TFLOPS are the vendors' figures\n"
+          "without sparsity, 16 bit and fp8 on tensor cores. * a bridge, which joins two\n"
+          "GPUs. --json has all rates, and the source of each row.\n", out);
 }
 
 void gpus_list_json(FILE *out)

@@ -274,7 +274,7 @@ static void between_layers(struct making *k)
     if (p->ep > 1 && m->experts) {
         double moe = (double)(m->moe_layers ? m->moe_layers : m->layers) / (double)p->pp;
         double routed = hidden * (double)(m->experts_used ? m->experts_used : 1) / (double)(p->sequence_parallel ? p->tp : 1);
-        add(k, WIRE_ALL_TO_ALL, "tokens to experts and back", routed, moe * acc * (4 + 2 * again), p->ep, p->tp * p->cp,
+        add(k, WIRE_ALL_TO_ALL, "tokens to experts and back", routed, moe * acc * (4 + 2 * again), p->ep, p->tp,
             "GShard, Lepikhin et al. 2020: dispatch and combine, forward and backward");
     }
     if (p->pp > 1) {

@@ -88,6 +88,8 @@ static void print_formulas(const struct roofline *r, const struct term *term, FI
 /* Tensor cores do nothing for what is no product of matrices. */
 static bool concerns(const struct roofline *r, int rate)
 {
+    if (!r->gpu->total_bytes) /* described, not listed */
+        return rate == (int)r->rate;
     return r->gpu->tflops[rate] > 0 &&
            (!r->op || r->op->tensor || rate == GPU_FP64 || rate == GPU_FP32 || rate == GPU_FP16_PLAIN);
 }
@@ -288,15 +290,15 @@ static json_t *gpus_json(const struct roofline *r)
     return list;
 }
 
-static json_t *rates_json(const struct gpu *gpu)
+static json_t *rates_json(const struct roofline *r)
 {
     json_t *list = json_array();
 
     for (int i = 0; i < GPU_RATES_N; i++)
-        if (gpu->tflops[i] > 0)
+        if (r->gpu->tflops[i] > 0 && (r->gpu->total_bytes || i == (int)r->rate))
             json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:s}", "dtype", gpu_rate_name[i], "tflops",
-                                                  gpu->tflops[i], "ridge", gpu->tflops[i] * 1e12 / gpu->hbm, "meaning",
-                                                  gpu_rate_meaning[i]));
+                                                  r->gpu->tflops[i], "ridge", r->gpu->tflops[i] * 1e12 / r->gpu->hbm,
+                                                  "meaning", gpu_rate_meaning[i]));
     return list;
 }
 
@@ -318,7 +320,7 @@ void view_roofline_json(const struct roofline *r, FILE *out)
     if (r->gpu)
         json_object_set_new(root, "gpu", json_pack("{s:s, s:s, s:f, s:s, s:o}", "key", r->gpu->key, "name", r->gpu->product,
                                                    "memory_bytes_per_s", r->gpu->hbm, "source", r->gpu->source, "rates",
-                                                   rates_json(r->gpu)));
+                                                   rates_json(r)));
     else
         json_object_set_new(root, "gpus", gpus_json(r));
     json_dumpf(root, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));

@@ -107,6 +107,24 @@ def test_a_measured_time():
     assert "above the roof" in text(*words, "--time", "10us")
 
 
+def test_a_gpu_that_is_described():
+    """The A100 of tutorials: 77.6 TFLOPS over 1555 GB/s, a ridge of 49.9."""
+    words = MATMUL + ["--peak", "77.6T", "--bandwidth", "1555GB/s"]
+    found = answer(*words)
+    assert found["ways"][-1]["ridge"] == pytest.approx(49.9, abs=0.01) and len(found["gpu"]["rates"]) == 1
+    assert "77.6" in text(*words) and text(*words).count("bf16") == text(*words, "--time", "2ms").count("bf16")
+
+
+def test_the_list_of_gpus():
+    gpus = answer("estimate", "--gpus")["gpus"]
+    assert len(gpus) > 30 and len({gpu["key"] for gpu in gpus}) == len(gpus)
+    listed = text("estimate", "--gpus")
+    assert all(re.search(rf"^{re.escape(gpu['key'])} ", listed, re.M) for gpu in gpus) and max(map(len, listed.splitlines())) <= 80
+    a100 = next(gpu for gpu in gpus if gpu["key"] == "a100-80g")
+    assert a100["tflops"]["fp16"] == 312 and a100["tflops"]["fp8"] is None and a100["link_bytes_per_s"] == 300e9
+    assert all(gpu["source"] and gpu["total_known_from"] for gpu in gpus)
+
+
 def test_any_kernel_on_every_gpu():
     found = answer("roofline", "--flops", "2e12", "--bytes", "40GB", "--dtype", "fp32")
     assert found["ways"][0]["intensity"] == 50
@@ -148,6 +166,8 @@ def test_the_drawing(columns, locale):
     ("roofline --op matmul --m 1 --n 1 --k 1 --dtype fp8 --gpu a100", "no figure"),
     ("roofline --op matmul --m 1 --n 1 --k 1 --dtype fp17", "did you mean"), ("roofline --op reduce --size 5 --time 5ms", "add --gpu"),
     ("roofline --op reduce --size 5 --gpu h100 --time 5", "no unit"), ("roofline --op reduce --size 5 --gpu h100 --time 0ms", "out of range"),
+    ("roofline --op reduce --size 5 --peak 5T", "add --bandwidth"), ("roofline --op reduce --size 5 --bandwidth 5GB/s", "add --peak"),
+    ("roofline --op reduce --size 5 --peak 5T --bandwidth 5GB/s --gpu h100", "give it, or"),
     ("roofline --op matmul --m 1e12 --n 1e12 --k 1e12", "too large"), ("roofline matmul", "behind --op"),
     ("roofline --op attention --heads 6 --kv-heads 4 --seq 5 --head-dim 5", "do not divide"),
 ])
