@@ -103,7 +103,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_CHECK(operands >= OPTIONS_BAD && operands <= n, "%d", operands);
     if (operands >= 0) {
         FUZZ_CHECK(s.number >= -5 && s.number <= 100, "%d", s.number);
-        if (s.model.params) estimate_from_settings("fuzz", &s.model, &e);
+        int code = 0;
+        if (s.model.params && !s.model.model && !estimate_from_settings("fuzz", &s.model, &e, &code))
+            FUZZ_CHECK(code == 2 || code == 3, "%d", code);
     }
     free(copy);
     return 0;
