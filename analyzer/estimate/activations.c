@@ -91,7 +91,6 @@ static void eager(const struct plan *p, struct estimate_result *r)
 
 void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
-    (void)stage;
     if (p->inference || !p->batch)
         return;
     if (p->model->shape.family == MODEL_CONV) {
@@ -100,5 +99,8 @@ void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_
     }
     if (!p->model->shape.layers)
         return;
-    eager(p, r);
+    if (p->tp > 1 || p->pp > 1)
+        act_parallel(p, stage, r);
+    else
+        eager(p, r);
 }

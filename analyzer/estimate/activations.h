@@ -87,6 +87,7 @@ struct act_tape {
  * read, of a gradient; and `tokens` in one forward pass (sequences × length, or images × patches). */
 struct act_sizes {
     double stream, compute, gradient;
+    double read; /* of what linear layers keep of their input: 1 in float8, else `compute` */
     bool amp;
     double tokens, seq, batch;
     enum act_variant variant;
@@ -118,5 +119,10 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
 
 /* The same of a convolutional network that is known by name. False: it is not, or the image does not fit. */
 bool act_conv(const struct plan *p, enum act_variant variant, struct act_pass *out);
+
+/* The lines of a pipeline stage under tensor, sequence or pipeline parallelism, and the micro-batches that
+ * it holds at once (activations_parallel.c). */
+void act_parallel(const struct plan *p, uint64_t stage, struct estimate_result *r);
+double act_in_flight(const struct plan *p, uint64_t stage);
 
 #endif

@@ -3,21 +3,26 @@
  * Mixtral, BERT and ViT (transformers 5.23, PyTorch 2.11) in float32, autocast and 16 bits. */
 #include <string.h>
 #include "analyzer/estimate/activations.h"
+#include "analyzer/estimate/shard.h"
 
 struct act_sizes act_sizes_of(const struct plan *p, enum act_variant variant)
 {
     const struct model_shape *m = &p->model->shape;
-    bool amp = p->precision->cast_copy > 0;
-    double seq = (double)p->seq / (double)p->cp;
+    const struct precision *precision = p->precision;
+    bool amp = precision->cast == PRECISION_CAST_AUTOCAST, fp8 = precision->cast == PRECISION_CAST_FP8;
+    bool divided = p->sharding == PLAN_SHARDING_ZERO2 || p->sharding == PLAN_SHARDING_ZERO3;
+    double compute = amp || fp8 ? 2 : precision->weights, seq = (double)p->seq / (double)p->cp;
 
     if (m->family == MODEL_VIT && m->patch) {
         double side = (double)(m->image / m->patch);
         seq = side * side + 1;
     }
     return (struct act_sizes){
-        .stream = p->precision->weights, .compute = amp ? p->precision->cast_copy : p->precision->weights,
-        .gradient = p->precision->gradients, .amp = amp, .tokens = (double)p->batch * seq, .seq = seq,
-        .batch = (double)p->batch, .variant = variant,
+        .stream = precision->weights, .compute = compute,
+        /* Transformer Engine keeps the transposed copy, the high variant both */
+        .read = fp8 && variant != ACT_PADDED ? 1 : compute,
+        .gradient = precision->gradients / (divided ? shard_group(p, false) : 1), .amp = amp,
+        .tokens = (double)p->batch * seq, .seq = seq, .batch = (double)p->batch, .variant = variant,
     };
 }
 
@@ -80,7 +85,7 @@ static void reads(const struct plan *p, const struct act_sizes *z, enum readers 
     double n = adapted(p, which);
 
     if (!frozen(p)) {
-        put(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->compute * width * (z->amp ? readers : 1), 0, 0, 0);
+        put(t, which == READ_DOWN ? ACT_MLP : ACT_NORM, shared * z->read * width * (z->amp ? readers : 1), 0, 0, 0);
         return;
     }
     if (n <= 0)

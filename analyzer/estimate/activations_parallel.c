@@ -1,0 +1,129 @@
+/* Activations under tensor, sequence and pipeline parallelism: closed forms, as Megatron-LM's fused kernels
+ * keep them. Korthikanti et al. 2022, table 2, with each term's width taken from the model: for GPT (h = a·d,
+ * f = 4h) the sums below are theirs, 10 + 24/t + 5as/(ht). */
+#include <math.h>
+#include <stdio.h>
+#include "analyzer/estimate/activations.h"
+#include "analyzer/estimate/shard.h"
+
+#define KORTHIKANTI "Korthikanti et al. 2022 (arXiv:2205.05198), table 2"
+#define CLOSED "a closed form: within some 20 % of fused kernels (Megatron-LM)"
+
+/* Bytes a token of one layer: what all tensor-parallel GPUs hold, or a part where sequences are divided too;
+ * what is divided among them; the scores. */
+struct layer_bytes {
+    double whole, divided, scores;
+};
+
+static struct layer_bytes layer_bytes(const struct plan *p, const struct act_sizes *z)
+{
+    const struct model_shape *m = &p->model->shape;
+    double h = (double)m->hidden, heads = (double)m->heads, c = z->compute;
+    double q = heads * (double)m->head_dim, k = (double)(m->kv_heads * m->head_dim), v = k, out = q;
+    double f = (double)m->ffn, used = 1, masks = m->family == MODEL_GPT || m->family == MODEL_BERT ? 2 * h : 0;
+    struct layer_bytes b;
+
+    if (m->kv_rank) {
+        q = k = heads * (double)(m->nope_dim + m->rope_dim);
+        v = out = heads * (double)m->v_dim;
+    }
+    if (m->experts) {
+        used = (double)m->experts_used;
+        f = used * (double)m->expert_ffn + (double)(m->shared_experts * m->expert_ffn);
+    }
+    b.whole = 2 * z->stream * h + z->read * (1 + used) * h + masks;
+    b.divided = c * (q + k + v + out) + (m->gated ? 2 * c + z->read : c + z->read) * f;
+    b.scores = (masks > 0 ? 2 * c + 1 : 2 * c) * heads * z->seq;
+    return b;
+}
+
+/* Micro-batches whose activations a stage holds at once: all that are on their way to the last stage and
+ * back; interleaved chunks hold 1 + (p-1)/(pm) times the first stage's. */
+double act_in_flight(const struct plan *p, uint64_t stage)
+{
+    double stages = (double)p->pp, deep = stages - (double)stage;
+
+    if (p->pp <= 1)
+        return 1;
+    if (p->interleave > 1)
+        deep += (stages - 1) / (double)p->interleave;
+    else
+        deep = fmin(deep, (double)p->accumulation);
+    return deep;
+}
+
+static struct estimate_line *add(struct estimate_result *r, enum estimate_part part, unsigned phases,
+                                 const char *name, double low, double likely, double high)
+{
+    struct estimate_line *line = estimate_add(r, part, phases, name, (struct interval){low, likely, high});
+
+    line->why = CLOSED;
+    return line;
+}
+
+static void add_layers(const struct plan *p, const struct act_sizes *z, uint64_t stage, struct estimate_result *r)
+{
+    struct layer_bytes b = layer_bytes(p, z);
+    double t = (double)p->tp, layers = (double)shard_layers(p, stage), flight = act_in_flight(p, stage);
+    bool scores = p->attention == PLAN_ATTENTION_EAGER, full = p->checkpoint == PLAN_CHECKPOINT_FULL;
+    bool kept = scores && p->checkpoint == PLAN_CHECKPOINT_NONE;
+    double whole = b.whole / (p->sequence_parallel ? t : 1), divided = (b.divided + (kept ? b.scores : 0)) / t;
+    double one = z->tokens * (whole + divided), input = z->tokens * z->stream * (double)p->model->shape.hidden;
+    double live = z->tokens * (whole + (b.divided + (scores ? b.scores : 0)) / t);
+    double total = full ? layers * flight * input : layers * flight * one;
+    struct estimate_line *line;
+
+    line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), full ? "inputs of the checkpointed layers" : "activations of the layers",
+               full ? total / (p->sequence_parallel ? t : 1) : total * 0.8, total, full ? total : total * 1.2);
+    if (full)
+        estimate_explain(line, KORTHIKANTI, "%.0f layers x %.4g micro-batches x %.0f tokens x %.0f B", layers, flight,
+                         z->tokens, input / z->tokens);
+    else
+        estimate_explain(line, KORTHIKANTI, "%.0f layers x %.4g micro-batches x %.0f tokens x (%.0f%s + %.0f/%ju) B",
+                         layers, flight, z->tokens, b.whole, p->sequence_parallel ? "/tp" : "",
+                         b.divided + (kept ? b.scores : 0), (uintmax_t)p->tp);
+    /* the layer that backward is in: computed again, or its gradients */
+    line = add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "the layer that backward is in",
+               0.5 * live, full ? 1.3 * live : 0.5 * live, 1.5 * live);
+    estimate_explain(line, KORTHIKANTI, "%.0f tokens x %.0f B, and its gradients", z->tokens, live / z->tokens);
+}
+
+/* The embedding's dropout on the first stage; the loss on the last. Logits of the last micro-batch alone. */
+static void add_ends(const struct plan *p, const struct act_sizes *z, uint64_t stage, struct estimate_result *r)
+{
+    const struct model_shape *m = &p->model->shape;
+    double t = (double)p->tp, h = (double)m->hidden, logits = z->tokens * (double)m->vocab / t;
+    double shared = p->sequence_parallel ? t : 1, mask = m->family == MODEL_GPT ? z->tokens * h / shared : 0;
+    double head = z->tokens * (z->stream + z->read) * h / shared;
+    struct estimate_line *line;
+
+    if (stage == 0 && mask > 0) {
+        line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "the embedding's dropout mask", 0,
+                   act_in_flight(p, 0) * mask, act_in_flight(p, 0) * mask);
+        estimate_explain(line, "Megatron-LM theoretical_memory_usage.py", "%.4g micro-batches x %.0f tokens x %.0f B",
+                         act_in_flight(p, 0), z->tokens, h / shared);
+    }
+    if (stage + 1 != p->pp || !m->vocab || m->family == MODEL_VIT)
+        return;
+    line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "last norm and input of the output layer", head, head, head);
+    line->why = NULL;
+    estimate_explain(line, "Megatron-LM theoretical_memory_usage.py", "%.0f tokens x %.0f B", z->tokens, head / z->tokens);
+    if (p->chunked_loss)
+        logits = fmin(logits, z->tokens * h / t);
+    line = add(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD), "logits and loss", 4 * logits, (4 + z->compute) * logits,
+               (8 + z->compute) * logits);
+    line->why = "low: float32 logits written over in place (Megatron-LM); high: a gradient beside them";
+    estimate_explain(line, "Megatron-LM tensor_parallel/cross_entropy.py: the vocabulary is divided",
+                     "%.0f tokens x %ju words / tp %ju x (4 + %.0f) B", z->tokens, (uintmax_t)m->vocab,
+                     (uintmax_t)p->tp, z->compute);
+}
+
+void act_parallel(const struct plan *p, uint64_t stage, struct estimate_result *r)
+{
+    struct act_sizes z = act_sizes_of(p, ACT_EAGER);
+
+    add_layers(p, &z, stage, r);
+    add_ends(p, &z, stage, r);
+    if (p->adapter != PLAN_ADAPTER_NONE)
+        estimate_note(r, "with tensor or pipeline parallelism activations are counted as if no weight were frozen");
+}

@@ -1,0 +1,347 @@
+/* Activations held against published figures, and against PyTorch's own counters. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/estimate/activations.h"
+
+#define GIB 1073741824.0
+#define MIB 1048576.0
+#define LENGTH(a) (sizeof(a) / sizeof *(a))
+
+/* As printed: the figure, rounded to the digits that were printed. */
+static void printed(double bytes, double unit, int digits, double figure)
+{
+    char ours[32], theirs[32];
+
+    snprintf(ours, sizeof ours, "%.*f", digits, bytes / unit);
+    snprintf(theirs, sizeof theirs, "%.*f", digits, figure);
+    assert_string_equal(ours, theirs);
+}
+
+/* Korthikanti et al. 2022, table 3's configurations with their formulas: GiB of a layer and of all of them. */
+static void test_korthikanti(void **state)
+{
+    static const struct {
+        double a, h, layers, b;
+        double figures[4][2]; /* TP; TP and SP; both and selective; full */
+    } models[] = {
+        {64, 6144, 48, 4, {{1.2344, 59.25}, {.8242, 39.56}, {.1992, 9.56}, {.0938, 4.50}}},
+        {96, 12288, 96, 1, {{.5391, 51.75}, {.3340, 32.06}, {.0996, 9.56}, {.0469, 4.50}}},
+        {128, 20480, 105, 1, {{.8203, 86.13}, {.4785, 50.24}, {.1660, 17.43}, {.0781, 8.20}}},
+        {160, 25600, 128, 1, {{1.0254, 131.25}, {.5981, 76.56}, {.2075, 26.56}, {.0977, 12.50}}},
+    };
+    static const enum korthikanti forms[] = {KORTHIKANTI_TP, KORTHIKANTI_TP_SP, KORTHIKANTI_TP_SP_SELECTIVE,
+                                             KORTHIKANTI_FULL};
+
+    (void)state;
+    for (size_t i = 0; i < LENGTH(models); i++)
+        for (size_t f = 0; f < LENGTH(forms); f++) {
+            double one = korthikanti_layer(forms[f], 2048, models[i].b, models[i].h, models[i].a, 8);
+            printed(one, GIB, 4, models[i].figures[f][0]);
+            printed(one * models[i].layers, GIB, 2, models[i].figures[f][1]);
+        }
+    /* without parallelism the forms are one, 34 + 5as/h; selective is the same without the scores */
+    assert_true(korthikanti_layer(KORTHIKANTI_TP, 2048, 1, 6144, 64, 1) ==
+                korthikanti_layer(KORTHIKANTI_TP_SP, 2048, 1, 6144, 64, 1));
+    assert_true(korthikanti_layer(KORTHIKANTI_TP_SELECTIVE, 2048, 1, 6144, 64, 8) == 2048 * 6144 * 13.0);
+    assert_true(korthikanti_interleaved(8, 3) == 1 + 7.0 / 24);
+}
+
+/* Megatron-LM's megatron/training/theoretical_memory_usage.py prints these, in MiB. */
+static void test_megatron(void **state)
+{
+    static const struct megatron_activations
+        gpt3 = {2048, 1, 12288, 4 * 12288, 96, 51200, 8, 8, 0, 0},
+        llama3 = {8192, 1, 4096, 14336, 32, 128256, 1, 1, 0, 0},
+        llama2 = {4096, 1, 4096, 11008, 32, 32000, 2, 1, 0, 0},
+        mixtral = {4096, 1, 4096, 14336, 32, 32000, 1, 1, 0, 0};
+    struct megatron_activations few = gpt3;
+
+    (void)state;
+    printed(megatron_activation_bytes(&gpt3), MIB, 2, 9816.02);
+    printed(megatron_activation_bytes(&llama3), MIB, 2, 36936.06);
+    printed(megatron_activation_bytes(&llama2), MIB, 2, 7650.02);
+    printed(megatron_activation_bytes(&mixtral), MIB, 2, 16964.03);
+    few.micro_batches = 4; /* half of the pipeline's depth */
+    assert_true(fabs(megatron_activation_bytes(&few) * 2 / megatron_activation_bytes(&gpt3) - 1) < 1e-12);
+    few.interleave = 3; /* deeper than the pipeline, whatever their number */
+    assert_true(fabs(megatron_activation_bytes(&few) / megatron_activation_bytes(&gpt3) - 31 / 24.0) < 1e-12);
+}
+
+struct given {
+    const char *model, *precision;
+    enum plan_attention attention;
+    enum plan_checkpoint checkpoint;
+    unsigned batch, seq;
+    enum plan_target target;
+    unsigned rank; /* 0: no adapters */
+};
+
+static void plan_of(const struct given *g, struct model *m, struct plan *p)
+{
+    int code;
+
+    assert_true(model_named("test", g->model, m, &code));
+    *p = (struct plan)PLAN_DEFAULT;
+    p->model = m;
+    p->precision = estimate_precision(g->precision);
+    assert_non_null(p->precision);
+    p->optimizer = estimate_optimizer("sgd");
+    p->attention = g->attention;
+    p->checkpoint = g->checkpoint;
+    p->batch = g->batch;
+    p->seq = g->seq;
+    if (g->rank) {
+        p->adapter = PLAN_ADAPTER_LORA;
+        p->rank = g->rank;
+        p->target = g->target;
+    }
+}
+
+/* The sum of what comes and goes in a step: not the weights and the optimizer's states. */
+static struct interval sum_of(const struct plan *p, unsigned phases)
+{
+    static struct estimate_result r;
+    struct interval sum = {0, 0, 0};
+
+    memset(&r, 0, sizeof r);
+    estimate_states(p, 0, &r);
+    estimate_activations(p, 0, &r);
+    for (size_t i = 0; i < r.lines_n; i++) {
+        const struct estimate_line *l = &r.lines[i];
+        assert_true(l->bytes.low <= l->bytes.likely && l->bytes.likely <= l->bytes.high && l->bytes.low >= 0);
+        assert_true(l->bytes.low == l->bytes.high || l->why || l->part == ESTIMATE_ACTIVATIONS);
+        if ((l->phases & phases) && !l->host && l->part != ESTIMATE_WEIGHTS && l->part != ESTIMATE_OPTIMIZER)
+            sum = interval_add(sum, l->bytes);
+    }
+    return sum;
+}
+
+static struct interval larger(struct interval a, struct interval b)
+{
+    return (struct interval){fmax(a.low, b.low), fmax(a.likely, b.likely), fmax(a.high, b.high)};
+}
+
+static struct interval pass_of(const struct plan *p)
+{
+    return larger(sum_of(p, IN_PHASE(FORWARD)), sum_of(p, IN_PHASE(BACKWARD)));
+}
+
+/* Bytes over the step's begin at the highest moment of the second step: torch.cuda.max_memory_allocated,
+ * PyTorch 2.11, transformers 5.23, torchvision 0.26, on the simulated H100 (tests/torch/estimate_measure.py). */
+static const struct measured {
+    struct given given;
+    double peak;
+} measured[] = {
+#define FLASH PLAN_ATTENTION_FLASH
+#define EAGER PLAN_ATTENTION_EAGER
+#define NONE PLAN_CHECKPOINT_NONE
+#define FULL PLAN_CHECKPOINT_FULL
+    {{"gpt2", "fp32", FLASH, NONE, 8, 1024, 0, 0}, 15256986624},
+    {{"gpt2", "fp32", EAGER, NONE, 8, 1024, 0, 0}, 26123904000},
+    {{"gpt2", "amp-bf16", FLASH, NONE, 8, 1024, 0, 0}, 12558072320},
+    {{"gpt2", "amp-bf16", EAGER, NONE, 8, 1024, 0, 0}, 21015480832},
+    {{"gpt2", "bf16", FLASH, FULL, 8, 1024, 0, 0}, 5947188224},
+    {{"gpt2", "bf16", EAGER, NONE, 8, 1024, 0, 0}, 16215630848},
+    {{"llama-3-8b", "bf16", FLASH, NONE, 1, 2048, 0, 0}, 16907805696},
+    {{"llama-3-8b", "bf16", FLASH, FULL, 1, 2048, 0, 0}, 16602637312},
+    {{"llama-3-8b", "amp-bf16", FLASH, NONE, 1, 2048, 0, 0}, 34619302912},
+    {{"llama-3-8b", "bf16", EAGER, NONE, 1, 2048, 0, 0}, 43474494464},
+    {{"llama-3-8b", "bf16", FLASH, NONE, 4, 4096, 0, 0}, 135255917568},
+    {{"llama-3.2-1b", "fp32", FLASH, NONE, 4, 1024, 0, 0}, 31055692800},
+    {{"llama-3.2-1b", "bf16", FLASH, NONE, 1, 128, 0, 0}, 3559003136},
+    {{"mistral-7b", "bf16", FLASH, NONE, 2, 2048, 0, 0}, 28294824960},
+    {{"mistral-7b", "bf16", FLASH, FULL, 2, 2048, 0, 0}, 15290378240},
+    {{"qwen2.5-0.5b", "amp-bf16", FLASH, NONE, 4, 1024, 0, 0}, 16271156224},
+    {{"qwen2.5-0.5b", "fp32", FLASH, FULL, 4, 1024, 0, 0}, 10354189312},
+    {{"gemma-2-2b", "bf16", EAGER, NONE, 2, 1024, 0, 0}, 21161043968},
+    {{"gemma-2-2b", "amp-bf16", EAGER, NONE, 2, 1024, 0, 0}, 27185113088},
+    {{"mixtral-8x7b", "bf16", FLASH, NONE, 1, 2048, 0, 0}, 93688112128},
+    {{"bert-large-uncased", "fp32", FLASH, NONE, 8, 512, 0, 0}, 6806862336},
+    {{"bert-large-uncased", "fp32", EAGER, NONE, 8, 512, 0, 0}, 14048328192},
+    {{"bert-base-uncased", "bf16", FLASH, NONE, 8, 512, 0, 0}, 1387300352},
+    {{"vit-b-16", "fp32", FLASH, NONE, 32, 0, 0, 0}, 3874418176},
+    {{"vit-l-16", "bf16", FLASH, NONE, 32, 0, 0, 0}, 5124849664},
+    {{"resnet-18", "fp32", FLASH, NONE, 32, 0, 0, 0}, 713582592},
+    {{"resnet-50", "fp32", FLASH, NONE, 32, 0, 0, 0}, 2763805696},
+    {{"resnet-50", "amp-bf16", FLASH, NONE, 32, 0, 0, 0}, 1469522944},
+    {{"resnet-152", "fp32", FLASH, NONE, 32, 0, 0, 0}, 5694968832},
+    {{"llama-2-7b", "bf16", FLASH, NONE, 1, 2048, PLAN_TARGET_LINEAR, 16}, 18942034944},
+    {{"llama-2-7b", "bf16", FLASH, NONE, 1, 2048, PLAN_TARGET_QV, 8}, 11804378112},
+};
+
+static void test_measured(void **state)
+{
+    int bad = 0;
+
+    (void)state;
+    for (size_t i = 0; i < LENGTH(measured); i++) {
+        const struct measured *one = &measured[i];
+        struct model m;
+        struct plan p;
+
+        plan_of(&one->given, &m, &p);
+        struct interval ours = pass_of(&p);
+        double error = ours.likely / one->peak - 1;
+        if (fabs(error) > 0.02 || one->peak < ours.low * 0.99 || one->peak > ours.high * 1.02) {
+            print_error("%s %s attention %d checkpoint %d: %.1f MiB (%.1f to %.1f), measured %.1f (%+.1f %%)\n",
+                        one->given.model, one->given.precision, (int)one->given.attention, (int)one->given.checkpoint,
+                        ours.likely / MIB, ours.low / MIB, ours.high / MIB, one->peak / MIB, 100 * error);
+            bad++;
+        }
+        model_free(&m);
+    }
+    assert_int_equal(bad, 0);
+}
+
+/* One layer of GPT-2 in pure 16 bits and in float32, added up from autograd's saved tensors. */
+static void test_saved_tensors(void **state)
+{
+    struct given g = {"gpt2", "fp32", PLAN_ATTENTION_FLASH, PLAN_CHECKPOINT_NONE, 2, 512, 0, 0};
+    struct model m;
+    struct plan p;
+    struct act_tape tape;
+    double tokens = 1024, h = 768, heads = 12;
+
+    (void)state;
+    plan_of(&g, &m, &p);
+    struct act_sizes z = act_sizes_of(&p, ACT_EAGER);
+    act_layer(&p, &z, false, &tape);
+    /* two norms and what is read after them, q k v, output and logsumexp, five tensors of 4h, two masks */
+    assert_true(act_saved(&tape) == tokens * (2 * (4 * h + 8) + 2 * 4 * h + 4 * 4 * h + 4 * heads + 5 * 4 * 4 * h + 2 * h));
+    p.precision = estimate_precision("bf16");
+    z = act_sizes_of(&p, ACT_EAGER);
+    act_layer(&p, &z, false, &tape);
+    assert_true(act_saved(&tape) == tokens * (2 * (2 * h + 8) + 2 * 2 * h + 4 * 2 * h + 4 * heads + 5 * 2 * 4 * h + 2 * h));
+    /* Korthikanti's layer, 34 sbh: no scores are kept, the activation is one operation, and statistics of
+     * norms are not counted */
+    z = act_sizes_of(&p, ACT_FUSED);
+    act_layer(&p, &z, false, &tape);
+    assert_true(fabs(act_saved(&tape) / korthikanti_layer(KORTHIKANTI_TP_SELECTIVE, 512, 2, h, heads, 1) - 32.0 / 34) < 0.01);
+    model_free(&m);
+}
+
+static const char *const models[] = {"gpt2-xl", "llama-3-8b", "mixtral-8x7b", "gemma-2-9b", "qwen2.5-7b",
+                                     "bert-large-uncased", "vit-l-16"};
+
+static void test_properties(void **state)
+{
+    static const char *const precisions[] = {"fp32", "tf32", "amp-bf16", "bf16", "fp8"};
+
+    (void)state;
+    for (size_t i = 0; i < LENGTH(models); i++)
+        for (size_t j = 0; j < LENGTH(precisions); j++)
+            for (int attention = 0; attention < 2; attention++) {
+                struct given g = {models[i], precisions[j], attention, PLAN_CHECKPOINT_NONE, 4, 1024, 0, 0};
+                struct model m;
+                struct plan p;
+                plan_of(&g, &m, &p);
+                struct interval none = sum_of(&p, IN_PHASE(FORWARD)), other;
+
+                p.batch = 8; /* what there is of activations is twice as much */
+                other = sum_of(&p, IN_PHASE(FORWARD));
+                assert_true(other.likely > none.likely && other.likely <= 2 * none.likely);
+                p.batch = 4;
+                p.checkpoint = PLAN_CHECKPOINT_SELECTIVE;
+                assert_true(sum_of(&p, IN_PHASE(FORWARD)).likely <= none.likely);
+                p.checkpoint = PLAN_CHECKPOINT_FULL;
+                assert_true(sum_of(&p, IN_PHASE(FORWARD)).likely < none.likely);
+                p.checkpoint = PLAN_CHECKPOINT_NONE;
+                p.chunked_loss = true;
+                assert_true(sum_of(&p, IN_PHASE(FORWARD)).likely <= none.likely);
+                model_free(&m);
+            }
+}
+
+static void test_parallel(void **state)
+{
+    struct given g = {"llama-3-70b", "bf16", PLAN_ATTENTION_FLASH, PLAN_CHECKPOINT_NONE, 1, 4096, 0, 0};
+    struct model m;
+    struct plan p;
+    double last = INFINITY;
+
+    (void)state;
+    plan_of(&g, &m, &p);
+    for (unsigned tp = 2; tp <= 8; tp *= 2) { /* more of it never needs more */
+        p.gpus = p.tp = tp;
+        double now = sum_of(&p, IN_PHASE(FORWARD)).likely;
+        assert_true(now < last);
+        p.sequence_parallel = true;
+        double divided = sum_of(&p, IN_PHASE(FORWARD)).likely;
+        assert_true(divided < now);
+        p.sequence_parallel = false;
+        last = now;
+    }
+    p.tp = 1;
+    p.pp = p.gpus = 8;
+    p.accumulation = 16;
+    assert_true(act_in_flight(&p, 0) == 8 && act_in_flight(&p, 7) == 1);
+    p.accumulation = 4; /* never more than there are */
+    assert_true(act_in_flight(&p, 0) == 4);
+    p.accumulation = 16;
+    p.interleave = 2; /* 8 (1 + 7/16) */
+    assert_true(act_in_flight(&p, 0) == 8 * korthikanti_interleaved(8, 2));
+    model_free(&m);
+}
+
+/* The closed form for GPT's shape is Korthikanti's. */
+static void test_parallel_is_korthikanti(void **state)
+{
+    static const struct {
+        bool sp;
+        enum plan_attention attention;
+        enum korthikanti form;
+    } cases[] = {{false, PLAN_ATTENTION_EAGER, KORTHIKANTI_TP}, {true, PLAN_ATTENTION_EAGER, KORTHIKANTI_TP_SP},
+                 {false, PLAN_ATTENTION_FLASH, KORTHIKANTI_TP_SELECTIVE}, {true, PLAN_ATTENTION_FLASH, KORTHIKANTI_TP_SP_SELECTIVE}};
+    struct given g = {"gpt2-xl", "bf16", PLAN_ATTENTION_EAGER, PLAN_CHECKPOINT_NONE, 4, 1024, 0, 0};
+    struct model m;
+    struct plan p;
+    static struct estimate_result r;
+
+    (void)state;
+    plan_of(&g, &m, &p);
+    p.tp = p.gpus = 5;
+    for (size_t i = 0; i < LENGTH(cases); i++) {
+        p.sequence_parallel = cases[i].sp;
+        p.attention = cases[i].attention;
+        memset(&r, 0, sizeof r);
+        act_parallel(&p, 0, &r);
+        double theirs = 48 * korthikanti_layer(cases[i].form, 1024, 4, 1600, 25, 5);
+        assert_true(fabs(r.lines[0].bytes.likely / theirs - 1) < 1e-9);
+    }
+    model_free(&m);
+}
+
+static void test_nothing_to_say(void **state)
+{
+    struct given g = {"gpt2", "fp32", PLAN_ATTENTION_FLASH, PLAN_CHECKPOINT_NONE, 0, 0, 0, 0};
+    static struct estimate_result r;
+    struct model m;
+    struct plan p;
+
+    (void)state;
+    plan_of(&g, &m, &p); /* no batch */
+    estimate_activations(&p, 0, &r);
+    assert_int_equal(r.lines_n, 0);
+    model_free(&m);
+    model_counted(1000000, &m); /* no shape */
+    p.batch = p.seq = 8;
+    estimate_activations(&p, 0, &r);
+    assert_int_equal(r.lines_n, 0);
+    model_free(&m);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_korthikanti), cmocka_unit_test(test_megatron), cmocka_unit_test(test_saved_tensors),
+        cmocka_unit_test(test_measured), cmocka_unit_test(test_properties), cmocka_unit_test(test_parallel),
+        cmocka_unit_test(test_parallel_is_korthikanti), cmocka_unit_test(test_nothing_to_say),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
