@@ -241,9 +241,15 @@ static bool unknown(const struct plan *p, const struct model_tensor *t)
     return t->dims == 0;
 }
 
+/* With checkpointing a layer's copies go with its first forward; those of its second are activations.c's. */
+static bool multiplied_for_backward(const struct plan *p, const struct model_tensor *t)
+{
+    return shard_multiplied(p, t) && (p->checkpoint != PLAN_CHECKPOINT_FULL || t->place != TENSOR_IN_LAYER);
+}
+
 static void add_autocast(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
-    struct shard_sum n = shard_sum(p, stage, shard_multiplied), hidden = shard_sum(p, stage, unknown);
+    struct shard_sum n = shard_sum(p, stage, multiplied_for_backward), hidden = shard_sum(p, stage, unknown);
     double bytes = ceil(n.all * p->precision->cast_copy);
     struct estimate_line *line;
 
