@@ -86,7 +86,7 @@ static bool hold_against(const struct estimate_answer *a, const struct gpu *gpu,
 
     on.gpu = gpu;
     on.memory = memory;
-    if (gpu != a->plan.gpu) {
+    if (gpu != a->plan.gpu || memory != a->plan.memory) {
         if (!estimate_make(&on, &other))
             return false;
         r = &other;
@@ -132,7 +132,7 @@ bool answer_make(const char *command, const struct plan *plan, const struct answ
 
     *a = (struct estimate_answer){.plan = *plan};
     plan_assume(&a->plan, &a->assumed);
-    if (n) {
+    if (n > 0 && n <= ANSWER_FEW) {
         a->plan.gpu = named[0];
         a->plan.memory = plan->memory > 0 ? plan->memory : fit_usable(named[0]);
     }

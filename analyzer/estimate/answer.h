@@ -20,10 +20,13 @@ struct estimate_target {
     struct fit fit;
 };
 
+/* With more GPUs than that, the lines are those of no certain one. */
+enum { ANSWER_FEW = 3 };
+
 struct estimate_answer {
-    struct plan plan; /* with what was assumed; its GPU is the first that was named */
+    struct plan plan; /* with what was assumed; its GPU is the first that was named, if they are few */
     struct plan_assumed assumed;
-    struct estimate_result result; /* on the first GPU */
+    struct estimate_result result; /* of `plan` */
     struct estimate floor;         /* weights, gradients and states on one device that holds all of them */
     struct estimate_target *targets; /* owned */
     size_t targets_n;

@@ -186,7 +186,7 @@ static json_t *change(const struct estimate_answer *a, const struct change *c)
     return json_pack("{s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "id", c->id, "what", text(c->what), "option",
                      text(c->option), "cost", text(c->cost), "cost_class", change_cost_word[c->cost_class], "source",
                      text(c->source), "saved", interval(c->saved), "peak", interval(c->peak), "verdict",
-                     a->targets_n ? json_string(fit_word[c->fit.verdict]) : json_null());
+                     a->plan.memory > 0 ? json_string(fit_word[c->fit.verdict]) : json_null());
 }
 
 static json_t *changes(const struct estimate_answer *a, const struct change *from, size_t n)

@@ -3,7 +3,6 @@
 #include "analyzer/text/view_estimate_parts.h"
 
 enum {
-    FEW = 3,       /* so many GPUs have a bar over the whole line each */
     WIDEST = 120,  /* cells of a bar */
     COMPACT = 30,  /* … and of those where GPUs have a line each */
     COMPACT_LEAST = 10,
@@ -200,6 +199,27 @@ static void wide(const struct view_estimate *v, double scale)
     legend(v, &seen);
 }
 
+/* Of many GPUs, the one to take. */
+static void smallest(const struct view_estimate *v)
+{
+    const struct estimate_target *best = NULL;
+    size_t fits = 0;
+    char text[160];
+
+    for (size_t i = 0; i < v->a->targets_n; i++) {
+        const struct estimate_target *t = &v->a->targets[i];
+        fits += t->fit.verdict == FIT_YES;
+        if (t->fit.verdict == FIT_YES && (!best || t->memory < best->memory))
+            best = t;
+    }
+    if (!best)
+        snprintf(text, sizeof text, "It surely fits on none of these %zu.", v->a->targets_n);
+    else
+        snprintf(text, sizeof text, "It surely fits on %zu of %zu, the smallest of which is %s.", fits,
+                 v->a->targets_n, name_of(best));
+    view_estimate_indented(v, text);
+}
+
 /* Each bar is the GPU's own memory. */
 static void compact(const struct view_estimate *v)
 {
@@ -222,13 +242,14 @@ static void compact(const struct view_estimate *v)
                 term_style(&v->term, TERM_PLAIN), left);
     }
     legend(v, &seen);
+    smallest(v);
 }
 
 void view_estimate_bars(const struct view_estimate *v)
 {
     double scale = scale_of(v->a);
 
-    if (scale > 0 && v->a->targets_n <= FEW)
+    if (scale > 0 && v->a->targets_n <= ANSWER_FEW)
         wide(v, scale);
     else if (scale > 0)
         compact(v);

@@ -70,7 +70,7 @@ static int clause(const char *text)
 static void change_row(const struct view_estimate *v, const struct change *c, struct table *t)
 {
     char saved[UNITS_TEXT], then[UNITS_TEXT], what[640];
-    bool held = v->a->targets_n > 0;
+    bool held = v->a->plan.memory > 0;
 
     snprintf(what, sizeof what, "%s%s%.*s", *c->option ? c->option : c->what, *c->cost ? ": " : "",
              v->explain ? (int)sizeof c->cost : clause(c->cost), c->cost);
@@ -82,14 +82,16 @@ static void change_row(const struct view_estimate *v, const struct change *c, st
 void view_estimate_changes(const struct view_estimate *v)
 {
     const struct changes *c = &v->a->changes;
-    bool held = v->a->targets_n > 0;
+    bool held = v->a->plan.memory > 0;
     size_t shown = v->explain || c->n <= FEW ? c->n : FEW;
     struct table t = {.head = {"saves", "then", held ? "" : "change", held ? "change" : NULL},
                       .left = {[2] = true, [3] = true}};
 
     if (!shown)
         return;
-    fprintf(v->out, "\n%sWhat would save memory%s\n", term_style(&v->term, TERM_BOLD), term_style(&v->term, TERM_PLAIN));
+    fprintf(v->out, "\n%sWhat would save memory%s%s%s\n", term_style(&v->term, TERM_BOLD),
+            term_style(&v->term, TERM_PLAIN), v->a->targets_n > 1 && held && v->a->plan.gpu ? ", on " : "",
+            v->a->targets_n > 1 && held && v->a->plan.gpu ? v->a->plan.gpu->key : "");
     for (size_t i = 0; i < shown; i++)
         change_row(v, &c->rows[i], &t);
     table_print(&t, &v->term, INDENT, v->out);
