@@ -149,12 +149,13 @@ static enum kind kind_of(const struct model *m, const struct model_tensor *t)
     static const char *const v[] = {"v_proj", "attn_v", ".wv", "qkv", "c_attn", "query_key_value", "kv_b", "value", NULL};
     static const char *const k[] = {"k_proj", "attn_k", ".wk", "key", NULL};
     static const char *const q[] = {"q_proj", "attn_q", ".wq", "query", NULL};
+    static const char *const o[] = {"o_proj", "attn_output", ".wo", "c_proj", "dense", "out", NULL};
     static const char *const down[] = {"down", "mlp out", "w2", "c_proj", "fc2", "dense_4h_to_h", " out", NULL};
 
     switch (t->role) {
     case TENSOR_EMBEDDING: return m->shape.tied ? OUTPUT : EMBEDDING;
     case TENSOR_HEAD: return OUTPUT;
-    case TENSOR_ATTENTION: return has(t->name, v) ? V : has(t->name, k) ? K : has(t->name, q) ? Q : O;
+    case TENSOR_ATTENTION: return has(t->name, v) ? V : has(t->name, k) ? K : has(t->name, q) ? Q : has(t->name, o) ? O : OTHER;
     case TENSOR_EXPERT: return has(t->name, down) ? DOWN : EXPERT;
     case TENSOR_MLP: return has(t->name, down) ? DOWN : OTHER;
     default: return OTHER;

@@ -168,7 +168,7 @@ static double cache_bits(const struct plan *p)
 
 static bool decoder(const struct model_shape *s)
 {
-    return s->layers && (s->family == MODEL_GPT || s->family == MODEL_LLAMA);
+    return s->layers && (s->family == MODEL_GPT || s->family == MODEL_LLAMA || s->family == MODEL_T5);
 }
 
 static double kv_heads_here(const struct plan *p)
@@ -209,7 +209,11 @@ static struct cached cache_of(const struct plan *p, uint64_t stage)
     const struct model_shape *s = &p->model->shape;
     double here = (double)layers_of(p, stage);
     uint64_t window_layers = s->window ? s->window_layers : 0;
-    struct cached c = {.full = here};
+    struct cached c;
+
+    if (s->family == MODEL_T5) /* the decoder's layers: of its own tokens, and of the encoder's */
+        here = 2 * here * (double)(s->layers - s->encoder_layers) / (double)s->layers;
+    c = (struct cached){.full = here};
 
     if (window_layers > s->layers)
         window_layers = s->layers;
@@ -250,7 +254,7 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
     const struct model_shape *s = &p->model->shape;
     struct cached c = cache_of(p, stage);
     struct estimate_line *line = estimate_add(r, ESTIMATE_CACHE, IN_INFERENCE, "KV cache", EXACTLY(c.bytes));
-    double layer;
+    double layer, tokens;
     char text[UNITS_TEXT];
 
     explain_cache(p, &c, line);
@@ -261,15 +265,21 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
         estimate_note(r, "KV cache: the latent vectors, as vLLM and SGLang keep them; transformers keeps expanded keys "
                          "and values: %s", format_bytes(text, units_whole(expanded)));
     }
+    if (c.windowed > 0 && c.window_tokens < c.tokens)
+        estimate_note(r, "KV cache: layers with a sliding window of %ju keep no more; a server that keeps all tokens "
+                         "(vLLM without its hybrid cache manager) needs %s", (uintmax_t)s->window,
+                      format_bytes(text, units_whole(c.bytes * (c.full + c.windowed) * c.tokens /
+                                                     (c.full * c.tokens + c.windowed * c.window_tokens))));
     if (p->cache_block || s->kv_rank)
         return;
     /* transformers' DynamicCache: torch.cat makes a layer's keys anew for each token */
-    layer = c.tokens * (double)p->batch * elements(p) / 2 * cache_bits(p) / 8;
+    tokens = c.full > 0 ? c.tokens : c.window_tokens;
+    layer = tokens * (double)p->batch * elements(p) / 2 * cache_bits(p) / 8;
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(DECODE), "a layer's keys while the cache grows",
                         (struct interval){0, layer, layer});
     line->why = "a cache made at full length (StaticCache) does not grow";
     estimate_explain(line, "transformers cache_utils.py, DynamicLayer.update: torch.cat of old and new keys",
-                     "%.0f tokens · batch %ju · keys of one layer", c.tokens, (uintmax_t)p->batch);
+                     "%.0f tokens · batch %ju · keys of one layer", tokens, (uintmax_t)p->batch);
 }
 
 /* ---------------------------------------------------------------- activations */
@@ -303,7 +313,7 @@ static struct interval token_elements(const struct plan *p)
         mlp = (struct interval){2 * h + 2 * f, 3 * h + 2 * f, 3 * h + 5 * f};
     if (s->experts && s->experts_used) {
         double used = (double)s->experts_used, e = (double)s->expert_ffn / tp;
-        double shared = 3 * (double)s->shared_experts * e;
+        double shared = 3 * (s->shared_ffn ? (double)s->shared_ffn / tp : (double)s->shared_experts * e);
         double fused = used * (most(2 * e, h) + e) + 3 * h;
         mlp.low = least(fused, 3 * h + 3 * e * used * 2 / (double)s->experts) + shared;
         mlp.likely = fused + shared;

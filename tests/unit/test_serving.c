@@ -218,6 +218,56 @@ static void passes(void **state)
     model_free(&m);
 }
 
+/* A name's bytes on one GPU. */
+static double named(const char *name, const char *word)
+{
+    struct model m;
+    struct plan p;
+    int exit_code;
+    double bytes;
+
+    assert_true(model_named("test", name, &m, &exit_code));
+    p = serving(&m, 1, 128);
+    p.weights = quantisation_named(word);
+    bytes = part(&p, ESTIMATE_WEIGHTS);
+    model_free(&m);
+    return bytes;
+}
+
+/* Files that people publish. */
+static void published_files(void **state)
+{
+    static const struct {
+        const char *word;
+        double gb;
+    } mixtral[] = { /* the model card of bartowski/Mixtral-8x22B-v0.1-GGUF */
+        {"q5_k_m", 99.96}, {"q5_k_s", 96.97}, {"q4_k_m", 85.58}, {"q4_k_s", 80.47}, {"iq4_nl", 80.47},
+        {"iq4_xs", 76.35}, {"q3_k_l", 72.57}, {"q3_k_m", 67.78}, {"q3_k_s", 61.49}, {"q2_k", 52.10},
+    };
+
+    for (size_t i = 0; i < sizeof mixtral / sizeof *mixtral; i++) {
+        double gb = named("mixtral-8x22b", mixtral[i].word) / 1e9;
+        if (fabs(gb - mixtral[i].gb) > 0.0005 * mixtral[i].gb)
+            fail_msg("mixtral-8x22b %s: %.2f GB, not %.2f", mixtral[i].word, gb, mixtral[i].gb);
+    }
+    assert_true(named("gpt-oss-20b", "mxfp4") == 13761264768); /* model.safetensors.index.json: total_size */
+    assert_true(fabs(named("llama-2-7b", "awq") / 1e9 - 3.89) < 0.005);
+    assert_true(fabs(named("llama-2-7b", "q4_k_m") / 1e9 - 4.08) < 0.005);
+    assert_true(fabs(named("llama-2-70b", "q4_k_m") / 1e9 - 41.42) < 0.005);
+}
+
+/* T5: the decoder's layers keep keys and values of their own tokens and of the encoder's. */
+static void encoder_and_decoder(void **state)
+{
+    struct model m = shaped(48, 1024, 16, 16, 4096, 32128);
+    struct plan p = serving(&m, 2, 512);
+
+    m.shape.family = MODEL_T5;
+    m.shape.encoder_layers = 24;
+    assert_true(part(&p, ESTIMATE_CACHE) == 24.0 * 2 * 512 * 2 * 2 * 1024 * 2);
+    model_free(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +279,8 @@ int main(void)
         cmocka_unit_test(a_number_of_parameters_is_an_interval),
         cmocka_unit_test(stored_weights),
         cmocka_unit_test(passes),
+        cmocka_unit_test(published_files),
+        cmocka_unit_test(encoder_and_decoder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
