@@ -39,9 +39,12 @@ static struct interval less(struct interval before, struct interval after)
     return (struct interval){least(low, least(likely, high)), likely, -least(-low, least(-likely, -high))};
 }
 
-static bool suits(const struct move *move, const struct plan *p)
+/* Applies the move and works out what comes of it; false where it does not apply, or makes no sense. */
+static bool try(const struct move *move, struct plan *p, struct move_words *w, struct estimate_result *after)
 {
-    return p->inference ? move->inference : move->training;
+    *w = (struct move_words){.what = ""};
+    return (p->inference ? move->inference : move->training) && move->apply(move, p, w) && plan_possible(p) &&
+           estimate_make(p, after);
 }
 
 /* ---------------------------------------------------------------- one change */
@@ -116,9 +119,9 @@ static void find_singles(const struct plan *p, const struct estimate_result *now
 
     for (size_t i = 0; i < moves_n; i++) {
         struct plan changed = *p;
-        struct move_words w = {.what = ""};
+        struct move_words w;
         struct change c;
-        if (!suits(&moves[i], p) || !moves[i].apply(&moves[i], &changed, &w) || !estimate_make(&changed, &after))
+        if (!try(&moves[i], &changed, &w, &after))
             continue;
         fill(&moves[i], &w, now->peak, &after, p->memory, &c);
         if (c.saved.likely < TOO_LITTLE)
@@ -172,8 +175,8 @@ static void deepen(struct search *s, const struct plan *p, size_t first, unsigne
         struct move_words w;
         unsigned sum = cost + cost_of(i);
         struct interval peak;
-        if (!suits(&moves[i], p) || (groups & moves[i].groups) || (s->surely.cost && sum > s->surely.cost) ||
-            !moves[i].apply(&moves[i], &changed, &w) || !estimate_make(&changed, &s->result))
+        if ((groups & moves[i].groups) || (s->surely.cost && sum > s->surely.cost) ||
+            !try(&moves[i], &changed, &w, &s->result))
             continue;
         peak = s->result.peak;
         s->now.moves[s->now.n++] = i;
@@ -203,9 +206,9 @@ static void find_way(const struct plan *p, const struct estimate_result *now, st
     for (size_t i = 0; i < best->n; i++) {
         const struct move *move = &moves[best->moves[i]];
         struct plan changed = before;
-        struct move_words w = {.what = ""};
+        struct move_words w;
         struct change *c = &out->way[out->way_n];
-        if (!move->apply(move, &changed, &w) || !estimate_make(&changed, &after))
+        if (!try(move, &changed, &w, &after))
             return;
         fill(move, &w, peak, &after, p->memory, c);
         add_wires(&before, &changed, c);

@@ -191,17 +191,11 @@ APPLY(more_gpus)
     return true;
 }
 
-static bool heads_allow(const struct model_shape *s, uint64_t tp)
-{
-    return s->layers && s->heads && s->heads % tp == 0 && (!s->ffn || s->ffn % tp == 0) &&
-           (!s->expert_ffn || s->expert_ffn % tp == 0) && (!s->kv_heads || s->kv_heads % tp == 0 || tp % s->kv_heads == 0);
-}
-
 APPLY(tensor_parallel)
 {
     uint64_t tp = p->tp * move->n;
 
-    if (!transformer(p) || !heads_allow(&p->model->shape, tp) || tp > (p->gpus_per_node ? p->gpus_per_node : 8))
+    if (!transformer(p) || tp > (p->gpus_per_node ? p->gpus_per_node : 8))
         return false;
     p->tp = tp;
     p->gpus *= move->n;
@@ -278,15 +272,17 @@ APPLY(average_on_host)
 
 APPLY(offload)
 {
+    bool all = move->n == PLAN_OFFLOAD_ALL, unsharded = p->sharding == PLAN_SHARDING_DDP;
+    enum plan_sharding needs = all ? PLAN_SHARDING_ZERO3 : PLAN_SHARDING_ZERO2;
+
     if (p->offload >= (enum plan_offload)move->n || p->adapter != PLAN_ADAPTER_NONE)
         return false;
-    if (move->n == PLAN_OFFLOAD_ALL && p->sharding != PLAN_SHARDING_ZERO3)
-        return false;
     p->offload = (enum plan_offload)move->n;
-    SAY(what, move->n == PLAN_OFFLOAD_ALL
-                  ? "parameters and optimizer in the host's memory: FSDP CPUOffload, DeepSpeed offload_param"
+    if (unsharded || all)
+        p->sharding = needs;
+    SAY(what, all ? "parameters and optimizer in the host's memory: FSDP CPUOffload, DeepSpeed offload_param"
                   : "optimizer in the host's memory: DeepSpeed offload_optimizer (ZeRO-Offload)");
-    SAY(option, "--offload %s", move->n == PLAN_OFFLOAD_ALL ? "all" : "optimizer");
+    SAY(option, "%s--offload %s", all ? "--sharding zero3 " : unsharded ? "--sharding zero2 " : "", all ? "all" : "optimizer");
     SAY(cost, "gradients go to the host, which steps, and weights come back, each step");
     return true;
 }
@@ -295,12 +291,15 @@ APPLY(offload)
 
 APPLY(lora)
 {
+    bool master = p->master_weights;
+
     if (p->adapter != PLAN_ADAPTER_NONE || !transformer(p))
         return false;
     p->adapter = PLAN_ADAPTER_LORA;
+    p->master_weights = false; /* the adapters are float32 */
     SAY(what, "LoRA of rank %ju beside frozen weights: peft's LoraConfig(r=%ju, target_modules=\"all-linear\")",
         (uintmax_t)p->rank, (uintmax_t)p->rank);
-    SAY(option, "--adapter lora");
+    SAY(option, "--adapter lora%s", master ? ", without --master-weights" : "");
     SAY(cost, "only the adapters learn: for fine-tuning, not for training from scratch");
     return true;
 }
@@ -312,7 +311,9 @@ APPLY(qlora)
     p->weights = quantisation_named("nf4-double");
     SAY(what, "QLoRA: frozen weights in 4 bits%s: BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_use_double_quant=True)",
         p->adapter == PLAN_ADAPTER_NONE ? ", LoRA beside them" : "");
-    SAY(option, "%s--weights nf4-double", p->adapter == PLAN_ADAPTER_NONE ? "--adapter lora " : "");
+    SAY(option, "%s--weights nf4-double%s", p->adapter == PLAN_ADAPTER_NONE ? "--adapter lora " : "",
+        p->master_weights ? ", without --master-weights" : "");
+    p->master_weights = false;
     SAY(cost, "only the adapters learn, weights are unpacked for each use; the paper measures 16-bit quality");
     p->adapter = PLAN_ADAPTER_LORA;
     return true;
@@ -415,8 +416,8 @@ const struct move moves[] = {
     {"optimizer_8bit", CHANGE_COST_ROUNDING, OPTIMIZER, 0, true, false, "8-bit optimizers (2110.02861)", optimizer_8bit},
     {"kv_cache_fp8", CHANGE_COST_ROUNDING, CACHE, 0, false, true, "vLLM's documentation, quantized KV cache", cache_fp8},
     {"weights_8bit", CHANGE_COST_ROUNDING, WEIGHTS, 8, false, true, QUANTISATION_PAPER, weights},
-    {"offload_optimizer", CHANGE_COST_MUCH_TIME, OFFLOAD, PLAN_OFFLOAD_OPTIMIZER, true, false, "ZeRO-Offload (2101.06840)", offload},
-    {"offload_all", CHANGE_COST_MUCH_TIME, OFFLOAD, PLAN_OFFLOAD_ALL, true, false, "ZeRO-Infinity (2104.07857)", offload},
+    {"offload_optimizer", CHANGE_COST_MUCH_TIME, OFFLOAD | SHARDING, PLAN_OFFLOAD_OPTIMIZER, true, false, "ZeRO-Offload (2101.06840)", offload},
+    {"offload_all", CHANGE_COST_MUCH_TIME, OFFLOAD | SHARDING, PLAN_OFFLOAD_ALL, true, false, "ZeRO-Infinity (2104.07857)", offload},
     {"weights_4bit", CHANGE_COST_QUALITY, WEIGHTS, 4, false, true, QUANTISATION_PAPER, weights},
     {"all_16_bit", CHANGE_COST_QUALITY, PRECISION, 0, true, false, "Zamirai et al. (2010.06192)", all_16_bit},
     {"fewer_at_once", CHANGE_COST_RESULT, BATCH, 2, false, true, NULL, fewer_at_once},

@@ -163,6 +163,8 @@ bool estimate_make(const struct plan *p, struct estimate_result *r);
 /* Contradictions (tp does not divide the heads, gpus not a multiple of tp·pp·cp …): false after one line on
  * stderr. */
 bool plan_check(const char *command, const struct plan *p);
+/* The same, and nothing is said: for plans that nobody typed. */
+bool plan_possible(const struct plan *p);
 
 /* For those who make lines (estimate_states.c, activations.c, …). Each adds nothing where there is nothing
  * to say. The line's pointer is good until the next is added; never NULL (past ESTIMATE_LINES_MAX the last

@@ -176,17 +176,31 @@ static bool serving(const struct plan *p, char why[WHY])
     return false;
 }
 
-bool plan_check(const char *command, const struct plan *p)
+/* The first contradiction, if there is one. */
+static bool contradicted(const struct plan *p, char why[WHY])
 {
     static check *const checks[] = {zeroes, world, serving, tensor_parallel, pipeline, experts, context_parallel,
                                     offloads, adapters, formats};
+
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
+        if (checks[i](p, why))
+            return true;
+    return false;
+}
+
+bool plan_possible(const struct plan *p)
+{
     char why[WHY];
 
-    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
-        if (checks[i](p, why)) {
-            complain("%s: %s", command, why);
-            return false;
-        }
-    }
-    return true;
+    return !contradicted(p, why);
+}
+
+bool plan_check(const char *command, const struct plan *p)
+{
+    char why[WHY];
+
+    if (!contradicted(p, why))
+        return true;
+    complain("%s: %s", command, why);
+    return false;
 }

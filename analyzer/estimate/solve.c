@@ -85,7 +85,7 @@ static struct interval peak_of(struct search *s, uint64_t value)
         known = with_layers(s, value);
         p.model = &s->model;
     }
-    if (!known || !estimate_make(&p, &s->result))
+    if (!known || !plan_possible(&p) || !estimate_make(&p, &s->result))
         return EXACTLY(INFINITY);
     return s->result.peak;
 }
@@ -132,12 +132,6 @@ static void largest(struct search *s, uint64_t limit, bool surely, struct solve_
 
 /* ---------------------------------------------------------------- the fewest GPUs */
 
-static bool divides(uint64_t tp, const struct model_shape *s)
-{
-    return (!s->heads || s->heads % tp == 0) && (!s->ffn || s->ffn % tp == 0) &&
-           (!s->kv_heads || s->kv_heads % tp == 0 || tp % s->kv_heads == 0);
-}
-
 static uint64_t node_of(const struct plan *p)
 {
     return p->gpus_per_node ? p->gpus_per_node : p->gpu && p->gpu->node > 0 ? (uint64_t)p->gpu->node : 8;
@@ -153,7 +147,8 @@ static void take(struct solve_answer *a, const struct plan *p, struct interval p
     a->next = before;
     n = snprintf(a->option, sizeof a->option, "--gpus %ju", (uintmax_t)p->gpus);
     if (p->tp > 1)
-        n += snprintf(a->option + n, sizeof a->option - (size_t)n, " --tp %ju", (uintmax_t)p->tp);
+        n += snprintf(a->option + n, sizeof a->option - (size_t)n, " --tp %ju%s", (uintmax_t)p->tp,
+                      p->sequence_parallel ? " --sequence-parallel" : "");
     if (p->pp > 1)
         n += snprintf(a->option + n, sizeof a->option - (size_t)n, " --pp %ju", (uintmax_t)p->pp);
     if (p->sharding == PLAN_SHARDING_ZERO3)
@@ -164,8 +159,11 @@ static void take(struct solve_answer *a, const struct plan *p, struct interval p
 static bool try_gpus(const struct plan *p, struct solution *s, struct interval *before)
 {
     static _Thread_local struct estimate_result r;
-    struct interval peak = estimate_make(p, &r) ? r.peak : EXACTLY(INFINITY);
+    struct interval peak;
 
+    if (!plan_possible(p))
+        return false;
+    peak = estimate_make(p, &r) ? r.peak : EXACTLY(INFINITY);
     if (!s->likely.any && within(peak, p->memory, false))
         take(&s->likely, p, peak, *before);
     if (!s->surely.any && within(peak, p->memory, true))
@@ -177,14 +175,13 @@ static bool try_gpus(const struct plan *p, struct solution *s, struct interval *
 /* Of a server: tp within a machine, then pipeline stages; the fewest GPUs first, and of as many the fewest stages. */
 static void fewest_serving(const struct plan *base, struct solution *s)
 {
-    const struct model_shape *shape = &base->model->shape;
-    uint64_t node = node_of(base), stages = shape->layers ? shape->layers : 1;
+    uint64_t node = node_of(base), stages = base->model->shape.layers ? base->model->shape.layers : 1;
     struct interval before = {0, 0, 0};
 
     for (uint64_t n = 1; n <= s->limit; n++)
         for (uint64_t pp = 1; pp <= n && pp <= stages; pp++) {
             struct plan p = *base;
-            if (n % pp || stages % pp || n / pp > node || !divides(n / pp, shape))
+            if (n % pp || stages % pp || n / pp > node)
                 continue;
             p.gpus = n;
             p.pp = pp;
@@ -204,7 +201,7 @@ static void fewest_training(const struct plan *base, uint64_t tp, struct solutio
         struct plan p = *base;
         p.gpus = dp * group;
         p.tp = tp;
-        p.sequence_parallel |= tp > base->tp;
+        p.sequence_parallel |= tp > base->tp && p.seq % (tp * p.cp) == 0;
         if (try_gpus(&p, s, &before))
             return;
     }
@@ -229,12 +226,10 @@ static void fewest(const struct plan *p, struct solution *s)
     }
     fewest_training(&sharded, p->tp, s);
     for (uint64_t tp = 2; !s->likely.any && p->tp == 1 && tp <= node_of(p); tp *= 2)
-        if (divides(tp, &p->model->shape)) {
-            fewest_training(&sharded, tp, s);
-            if (s->likely.any)
-                snprintf(s->note, sizeof s->note,
-                         "what data-parallel GPUs do not divide is too much for one: tensor and sequence parallel");
-        }
+        fewest_training(&sharded, tp, s);
+    if (s->likely.any && p->tp == 1 && strstr(s->likely.option, "--tp"))
+        snprintf(s->note, sizeof s->note,
+                 "what data-parallel GPUs do not divide is too much for one: tensor and sequence parallel");
     if (!s->likely.any)
         snprintf(s->note, sizeof s->note, "more GPUs do not divide what each keeps of its own batch; look for a smaller "
                  "--batch or --checkpointing first");

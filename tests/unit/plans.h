@@ -2,6 +2,7 @@
 #ifndef GPUSPY_TEST_PLANS_H
 #define GPUSPY_TEST_PLANS_H
 
+#include <stdlib.h>
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/gpu.h"
 #include "analyzer/estimate/quantisation.h"
@@ -51,8 +52,7 @@ static inline void random_shape(struct random_plans *r, struct model_shape *s)
     s->tied = random_yes(r);
 }
 
-/* The next plan; good until the one after it. */
-static inline const struct plan *random_plan(struct random_plans *r)
+static inline const struct plan *random_any_plan(struct random_plans *r)
 {
     static const char *const optimizers[] = {"adam", "adamw", "sgd", "sgd-momentum", "adamw8bit", "lion"};
     static const char *const precisions[] = {"fp32", "amp-bf16", "bf16"};
@@ -64,7 +64,7 @@ static inline const struct plan *random_plan(struct random_plans *r)
     model_free(&r->model);
     random_shape(r, &shape);
     if (!model_shaped("test", "test", &shape, &r->model, &exit_code))
-        return NULL;
+        abort();
     *p = (struct plan)PLAN_DEFAULT;
     p->model = &r->model;
     p->optimizer = estimate_optimizer(optimizers[random_below(r, 6)]);
@@ -99,6 +99,14 @@ static inline const struct plan *random_plan(struct random_plans *r)
     p->gpu = &gpus[random_below(r, gpus_n)];
     p->memory = (double)p->gpu->total_bytes;
     return p;
+}
+
+/* The next plan that makes sense; good until the one after it. */
+static inline const struct plan *random_plan(struct random_plans *r)
+{
+    while (!plan_possible(random_any_plan(r)))
+        ;
+    return &r->plan;
 }
 
 #endif
