@@ -96,7 +96,7 @@ static size_t rowwise(const struct roof_shape *s, double e, double flops, double
 {
     double n = dim(s, ROOF_rows, 1) * dim(s, ROOF_cols, 1), once = 2 * n + vectors * dim(s, ROOF_cols, 1);
 
-    way(&out[0], "an operator each", flops * n, work, e * passes * n, "each operator reads and writes its tensors", unfused);
+    way(&out[0], "unfused", flops * n, work, e * passes * n, "each operator reads and writes its tensors", unfused);
     way(&out[1], "fused", flops * n, work, e * once, "one kernel: read once, written once",
         vectors > 1 ? "2·rows·cols + 2·cols" : vectors > 0 ? "2·rows·cols + cols" : "2·rows·cols");
     return 2;
@@ -124,7 +124,7 @@ static size_t elementwise(const struct roof_shape *s, double e, struct roof_way 
     size_t i = 0;
 
     if (steps > 1)
-        way(&out[i++], "an operator each", steps * n, work, e * n * (inputs + 1 + 2 * (steps - 1)),
+        way(&out[i++], "unfused", steps * n, work, e * n * (inputs + 1 + 2 * (steps - 1)),
             "each operator reads and writes its tensors", "size·(inputs + 1 + 2·(steps - 1))");
     way(&out[i++], steps > 1 ? "fused" : "", steps * n, work, e * n * (inputs + 1), "read once, written once",
         "size·(inputs + 1)");

@@ -11,47 +11,36 @@
 #define LABEL 9 /* "1.98 P  |" */
 #define RIGHT 13 /* names of the roofs */
 
-/* Cells of two by four dots (braille) or, in ASCII, of one by two. */
+/* Lines at three heights of a cell, by characters that all fonts for terminals have (they often lack braille). */
+#define HIGH 3
 struct canvas {
-    int columns, wide, high; /* dots in a cell */
+    int columns;
     uint8_t dots[ROWS][COLUMNS_MAX];
     char mark[ROWS][COLUMNS_MAX];
     double left, right, bottom, top; /* log10 */
 };
 
-static void dot(struct canvas *c, int x, int y)
-{
-    static const uint8_t braille[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
-    int row = y / c->high, column = x / c->wide;
+#define MAIN 8 /* it is of the roof that counts */
 
-    if (x < 0 || y < 0 || row >= ROWS || column >= c->columns)
-        return;
-    c->dots[row][column] |= c->high == 4 ? braille[y % 4][x % 2] : (uint8_t)(1 << y % 3);
-}
-
-static int dots_wide(const struct canvas *c)
+static void dot(struct canvas *c, int x, int y, bool light)
 {
-    return c->columns * c->wide;
-}
-
-static int dots_high(const struct canvas *c)
-{
-    return ROWS * c->high;
+    if (x >= 0 && y >= 0 && y < ROWS * HIGH && x < c->columns)
+        c->dots[y / HIGH][x] = (uint8_t)((light ? c->dots[y / HIGH][x] : MAIN) | 1 << y % HIGH);
 }
 
 static int x_of(const struct canvas *c, double intensity)
 {
-    return (int)lround((log10(intensity) - c->left) / (c->right - c->left) * (dots_wide(c) - 1));
+    return (int)lround((log10(intensity) - c->left) / (c->right - c->left) * (c->columns - 1));
 }
 
 static int y_of(const struct canvas *c, double flops_per_s)
 {
-    return (int)lround((c->top - log10(flops_per_s)) / (c->top - c->bottom) * (dots_high(c) - 1));
+    return (int)lround((c->top - log10(flops_per_s)) / (c->top - c->bottom) * (ROWS * HIGH - 1));
 }
 
 static double intensity_at(const struct canvas *c, int x)
 {
-    return pow(10, c->left + (c->right - c->left) * x / (dots_wide(c) - 1));
+    return pow(10, c->left + (c->right - c->left) * x / (c->columns - 1));
 }
 
 /* Decades that hold all points and the ridges, with some room around. */
@@ -79,20 +68,16 @@ static void draw(const struct roof_chart *r, struct canvas *c)
 {
     for (size_t i = r->roofs_n; i-- > 0;) {
         double ridge = r->roofs[i].flops_per_s / r->bytes_per_s;
-        int last = -1;
-        for (int x = 0; x < dots_wide(c); x++) {
+        for (int x = 0; x < c->columns; x++) {
             double at = intensity_at(c, x);
-            if (i && (at < ridge || x % (2 * c->wide))) /* lightly, and the slope only once */
+            if (i && (at < ridge || x % 2)) /* lightly, and the slope only once */
                 continue;
             int y = y_of(c, fmin(at * r->bytes_per_s, r->roofs[i].flops_per_s));
-            dot(c, x, y);
-            for (int between = y + 1; !i && last >= 0 && between < last; between++)
-                dot(c, x, between);
-            last = y;
+            dot(c, x, y, i > 0);
         }
     }
     for (size_t i = 0; i < r->points_n; i++) {
-        int x = x_of(c, r->points[i].intensity) / c->wide, y = y_of(c, r->points[i].flops_per_s) / c->high;
+        int x = x_of(c, r->points[i].intensity), y = y_of(c, r->points[i].flops_per_s) / HIGH;
         y = y < 0 ? 0 : y >= ROWS ? ROWS - 1 : y;
         x = x < 0 ? 0 : x >= c->columns ? c->columns - 1 : x;
         while (c->mark[y][x] && x + 1 < c->columns) /* two at one place stand beside each other */
@@ -103,16 +88,16 @@ static void draw(const struct roof_chart *r, struct canvas *c)
 
 static void cell(const struct canvas *c, int row, int column, const struct term *term, FILE *out)
 {
+    static const char *const line[] = {"▔", "─", "▁"}, *const plain[] = {"\"", "-", "_"};
     uint8_t d = c->dots[row][column];
 
     if (c->mark[row][column])
-        fprintf(out, "%s%c%s", term_style(term, TERM_YELLOW), c->mark[row][column], term_style(term, TERM_CYAN));
+        fprintf(out, "%s%c%s", term_style(term, TERM_YELLOW), c->mark[row][column], term_style(term, TERM_PLAIN));
     else if (!d)
         fputc(' ', out);
-    else if (c->high == 4)
-        fprintf(out, "\xe2%c%c", 0xa0 + (d >> 6), 0x80 + (d & 0x3f));
     else
-        fputc(d & 1 ? '"' : d & 2 ? '-' : '_', out);
+        fprintf(out, "%s%s%s", term_style(term, d & MAIN ? TERM_CYAN : TERM_DIM),
+                (term->utf8 ? line : plain)[d & 1 ? 0 : d & 2 ? 1 : 2], term_style(term, TERM_PLAIN));
 }
 
 /* "312 T" of operations a second. */
@@ -130,7 +115,7 @@ static void short_rate(double rate, char out[16])
 static bool tick(const struct canvas *c, int row, double *rate)
 {
     for (double e = ceil(c->bottom); e <= c->top; e++) {
-        if (y_of(c, pow(10, e)) / c->high == row) {
+        if (y_of(c, pow(10, e)) / HIGH == row) {
             *rate = pow(10, e);
             return true;
         }
@@ -142,7 +127,7 @@ static void name_of(const struct roof_chart *r, const struct canvas *c, int row,
 {
     out[0] = 0;
     for (size_t i = 0; i < r->roofs_n && !*out; i++) /* the one that counts has the row for itself */
-        if (y_of(c, r->roofs[i].flops_per_s) / c->high == row)
+        if (y_of(c, r->roofs[i].flops_per_s) / HIGH == row)
             snprintf(out, 24, " %.12s", r->roofs[i].name);
 }
 
@@ -172,7 +157,7 @@ static void axis(const struct canvas *c, const struct term *term, FILE *out)
 
 void roof_chart_print(const struct roof_chart *r, const struct term *term, FILE *out)
 {
-    struct canvas c = {.columns = term->width - LABEL - RIGHT, .wide = term->utf8 ? 2 : 1, .high = term->utf8 ? 4 : 3};
+    struct canvas c = {.columns = term->width - LABEL - RIGHT};
 
     if (c.columns > COLUMNS_MAX)
         c.columns = COLUMNS_MAX;
@@ -188,11 +173,11 @@ void roof_chart_print(const struct roof_chart *r, const struct term *term, FILE 
         double rate;
         if (tick(&c, row, &rate))
             short_rate(rate, label);
-        fprintf(out, "%*s %s%s", LABEL - 2, label, term->utf8 ? "│" : "|", term_style(term, TERM_CYAN));
+        fprintf(out, "%*s %s", LABEL - 2, label, term->utf8 ? "│" : "|");
         name_of(r, &c, row, name);
         for (int column = 0; column < c.columns; column++)
             cell(&c, row, column, term, out);
-        fprintf(out, "%s%s\n", term_style(term, TERM_PLAIN), name);
+        fprintf(out, "%s\n", name);
     }
     axis(&c, term, out);
 }

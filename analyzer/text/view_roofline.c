@@ -1,6 +1,7 @@
 #include "analyzer/text/view_roofline.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <string.h>
 #include <jansson.h>
 #include "analyzer/base/text_table.h"
@@ -47,22 +48,37 @@ static const char *plain(const struct term *term, const char *text, char *out, s
     return out;
 }
 
-static void print_head(const struct roofline *r, FILE *out)
+__attribute__((format(printf, 3, 4))) static void append(char *text, size_t size, const char *format, ...)
 {
-    if (!r->op)
-        fputs("A kernel", out);
-    else
-        fputs(r->op->word, out);
+    size_t n = strlen(text);
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text + n, size - n, format, arguments);
+    va_end(arguments);
+}
+
+static void print_head(const struct roofline *r, const struct term *term, FILE *out)
+{
+    char text[1024] = "";
+    int at = 0;
+
+    append(text, sizeof text, "%s", r->op ? r->op->word : "a kernel");
     for (int i = 0; r->op && i < ROOF_DIMS_N; i++)
         if (r->shape.of[i])
-            fprintf(out, " %s %ju", roof_dim_option[i], (uintmax_t)r->shape.of[i]);
-    if (r->op && r->shape.causal)
-        fputs(" causal", out);
-    if (r->op)
-        fprintf(out, ", %s", gpu_rate_name[r->stored]);
-    fputs(r->gpu ? ", on " : "\n", out);
+            append(text, sizeof text, " %s %ju", roof_dim_option[i], (uintmax_t)r->shape.of[i]);
+    append(text, sizeof text, "%s%s%s", r->op && r->shape.causal ? " causal" : "", r->op ? ", " : "",
+           r->op ? gpu_rate_name[r->stored] : "");
     if (r->gpu)
-        fprintf(out, "%s\n", r->gpu->product);
+        append(text, sizeof text, ", on %s", r->gpu->product);
+    for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) {
+        if (at && at + 1 + (int)strlen(word) > term->width)
+            at = fprintf(out, "\n   ") - 1;
+        else if (at)
+            at += fprintf(out, " ");
+        at += fprintf(out, "%s", word);
+    }
+    fputc('\n', out);
 }
 
 static char mark_of(const struct roofline *r, size_t way)
@@ -136,13 +152,13 @@ static void print_ways(const struct roofline *r, const struct term *term, FILE *
         int length = (int)strlen(r->ways[i].name);
         wide = length > wide ? length : wide;
     }
-    fprintf(out, "%s    %-*s %11s %9s %9s %14s %10s  bound by%s\n", term_style(term, TERM_BOLD), wide, "", "work", "moved",
+    fprintf(out, "%s    %-*s %11s %8s %7s %13s %10s  bound by%s\n", term_style(term, TERM_BOLD), wide, "", "work", "moved",
             "FLOP/B", "at most", "least time", term_style(term, TERM_PLAIN));
     for (size_t i = 0; i < r->ways_n; i++) {
         const struct roof_way *w = &r->ways[i];
         struct roof_point p = point_of(r, r->gpu, w);
         char work[UNITS_TEXT], moved[UNITS_TEXT], most[UNITS_TEXT], least[UNITS_TEXT];
-        fprintf(out, "  %s%c%s %-*s %11s %9s %9.4g %14s %10s  %s\n", term_style(term, TERM_YELLOW), mark_of(r, i),
+        fprintf(out, "  %s%c%s %-*s %11s %8s %7.4g %13s %10s  %s\n", term_style(term, TERM_YELLOW), mark_of(r, i),
                 term_style(term, TERM_PLAIN), wide, w->name, decimal(work, w->flops, "FLOP"), decimal(moved, w->bytes, "B"),
                 p.intensity, decimal(most, p.attainable, "FLOP/s"), time_text(least, p.least_s),
                 p.by_memory ? "memory" : "compute");
@@ -223,7 +239,7 @@ static void print_all(const struct roofline *r, const struct term *term, FILE *o
 
 void view_roofline_text(const struct roofline *r, const struct term *term, FILE *out)
 {
-    print_head(r, out);
+    print_head(r, term, out);
     print_formulas(r, term, out);
     fputc('\n', out);
     if (!r->gpu) {

@@ -142,6 +142,7 @@ def test_the_drawing(columns, locale):
     shown = text(*ATTENTION, "--gpu", "rtx4090", columns=columns, locale=locale)
     chart = re.findall(r"^.*[│|].*$", shown, re.M)
     assert len(chart) == 14 and max(map(len, chart)) <= columns
+    assert columns < 80 or max(map(len, shown.splitlines())) <= columns
     assert "\x1b" not in shown and (locale != "C" or shown.isascii())
     assert all(any(mark in line[9:] for line in chart) for mark in "ABC")
 
