@@ -253,6 +253,64 @@ static void adapters_reduce_only_themselves(void **state)
     model_free(&m);
 }
 
+static uint64_t drawn;
+
+static uint64_t draw(uint64_t n)
+{
+    drawn = drawn * 6364136223846793005u + 1442695040888963407u;
+    return (drawn >> 33) % n;
+}
+
+/* Whatever the plan: times are numbers, the sum is that of the rows, groups fit into the GPUs, a faster network takes
+ * no longer, and ZeRO's third stage moves no less than its first. */
+static void any_plan(void **state)
+{
+    static const char *const names[] = {"gpt2", "llama-3-8b", "mixtral-8x7b", "bert-base-uncased", "vit-b-16", "resnet-50"};
+    static const char *const precisions[] = {"fp32", "amp-bf16", "bf16"};
+
+    for (int i = 0; i < 3000; i++) {
+        struct model m;
+        int code = 0;
+        struct wires w, faster;
+        assert_true(model_named("test", names[draw(6)], &m, &code));
+        struct plan p = plan_of(&m, precisions[draw(3)]);
+        p.tp = (uint64_t)1 << draw(4), p.pp = (uint64_t)1 << draw(3), p.cp = (uint64_t)1 << draw(2);
+        p.gpus = p.tp * p.pp * p.cp << draw(4);
+        p.ep = m.shape.experts && plan_dp(&p) % 2 == 0 ? 2 : 1;
+        p.gpus_per_node = draw(2) ? 8 : 0;
+        p.batch = draw(5), p.seq = draw(2) * 2048, p.accumulation = 1 + draw(4);
+        p.sequence_parallel = draw(2);
+        p.inference = draw(8) == 0;
+        p.checkpoint = (enum plan_checkpoint)draw(3);
+        p.sharding = (enum plan_sharding)draw(4);
+        p.offload = (enum plan_offload)draw(3);
+        p.gpu = draw(3) ? &gpus[draw(gpus_n)] : NULL;
+        double sum = 0, prompt = 0;
+        wires_make(&p, 0, &w);
+        for (size_t r = 0; r < w.n; r++) {
+            const struct wire *row = &w.rows[r];
+            if (!(isfinite(row->ring_s) && row->ring_s >= 0 && isfinite(row->one_pass_s) && row->bytes > 0))
+                fail_msg("%s: %s %g", m.name, row->name, row->ring_s);
+            assert_true(row->n >= 1 && row->n <= p.gpus && row->nodes >= 1 && row->nodes <= row->n && row->link);
+            sum += row->ring_s;
+            prompt += strstr(row->name, "one more token") ? 0 : row->ring_s;
+        }
+        assert_true(fabs(w.sum_s - (p.inference ? prompt : sum)) <= 1e-9 * sum);
+        wires_make(&p, 2 * WIRES_NETWORK, &faster);
+        assert_true(faster.sum_s <= w.sum_s && faster.n == w.n);
+        if (p.gpus == 1 && p.offload == PLAN_OFFLOAD_NONE)
+            assert_int_equal(w.n, 0);
+        if (!p.inference && strcmp(p.precision->name, "bf16") == 0) {
+            p.sharding = PLAN_SHARDING_ZERO1;
+            wires_make(&p, 0, &w);
+            p.sharding = PLAN_SHARDING_ZERO3;
+            wires_make(&p, 0, &faster);
+            assert_true(faster.sum_s >= w.sum_s);
+        }
+        model_free(&m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +323,7 @@ int main(void)
         cmocka_unit_test(tensor_parallel_activations),
         cmocka_unit_test(other_ways_to_divide),
         cmocka_unit_test(adapters_reduce_only_themselves),
+        cmocka_unit_test(any_plan),
     };
 
     return cmocka_run_group_tests_name("wires", tests, NULL, NULL);
