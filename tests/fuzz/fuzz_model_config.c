@@ -1,0 +1,39 @@
+/* A config.json that anybody may have written. The input is the file. */
+#include "tests/fuzz/models.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct model m;
+    int exit_code = 0;
+    bool ok = model_from_config("estimate", "config.json", (const char *)data, size, &m, &exit_code);
+    fuzz_model(ok, exit_code, &m);
+    return 0;
+}
+
+void fuzz_seeds(fuzz_put put)
+{
+    static const char *const seeds[] = {
+        "", "{", "[]", "null", "{\"model_type\":\"gpt2\"}", "{\"model_type\":\"vit\",\"image_size\":[224,224]}",
+        "{\"model_type\":\"llama\",\"hidden_size\":512,\"num_hidden_layers\":2,\"num_attention_heads\":8,"
+        "\"num_key_value_heads\":2,\"intermediate_size\":1000,\"vocab_size\":100,\"torch_dtype\":\"bfloat16\"}",
+        "{\"model_type\":\"llava\",\"text_config\":{\"model_type\":\"mistral\",\"sliding_window\":null}}",
+        "{\"model_type\":\"mixtral\",\"num_local_experts\":8,\"num_experts_per_tok\":2,\"architectures\":[\"X\"]}",
+        "{\"model_type\":\"deepseek_v3\",\"first_k_dense_replace\":3,\"q_lora_rank\":null}",
+        "{\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"sliding_window\":4096,\"max_window_layers\":9,"
+        "\"layer_types\":[\"sliding_attention\",\"full_attention\"],\"num_hidden_layers\":2}",
+        "{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":[1,2],\"decoder_sparse_step\":2,\"num_experts\":1e3}",
+        "{\"model_type\":\"falcon\",\"new_decoder_architecture\":true,\"num_kv_heads\":8,\"num_attention_heads\":128,"
+        "\"hidden_size\":14848}",
+        "{\"model_type\":\"new\",\"hidden_size\":64,\"intermediate_size\":1,\"num_hidden_layers\":1,"
+        "\"num_attention_heads\":8,\"vocab_size\":2}",
+        "{\"model_type\":\"opt\",\"word_embed_proj_dim\":512,\"do_layer_norm_before\":false,\"hidden_size\":1024,"
+        "\"num_attention_heads\":16}",
+        "{\"model_type\":\"bert\",\"hidden_size\":9223372036854775807,\"num_hidden_layers\":-1}",
+        "{\"model_type\":\"gpt_oss\",\"num_hidden_layers\":100000,\"vocab_size\":1000000000,\"hidden_size\":999999999}",
+        "{\"model_type\":\"\\u001b[31m\\u202e\",\"hidden_size\":NaN}", "{\"a\":1,\"a\":2}", "{\"model_type\":\"glm4_moe\"}",
+    };
+    for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++) put(seeds[i], strlen(seeds[i]));
+    char deep[4000];
+    memset(deep, '[', sizeof deep);
+    put(deep, sizeof deep);
+}
