@@ -60,7 +60,6 @@ static const char type_names[] =
 #undef CONFIG
     "";
 
-enum { LAYERS_MAX = 100000 };
 #define NUMBER_MAX 1000000000u
 
 /* One reading. The first problem stays. */
@@ -235,7 +234,7 @@ static void read_window(struct reading *r, unsigned traits)
     if (!s->window)
         return;
     if (traits & WINDOW_6)
-        every = positive(r, "sliding_window_pattern|_sliding_window_pattern", every, LAYERS_MAX);
+        every = positive(r, "sliding_window_pattern|_sliding_window_pattern", every, MODEL_LAYERS_MAX);
     if (json_array_size(json_object_get(r->json, "layer_types")) == s->layers)
         s->window_layers = layers_called(r, "sliding_attention");
     else if (traits & WINDOW_TOP)
@@ -293,7 +292,7 @@ static void read_experts(struct reading *r, const char *type)
         uint64_t dense = number(r, "first_k_dense_replace", strcmp(type, "deepseek_v3") == 0 ? 3 : strcmp(type, "glm4_moe") == 0);
         s->moe_layers = dense < s->layers ? s->layers - dense : 0;
     } else {
-        uint64_t step = positive(r, "decoder_sparse_step", 1, LAYERS_MAX);
+        uint64_t step = positive(r, "decoder_sparse_step", 1, MODEL_LAYERS_MAX);
         json_t *dense = json_object_get(r->json, "mlp_only_layers");
         s->moe_layers = 0;
         for (uint64_t i = 0; i < s->layers && json_array_size(dense) <= 1000; i++)
@@ -450,7 +449,7 @@ static void read_shape(struct reading *r)
 
     *s = (struct model_shape){.family = t->family};
     s->hidden = positive(r, "hidden_size|n_embd|n_embed|d_model|dim", t->hidden, NUMBER_MAX);
-    s->layers = positive(r, "num_hidden_layers|n_layer|n_layers|num_layers", t->layers, LAYERS_MAX);
+    s->layers = positive(r, "num_hidden_layers|n_layer|n_layers|num_layers", t->layers, MODEL_LAYERS_MAX);
     s->heads = positive(r, "num_attention_heads|n_head|n_heads|num_heads", t->heads, NUMBER_MAX);
     s->kv_heads = positive(r, "num_key_value_heads", t->kv ? t->kv : s->heads, NUMBER_MAX);
     if (t->vocab)
@@ -468,6 +467,8 @@ static void read_shape(struct reading *r)
     s->pooler = t->traits & POOLER;
     read_norms(r, t->traits);
     read_biases(r, t->traits);
+    if (*r->problem) /* what follows goes over the layers */
+        return;
     read_window(r, t->traits);
     if (t->traits & EXPERTS)
         read_experts(r, t->name);

@@ -166,6 +166,8 @@ static bool agree(struct telling *t, const struct model_shape *s)
     if (s->hidden && table && table->second != s->hidden)
         return model_bad(t->f, "embedding_length is %ju, token_embd.weight has rows of %ju", (uintmax_t)s->hidden,
                          (uintmax_t)table->second);
+    if (s->layers > MODEL_LAYERS_MAX)
+        return model_bad(t->f, "block_count is %ju; more than %u are in no model", (uintmax_t)s->layers, MODEL_LAYERS_MAX);
     if (s->layers && t->s->layers > s->layers)
         return model_bad(t->f, "block_count is %ju, but there are tensors of layer %ju", (uintmax_t)s->layers,
                          (uintmax_t)(t->s->layers - 1));

@@ -122,6 +122,7 @@ struct model {
 };
 
 #define MODEL_PARAMS_MAX 1000000000000000u /* 1e15 */
+#define MODEL_LAYERS_MAX 100000u           /* estimates go over them one by one */
 
 /* All that make a model return false after one line on stderr ("COMMAND: what, where, what to do"),
  * and `*exit_code` is then 2 (usage) or 3 (a bad file). model_free() in any case. */

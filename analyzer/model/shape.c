@@ -333,7 +333,7 @@ static bool sizes_in_bounds(const char *command, const char *what, const struct 
     char why[160];
 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        if (sizes[i].size > SIZE_LARGEST) {
+        if (sizes[i].size > (i == 0 ? MODEL_LAYERS_MAX : SIZE_LARGEST)) {
             snprintf(why, sizeof why, "%s of %ju is more than any model has", sizes[i].name,
                      (uintmax_t)sizes[i].size);
             return refused(command, what, exit_code, why);

@@ -70,7 +70,7 @@ static uint64_t pattern_of(const char *name, size_t length, char out[NAME_BYTES_
         while (end < length && name[end] >= '0' && name[end] <= '9' && end - i < 9)
             number = number * 10 + (uint64_t)(name[end++] - '0');
         if (end > i && (end == length || name[end] == '.') && (i == 0 || name[i - 1] == '.')) {
-            if (i > 1 && layer == UINT64_MAX && before_layer(name, i - 1))
+            if (i > 1 && layer == UINT64_MAX && number < MODEL_LAYERS_MAX && before_layer(name, i - 1))
                 layer = number;
             out[n++] = '*';
             i = end;
