@@ -149,9 +149,10 @@ static uint64_t positive(struct reading *r, const char *keys, uint64_t absent, u
 
     if (!value)
         return absent;
-    if (!whole(value, &n) || n == 0 || n > most)
-        wrong(r, "%s is no whole number from 1 to %ju", name, (uintmax_t)most);
-    return n;
+    if (whole(value, &n) && n > 0 && n <= most)
+        return n;
+    wrong(r, "%s is no whole number from 1 to %ju", name, (uintmax_t)most);
+    return absent ? absent : 1; /* it may be divided by before the problem is said */
 }
 
 static bool flag(struct reading *r, const char *keys, bool absent)
@@ -371,7 +372,7 @@ static void read_t5(struct reading *r)
     bool newer = strcmp(r->type->name, "mt5") == 0;
 
     s->encoder_layers = s->layers;
-    s->layers += positive(r, "num_decoder_layers", s->layers, LAYERS_MAX);
+    s->layers += positive(r, "num_decoder_layers", s->layers, MODEL_LAYERS_MAX);
     s->head_dim = positive(r, "d_kv", 64, NUMBER_MAX);
     s->ffn = positive(r, "d_ff", r->type->ffn, NUMBER_MAX);
     s->buckets = positive(r, "relative_attention_num_buckets", 32, NUMBER_MAX);
@@ -381,7 +382,7 @@ static void read_t5(struct reading *r)
 static void read_llama4(struct reading *r)
 {
     struct model_shape *s = &r->s;
-    uint64_t every = positive(r, "interleave_moe_layer_step", 1, LAYERS_MAX);
+    uint64_t every = positive(r, "interleave_moe_layer_step", 1, MODEL_LAYERS_MAX);
     json_t *listed_layers = json_object_get(r->json, "moe_layers");
 
     s->expert_ffn = positive(r, "intermediate_size", 8192, NUMBER_MAX);
