@@ -152,6 +152,17 @@ void plan_assume(struct plan *p, struct plan_assumed *a)
     }
 }
 
+/* As many as the model is divided among, where nobody said it. */
+static uint64_t gpus_of(const struct plan_settings *s)
+{
+    double divided = (double)at_least_1(s->tp) * (double)at_least_1(s->pp) * (double)at_least_1(s->cp) *
+                     (double)at_least_1(s->ep);
+
+    if (s->gpus && s->gpus != OPTION_ALONE)
+        return s->gpus;
+    return divided < 1e6 ? (uint64_t)divided : 1;
+}
+
 bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p,
                         struct model *m, int *exit_code)
 {
@@ -165,7 +176,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .accumulation = at_least_1(s->accumulation),
         .attention = place_of(s->attention, plan_attentions),
         .checkpoint = place_of(s->checkpointing, plan_checkpoints), .chunked_loss = s->chunked_loss,
-        .gpus = s->gpus == OPTION_ALONE ? 1 : at_least_1(s->gpus), .gpus_per_node = s->per_node, .tp = at_least_1(s->tp),
+        .gpus = gpus_of(s), .gpus_per_node = s->per_node, .tp = at_least_1(s->tp),
         .pp = at_least_1(s->pp), .cp = at_least_1(s->cp), .ep = at_least_1(s->ep),
         .interleave = at_least_1(s->interleave), .sequence_parallel = s->sequence_parallel,
         .sharding = place_of(s->sharding, plan_shardings), .offload = place_of(s->offload, plan_offloads),

@@ -84,7 +84,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
 
 #define PLAN_PARALLEL_OPTIONS(type, member)                                                               \
     {"gpus", 0, OPTION_COUNT_OR_ALONE, PLAN_AT(type, member, gpus), "N", NULL, 1, 1e6,                    \
-     "GPUs in all, 1 if not given; without a number: list the GPUs that are known, and what they can"},   \
+     "GPUs in all, if not given as many as --tp, --pp, --cp and --ep divide the model among; without a number: list the GPUs that are known, and what they can"},   \
         PLAN_COUNT(type, member, "gpus-per-node", per_node, "N", "GPUs in one machine"),                  \
         {"network", 0, OPTION_RATE, PLAN_AT(type, member, network), "RATE", NULL, 1, 1e16,                \
          "each GPU's share of its machine's network, 400Gb/s if not given"},                              \

@@ -2,26 +2,26 @@
 #include <string.h>
 #include "analyzer/text/view_estimate_parts.h"
 
-/* "forward, step" */
-static void when(const struct view_estimate *v, unsigned phases, char *out, size_t size)
+/* "end of forward, optimizer step" */
+static void when(const struct view_estimate *v, const struct estimate_line *line, char *out, size_t size)
 {
     size_t at = 0;
 
-    out[0] = 0;
-    for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
-        if ((phases & 1u << phase) && v->a->result.phase[phase].high > 0 && at < size)
+    snprintf(out, size, "in the host's memory");
+    for (int phase = 0; phase < ESTIMATE_PHASES_N && !line->host; phase++)
+        if ((line->phases & 1u << phase) && v->a->result.phase[phase].high > 0 && at < size)
             at += (size_t)snprintf(out + at, size - at, "%s%s", at ? ", " : "", view_estimate_phase[phase]);
 }
 
 static void label(const struct view_estimate *v, const char *name, const char *text)
 {
-    int at;
+    enum { INDENTED = 6, WIDTH = 9 };
 
     if (!text || !*text)
         return;
-    at = fprintf(v->out, "    %s%-8s%s", term_style(&v->term, TERM_DIM), name, term_style(&v->term, TERM_PLAIN));
-    (void)at;
-    view_estimate_wrap(v, 12, 12, text);
+    fprintf(v->out, "%*s%s%-*s%s", INDENTED, "", term_style(&v->term, TERM_DIM), WIDTH, name,
+            term_style(&v->term, TERM_PLAIN));
+    view_estimate_wrap(v, INDENTED + WIDTH, INDENTED + WIDTH, text);
 }
 
 static bool same(const char *a, const char *b)
@@ -29,28 +29,48 @@ static bool same(const char *a, const char *b)
     return strcmp(a ? a : "", b ? b : "") == 0;
 }
 
-/* `next`: of which the source need not be said before it, too. */
-static void line_of(const struct view_estimate *v, const struct estimate_line *line, const struct estimate_line *next)
+static void line_of(const struct view_estimate *v, const struct estimate_line *line)
 {
-    bool alike = next && same(line->source, next->source) && same(line->why, next->why);
-    char size[UNITS_TEXT], range[VIEW_RANGE], phases[128];
+    char size[UNITS_TEXT], range[VIEW_RANGE], phases[128], text[512];
 
-    when(v, line->phases, phases, sizeof phases);
+    when(v, line, phases, sizeof phases);
     view_estimate_range(v, range, line->bytes);
-    fprintf(v->out, "\n  %s%s%s: %s  %s%s%s%s\n", term_style(&v->term, TERM_BOLD),
-            estimate_part_title[line->part], term_style(&v->term, TERM_PLAIN), line->name,
-            view_estimate_bytes(size, line->bytes.likely), *range ? " (" : "", range, *range ? ")" : "");
-    label(v, "formula", line->formula);
-    label(v, "when", line->host ? "in the host's memory" : phases);
-    if (alike)
+    snprintf(text, sizeof text, "%s: %s%s%s%s, %s", line->name, view_estimate_bytes(size, line->bytes.likely),
+             *range ? " (" : "", range, *range ? ")" : "", phases);
+    fprintf(v->out, "%*s", 2 * INDENT, "");
+    view_estimate_wrap(v, 2 * INDENT + 2, 2 * INDENT, text);
+    label(v, "=", line->formula);
+}
+
+/* What is said of one is not said of the next, too. */
+static void reason_of(const struct view_estimate *v, const struct estimate_line *line, const struct estimate_line *next)
+{
+    if (next && same(line->source, next->source) && same(line->why, next->why))
         return;
     label(v, "source", line->source);
-    if (line->bytes.high > line->bytes.low || (line->why && *line->why))
-        label(v, "between", line->why);
+    label(v, "between", line->why);
+}
+
+static const struct estimate_line *next_of(const struct estimate_result *r, int part, const struct estimate_line *after)
+{
+    for (const struct estimate_line *l = after ? after + 1 : r->lines; l < r->lines + r->lines_n; l++)
+        if ((int)l->part == part)
+            return l;
+    return NULL;
 }
 
 void view_estimate_explain(const struct view_estimate *v)
 {
-    for (size_t i = 0; i < v->a->result.lines_n; i++)
-        line_of(v, &v->a->result.lines[i], i + 1 < v->a->result.lines_n ? &v->a->result.lines[i + 1] : NULL);
+    const struct estimate_result *r = &v->a->result;
+
+    for (int part = 0; part < ESTIMATE_PARTS_N; part++) {
+        const struct estimate_line *line = next_of(r, part, NULL);
+        if (line)
+            fprintf(v->out, "\n  %s%s%s\n", term_style(&v->term, TERM_BOLD), estimate_part_title[part],
+                    term_style(&v->term, TERM_PLAIN));
+        for (; line; line = next_of(r, part, line)) {
+            line_of(v, line);
+            reason_of(v, line, next_of(r, part, line));
+        }
+    }
 }

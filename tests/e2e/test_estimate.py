@@ -366,3 +366,8 @@ def test_huge_numbers_are_an_answer_or_a_line(option):
 def test_slips_are_told(words, hint):
     base = [] if words[0] == "--model" else ["--model", "gpt2"]
     assert hint in one_line(gpuspy("estimate", *base, *words), 2)
+
+
+def test_gpus_are_as_many_as_the_model_is_divided_among():
+    assert answer(*LLAMA, "--tp", "4", "--pp", "2")["plan"]["gpus"] == 8
+    assert answer("--model", "mixtral-8x7b", "--ep", "8")["plan"]["gpus"] == 8
