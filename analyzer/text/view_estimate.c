@@ -160,7 +160,13 @@ static int ranges(const struct view_estimate *v)
 }
 
 /* The phases that occur, in short. */
-static const char *const phase_short[] = {"forward", "backward", "step", "prefill", "decode"};
+static const char *phase_short(const struct view_estimate *v, int phase)
+{
+    static const char *const words[][ESTIMATE_PHASES_N] = {{"fwd", "bwd", "step", "prefill", "decode"},
+                                                           {"forward", "backward", "step", "prefill", "decode"}};
+
+    return words[v->term.width >= 90][phase];
+}
 const char *const view_estimate_phase[] = {"end of forward", "end of backward", "optimizer step", "prefill", "decode"};
 
 static int title_width(const struct view_estimate *v)
@@ -199,7 +205,7 @@ static void cell(char *line, size_t size, const char *text, int width)
 static void marks(const struct view_estimate *v, char *line, size_t size, unsigned phases, const char *mark)
 {
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
-        int width = (int)strlen(phase_short[phase]);
+        int width = (int)strlen(phase_short(v, phase));
         if (v->a->result.phase[phase].high <= 0)
             continue;
         cell(line, size, "", 2 + (width - 1) / 2);
@@ -230,7 +236,7 @@ static void header(const struct view_estimate *v)
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
         if (v->a->result.phase[phase].high > 0) {
             cell(line, sizeof line, "", 2);
-            cell(line, sizeof line, phase_short[phase], 0);
+            cell(line, sizeof line, phase_short(v, phase), 0);
         }
     line_out(v, TERM_DIM, line);
 }
@@ -276,7 +282,7 @@ static void phase_rows(const struct view_estimate *v)
         numbers(v, line, sizeof line, view_estimate_phase[phase], r->phase[phase]);
         if (peak) {
             const char *when = strchr(estimate_phase_title[phase], ',');
-            cell(line, sizeof line, v->term.utf8 ? "  ◀ the peak" : "  <- the peak", 0);
+            cell(line, sizeof line, v->term.utf8 ? "  ◀ peak" : "  <- peak", 0);
             if (when && term_columns(line) + term_columns(when) <= v->term.width) {
                 cell(line, sizeof line, ":", 0);
                 cell(line, sizeof line, when + 1, 0);

@@ -112,6 +112,8 @@ def test_each_command_has_a_man_page(command):
     ("gpuspy estimate --precision = amp-b", "amp-bf16"), ("gpuspy help esti", "estimate"),
     ("gpuspy report ru", "run.db"), ("gpuspy run -o ru", "run.db"), ("gpuspy export ru", "run.db"),
     ("gpuspy export --at p", "peak"), ("gpuspy export -f torch", "torch-snapshot"),
+    ("gpuspy estimate --gpu h100-80g,rtx409", "h100-80g,rtx4090-24g"), ("gpuspy estimate --solve b", "batch"),
+    ("gpuspy estimate --gpus --js", "--json"), ("gpuspy estimate --checkpointing = f", "full"),
 ])
 def test_completion(tmp_path, line, wanted):
     (tmp_path / "run.db").touch()
