@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""The tables of measured runs in docs/estimate.md: what was measured, what `gpuspy estimate` says, how far apart.
+
+  python3 tests/e2e/estimate_runs.py    writes them anew, after a change of the formulas
+"""
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DOCS = ROOT / "docs" / "estimate.md"
+MEASURED = Path(__file__).resolve().parent / "estimate_runs.json"
+MIB, GIB = 1 << 20, 1 << 30
+
+# What each counter counts, as parts of an estimate that it does not.
+ALLOCATED = ("context", "communication", "allocator")  # torch.cuda.max_memory_allocated, active bytes
+RESERVED = ("context", "communication")  # NVML, less what it said before the model was there
+COUNTERS = {"allocated": ALLOCATED, "NVML less context": RESERVED, "llm.c's own": ALLOCATED}
+
+BERT = "--model bert-large-uncased --seq 512 --attention eager --optimizer adamw --step loop"
+GPT2 = "--model gpt2 --precision bf16 --master-weights --batch 56 --seq 1024 --step fused --fused-layers --chunked-loss"
+LLAMA2 = "--params 6738415616 --precision bf16 --step fused"
+LLAMA32 = "--model llama-3.2-3b --precision bf16 --batch 2 --seq 4096 --optimizer adamw --step fused"
+LLAMA31 = "--model llama-3.1-8b --precision amp --optimizer adamw --step fused --sharding zero3"
+
+# (run, what, settings, what of the estimate, counter, measured GiB). What: a part's name, "peak", or other settings,
+# which are subtracted.
+RUNS = [
+    ("A", "weights of bert-large", BERT + " --batch 4", "weights", "NVML less context", (2631 - 1343) / 1024),
+    ("A", "batch 4", BERT + " --batch 4 --accumulation 2", "peak", "NVML less context", (14949 - 1343) / 1024),
+    ("A", "batch 1, 4 micro-batches", BERT + " --batch 1 --accumulation 4", "peak", "NVML less context",
+     (8681 - 1343) / 1024),
+    ("A", "the same, checkpointing", BERT + " --batch 1 --accumulation 4 --checkpointing full", "peak",
+     "NVML less context", (6775 - 1343) / 1024),
+    ("A", "saved by 8-bit Adam", BERT + " --batch 4", "--optimizer adamw8bit", "NVML less context", 1912 / 1024),
+    ("B", "weights", GPT2, "weights", "llm.c's own", 237 / 1024),
+    ("B", "gradients", GPT2, "gradients", "llm.c's own", 237 / 1024),
+    ("B", "m and v", GPT2, "optimizer_states", "llm.c's own", 948 / 1024),
+    ("B", "master weights", GPT2, "master_weights", "llm.c's own", 474 / 1024),
+    ("B", "activations and logits", GPT2, "activations", "llm.c's own", 18564 / 1024),
+    ("C", "saved by 8-bit AdamW", LLAMA2 + " --optimizer adamw", "--optimizer adamw8bit", "allocated", 51.6 - 39.1),
+    ("C", "saved by 4-bit AdamW", LLAMA2 + " --optimizer adamw", "--optimizer adamw4bit", "allocated", 51.6 - 33.2),
+    ("D", "packed sequences", LLAMA32, "peak", "allocated", 60.0),
+    ("D", "compiled, chunked loss", LLAMA32 + " --chunked-loss --fused-layers", "peak", "allocated", 42.9),
+    ("D", "the same, checkpointing", LLAMA32 + " --chunked-loss --fused-layers --checkpointing full", "peak", "allocated",
+     24.9),
+    ("E", "saved by 128 GPUs, not 8", LLAMA31 + " --gpus 8", "--gpus 128", "allocated", 82.4 - 67.0),
+]
+
+
+def estimate(settings):
+    build = Path(os.environ.get("O", "build"))
+    done = subprocess.run([str((build if build.is_absolute() else ROOT / build) / "gpuspy"), "estimate", "--json",
+                           "--no-calibration", *settings.split()], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert done.returncode in (0, 1) and done.stdout, (settings, done.stderr)
+    return json.loads(done.stdout)
+
+
+def add_up(lines):
+    return [sum(line[key] for line in lines) for key in ("low_bytes", "bytes", "high_bytes")]
+
+
+def peak(answer, without):
+    """Low, likely and high of the phase that has most of what a counter counts."""
+    lines = [line for line in answer["lines"] if not line["host"] and line["part"] not in without]
+    return max((add_up([line for line in lines if phase in line["phases"]]) for phase in answer["phases"]),
+               key=lambda sums: sums[1])
+
+
+def part(answer, name):
+    names = ("activations", "logits") if name == "activations" else (name,)
+    return add_up([line for line in answer["lines"] if line["part"] in names and not line["host"]])
+
+
+def predict(settings, what, counter):
+    answer = estimate(settings)
+    if what == "peak":
+        return peak(answer, COUNTERS[counter])
+    if not what.startswith("--"):
+        return part(answer, what)
+    words = settings.split()
+    option = what.split()[0]
+    if option in words:
+        at = words.index(option)
+        del words[at:at + 2]
+    before, after = peak(answer, COUNTERS[counter]), peak(estimate(" ".join(words) + " " + what), COUNTERS[counter])
+    return [before[1] - after[1]] * 3
+
+
+def error(predicted, measured):
+    return 100 * (predicted / measured - 1)
+
+
+def inside(low, high, measured):
+    return low * 0.98 <= measured <= high * 1.02
+
+
+def published():
+    """The first table, and its last line."""
+    lines = ["| run | what | counter | measured | predicted | low – high | error |", "|---|---|---|--:|--:|--:|--:|"]
+    errors = []
+    for run, what, settings, of, counter, measured in RUNS:
+        low, likely, high = (x / GIB for x in predict(settings, of, counter))
+        errors.append((abs(error(likely, measured)), f"{run}, {what}"))
+        lines.append(f"| {run} | {what} | {counter} | {measured:.2f} | {likely:.2f} | "
+                     f"{f'{low:.2f} – {high:.2f}' if high > low else ''} | {error(likely, measured):+.1f} % |")
+    lines += ["", f"Sizes in GiB. Median error {statistics.median(e for e, _ in errors):.1f} %; the worst is "
+              f"{max(errors)[0]:.1f} % ({max(errors)[1]})."]
+    return lines
+
+
+def recorded():
+    """The second: PyTorch's own counters, by model."""
+    models = {}
+    for run in json.loads(MEASURED.read_text()):
+        low, likely, high = peak(estimate(run["settings"]), ALLOCATED)
+        models.setdefault(run["settings"].split()[1], []).append(
+            (error(likely, run["peak_bytes"]), inside(low, high, run["peak_bytes"]), run["settings"]))
+    lines = ["| model | runs | median error | worst | within low – high |", "|---|--:|--:|--:|--:|"]
+    rows = [row for found in models.values() for row in found]
+    for model, found in sorted(models.items()):
+        worst = max(found, key=lambda row: abs(row[0]))
+        lines.append(f"| {model} | {len(found)} | {statistics.median(abs(e) for e, _, _ in found):.1f} % | {worst[0]:+.1f} % | "
+                     f"{sum(ok for _, ok, _ in found)} of {len(found)} |")
+    worst = max(rows, key=lambda row: abs(row[0]))
+    lines += ["", f"All {len(rows)}: median error {statistics.median(abs(e) for e, _, _ in rows):.1f} %; the worst is "
+              f"{worst[0]:+.1f} % (`{worst[2]}`); {sum(ok for _, ok, _ in rows)} lie within low and high."]
+    return lines
+
+
+TABLES = {"published": published, "recorded": recorded}
+
+
+def between(text, name):
+    start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    at = text.index(start) + len(start)
+    return at, text.index(end, at)
+
+
+def written(text, name):
+    at, end = between(text, name)
+    return text[at:end].strip("\n").split("\n")
+
+
+if __name__ == "__main__":
+    docs = DOCS.read_text()
+    for each, table in TABLES.items():
+        at, end = between(docs, each)
+        docs = docs[:at] + "\n".join(table()) + "\n" + docs[end:]
+    DOCS.write_text(docs)
+    print("\n".join(line for each in TABLES for line in written(docs, each)), file=sys.stderr)
