@@ -59,25 +59,26 @@ static void eager(const struct plan *p, struct estimate_result *r)
 {
     const struct model_shape *m = &p->model->shape;
     struct act_pass v[ACT_VARIANTS_N];
-    struct act_sizes z = act_sizes_of(p, ACT_EAGER);
+    struct act_sizes z = act_sizes_of(p, p->fused_layers ? ACT_FUSED : ACT_EAGER);
     char text[192];
 
     for (int i = 0; i < ACT_VARIANTS_N; i++)
         act_pass(p, i, &v[i]);
-#define OF(field) sorted(v[ACT_FUSED].field, v[ACT_EAGER].field, v[ACT_PADDED].field)
+    const struct act_pass *likely = &v[p->fused_layers ? ACT_FUSED : ACT_EAGER], *most = &v[p->fused_layers ? ACT_EAGER : ACT_PADDED];
+#define OF(field) sorted(v[ACT_FUSED].field, likely->field, most->field)
     for (int g = 0; g < ACT_GROUPS_N; g++) {
-        double one = v[ACT_EAGER].saved[g] / z.tokens / (double)m->layers;
+        double one = likely->saved[g] / z.tokens / (double)m->layers;
         snprintf(text, sizeof text, "%ju layers x %.0f tokens x %.0f B", (uintmax_t)m->layers, z.tokens, one);
         add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), titles[g], OF(saved[g]), WHY_EAGER, text);
     }
     snprintf(text, sizeof text, "%ju layers x %.0f tokens x %ju x %.0f B", (uintmax_t)m->layers, z.tokens,
              (uintmax_t)m->hidden, z.stream);
     add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "inputs of the checkpointed layers", OF(inputs), NULL, text);
-    snprintf(text, sizeof text, "%.0f tokens x %.0f B", z.tokens, v[ACT_EAGER].head / z.tokens);
+    snprintf(text, sizeof text, "%.0f tokens x %.0f B", z.tokens, likely->head / z.tokens);
     add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "last norm and input of the output layer", OF(head), WHY_EAGER, text);
     snprintf(text, sizeof text, "%.0f tokens x %ju words x %.0f B", z.tokens, (uintmax_t)m->vocab,
-             m->vocab ? v[ACT_EAGER].logits / z.tokens / (double)m->vocab : 0);
-    add(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD), v[ACT_EAGER].at_loss ? "logits, log-probabilities, their gradients" : "logits",
+             m->vocab ? likely->logits / z.tokens / (double)m->vocab : 0);
+    add(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD), likely->at_loss ? "logits, log-probabilities, their gradients" : "logits",
         OF(logits), "low: the script lets go of the logits; high: it keeps them", text);
     snprintf(text, sizeof text, "%.0f tokens x %ju words x %.0f B", z.tokens, (uintmax_t)m->vocab, z.compute);
     add(r, ESTIMATE_LOGITS, IN_PHASE(BACKWARD), "logits that the script still holds", OF(held),

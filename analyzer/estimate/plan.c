@@ -166,6 +166,7 @@ static bool serving(const struct plan *p, char why[WHY])
         {p->offload != PLAN_OFFLOAD_NONE, "offload", ""},
         {p->bucket_view, "bucket-view", ""},
         {p->chunked_loss, "chunked-loss", ""},
+        {p->fused_layers, "fused-layers", ""},
     };
 
     for (size_t i = 0; p->inference && i < sizeof training / sizeof *training; i++)

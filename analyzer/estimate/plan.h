@@ -97,6 +97,7 @@ struct plan {
     uint64_t accumulation; /* forward and backward passes before a step */
     enum plan_attention attention;
     enum plan_checkpoint checkpoint;
+    bool fused_layers;     /* compiled or hand-written layers without dropout: activations at their low end */
     bool chunked_loss;     /* logits are made in pieces (Liger, cut cross-entropy) */
 
     uint64_t gpus, gpus_per_node; /* gpus_per_node 0: not given */

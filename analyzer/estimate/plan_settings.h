@@ -18,7 +18,7 @@ struct plan_settings {
     /* training */
     uint64_t batch, seq, accumulation;
     const char *attention, *checkpointing, *step;
-    bool chunked_loss, bucket_view, ema;
+    bool fused_layers, chunked_loss, bucket_view, ema;
     uint64_t network;
     uint64_t gpus, per_node, tp, pp, cp, ep, interleave;
     bool sequence_parallel;
@@ -57,7 +57,9 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
                   "flash (also scaled_dot_product_attention; if not given) or eager"),                    \
         PLAN_WORD(type, member, "checkpointing", checkpointing, plan_checkpoints,                         \
                   "activation checkpointing, none if not given"),                                         \
-        PLAN_WORD(type, member, "step", step, plan_steps, "how the optimizer steps, foreach if not given")
+        PLAN_WORD(type, member, "step", step, plan_steps, "how the optimizer steps, foreach if not given"),   \
+        PLAN_FLAG(type, member, "fused-layers", fused_layers,                                             \
+                  "layers are compiled, or of fused kernels, without dropout: less is kept for backward")
 
 /* A shape instead of a model's name. */
 #define PLAN_SHAPE_OPTIONS(type, member)                                                                  \

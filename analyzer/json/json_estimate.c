@@ -65,11 +65,12 @@ static json_t *plan(const struct estimate_answer *a)
 {
     const struct plan *p = &a->plan;
     json_t *o = json_pack(
-        "{s:b, s:s, s:s, s:b, s:s, s:o, s:o, s:b, s:b, s:I, s:s, s:s, s:b}", "inference", p->inference, "precision",
+        "{s:b, s:s, s:s, s:b, s:s, s:o, s:o, s:b, s:b, s:I, s:s, s:s, s:b, s:b}", "inference", p->inference, "precision",
         p->precision->name, "optimizer", p->optimizer->name, "master_weights", p->master_weights, "step",
         steps[p->step], "batch", count(p->batch), "seq", count(p->seq), "batch_assumed", a->assumed.batch,
         "seq_assumed", a->assumed.seq, "accumulation", (json_int_t)p->accumulation, "attention",
-        attentions[p->attention], "checkpointing", checkpoints[p->checkpoint], "chunked_loss", p->chunked_loss);
+        attentions[p->attention], "checkpointing", checkpoints[p->checkpoint], "chunked_loss", p->chunked_loss,
+        "fused_layers", p->fused_layers);
     json_t *more = json_pack(
         "{s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:s, s:b, s:s, s:I, s:s, s:o, s:b, s:o, s:o, s:o}", "gpus",
         (json_int_t)p->gpus, "gpus_per_node", count(p->gpus_per_node), "tp", (json_int_t)p->tp, "pp",

@@ -76,6 +76,8 @@ static void say_training(struct head *h, const struct plan *p)
             p->weights ? p->weights->word : "frozen weights");
     if (p->checkpoint != PLAN_CHECKPOINT_NONE)
         say(h, "%s checkpointing", checkpoints[p->checkpoint]);
+    if (p->fused_layers)
+        say(h, "fused layers");
     if (p->chunked_loss)
         say(h, "loss in chunks");
     if (p->ema)
