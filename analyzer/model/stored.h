@@ -13,7 +13,7 @@ struct stored_form {
     uint64_t count;
     uint64_t layer_first, layer_last; /* of those within layers */
     double bytes;       /* of all */
-    unsigned packing;   /* eighths of a parameter in a stored number; stored_model.c */
+    unsigned packing;   /* parameters in a stored number, in parts; stored_model.c */
     bool by_columns;    /* a packed matrix has more columns than are stored, not more rows */
     uint32_t next;      /* form of the same pattern; GS_MAP_NEW: none */
 };

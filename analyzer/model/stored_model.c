@@ -35,33 +35,40 @@ static bool is_type(const struct stored_form *t, const char *type)
 
 /* ---------------------------------------------------------------- packed weights */
 
-/* Weights in one stored number; 0: it is not packed, or nobody says how. `wide`: they lie along the columns. */
-static unsigned weights_in_word(const struct stored *s, const struct stored_form *t, unsigned bits,
-                                unsigned word_bits, bool *by_columns)
+/* Parameters in a stored number are counted in parts of PLAIN, which 1 to 8 bits divide: 3 bits do not divide 32. */
+enum { PLAIN = 840 };
+
+static unsigned of_bits(unsigned word, unsigned bits)
+{
+    return bits >= 1 && bits <= 8 ? word * PLAIN / bits : 0;
+}
+
+/* GPTQ packs along the rows, AWQ along the columns; the zero points, packed too, tell how many bits. */
+static unsigned of_qweight(const struct stored *s, const struct stored_form *t, unsigned bits, bool *by_columns)
 {
     const struct stored_form *zeros = sibling(s, t, ".qweight", ".qzeros");
     const struct stored_form *scales = sibling(s, t, ".qweight", ".scales");
 
-    *by_columns = scales && scales->second != t->second; /* AWQ; GPTQ packs along the rows */
+    *by_columns = scales && scales->second != t->second;
     if (zeros && scales && scales->second && zeros->second <= scales->second)
         bits = (unsigned)(32 * zeros->second / scales->second);
-    return bits >= 1 && bits <= 8 ? word_bits * 8 / bits : 0; /* in eighths: 3 bits do not divide 32 */
+    return of_bits(32, bits);
 }
 
-/* Parameters in eighths for each stored number: 8 where it is not packed. */
+/* PLAIN where it is not packed; 0: it is, and nobody says how. */
 static unsigned unpacking(const struct stored *s, const struct stored_form *t, unsigned bits, bool *by_columns)
 {
     *by_columns = true;
     if (is_type(t, "I32") && ends_with(t->pattern, ".qweight"))
-        return weights_in_word(s, t, bits, 32, by_columns);
-    if (is_type(t, "I32") && ends_with(t->pattern, ".weight_packed"))
-        return bits >= 1 && bits <= 8 ? 32 * 8 / bits : 0;
+        return of_qweight(s, t, bits, by_columns);
+    if (is_type(t, "I32") && ends_with(t->pattern, ".weight_packed")) /* compressed-tensors */
+        return of_bits(32, bits);
     if (is_type(t, "U32") && sibling(s, t, ".weight", ".scales")) /* MLX */
-        return bits >= 1 && bits <= 8 ? 32 * 8 / bits : 0;
+        return of_bits(32, bits);
     if (is_type(t, "U8") && (sibling(s, t, ".weight", ".weight.absmax") || sibling(s, t, "_blocks", "_scales") ||
                              sibling(s, t, ".weight", ".weight_scale") || ends_with(t->pattern, ".weight_packed")))
-        return 16; /* 4 bits: bitsandbytes, MXFP4, NVFP4 */
-    return 8;
+        return of_bits(8, 4); /* bitsandbytes, MXFP4, NVFP4 */
+    return PLAIN;
 }
 
 /* ---------------------------------------------------------------- what is no parameter */
@@ -247,7 +254,7 @@ static void place_in_layers(struct model_tensor *row, const struct stored *s, co
 
 static bool add_form(struct model *m, const struct stored *s, const struct stored_form *t)
 {
-    const unsigned eighths = t->packing;
+    const unsigned parts = t->packing;
     const bool stack = t->rank >= 3 && (strstr(t->pattern, "expert") || strstr(t->pattern, "_exps"));
     uint64_t rows = t->first, count = t->count, each = t->elements;
     enum tensor_role role = role_of(t->pattern, t->rank);
@@ -261,12 +268,12 @@ static bool add_form(struct model *m, const struct stored *s, const struct store
         each /= t->first;
     }
     uint64_t cols = each / rows;
-    unsigned __int128 all = (unsigned __int128)each * eighths / 8;
+    unsigned __int128 all = (unsigned __int128)each * parts / PLAIN;
     if (all > MODEL_PARAMS_MAX)
         return false;
-    if (eighths != 8 && t->by_columns)
+    if (parts != PLAIN && t->by_columns)
         cols = (uint64_t)all / rows;
-    else if (eighths != 8)
+    else if (parts != PLAIN)
         rows = (uint64_t)all / cols;
     name_of(t->pattern, role, name);
     struct model_tensor *row = model_add(m, name, role, place_of(t->pattern, role), rows, cols, count);
@@ -399,22 +406,22 @@ static bool add_forms(const struct stored *s, struct stored_form *forms, const s
     for (size_t i = 0; i < s->forms_n; i++) {
         const struct stored_form *t = &s->forms[i];
         bool by_columns;
-        unsigned eighths = unpacking(s, t, hints->bits, &by_columns);
+        unsigned parts = unpacking(s, t, hints->bits, &by_columns);
         m->stored_bytes += t->bytes;
-        if ((eighths == 8 && is_companion(s, t)) || stored_twice(s, hints, t)) {
+        if ((parts == PLAIN && is_companion(s, t)) || stored_twice(s, hints, t)) {
             m->other_bytes += t->bytes;
             forms[i].count = 0;
             continue;
         }
-        sorting->packed += eighths > 8;
-        sorting->unknown += eighths ? 0 : t->elements * t->count;
+        sorting->packed += parts > PLAIN;
+        sorting->unknown += parts ? 0 : t->elements * t->count;
         add_type(sorting->types, &sorting->types_n, t);
         size_t first = speaker(s, i);
-        if (first != i && forms[first].count && eighths == 8 && forms[first].packing == 8) {
+        if (first != i && forms[first].count && parts == PLAIN && forms[first].packing == PLAIN) {
             join(&forms[first], t);
             forms[i].count = 0;
         }
-        forms[i].packing = eighths ? eighths : 8;
+        forms[i].packing = parts ? parts : PLAIN;
         forms[i].by_columns = by_columns;
     }
     for (size_t i = 0; i < s->forms_n; i++)
