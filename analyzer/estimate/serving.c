@@ -335,24 +335,43 @@ static struct interval prefill_tokens(const struct plan *p, double a_sequence)
     return (struct interval){least(all, 2048), least(all, 8192), least(all, 16384)};
 }
 
-/* The matrix of scores that eager attention makes: read in 16 bits, softmax in 32, cast back. */
-static double scores(const struct plan *p, double queries, double keys)
+/* Bytes of a score at softmax's peak. */
+static double score_bytes(const struct plan *p)
 {
-    double heads = whole_up((double)p->model->shape.heads / (double)p->tp);
+    bool float16 = p->precision && strstr(p->precision->name, "fp16");
 
-    return p->attention == PLAN_ATTENTION_EAGER ? (double)p->batch * heads * queries * keys * (element_size(p) + 4)
-                                                : 0;
+    return element_size(p) == 4 || float16 ? 8 : 10;
+}
+
+/* Eager attention of `queries` tokens to `keys` tokens of each sequence: a matrix of scores. Softmax is computed in
+ * float32: of bfloat16 scores PyTorch makes a float32 copy first (aten's softmax takes float16 as it is), and they
+ * stay until its result is cast back. Beside it are the mask, the queries, and keys and values once for each
+ * query head. */
+static struct interval eager(const struct plan *p, double queries, double keys)
+{
+    const struct model_shape *s = &p->model->shape;
+    double heads = whole_up((double)s->heads / (double)p->tp), size = element_size(p), batch = (double)p->batch;
+    double score = score_bytes(p);
+    double all = batch * queries * keys, head = heads * (double)s->head_dim;
+    double rest = batch * size * (queries * (2 * (double)s->hidden + head) + 2 * keys * head);
+
+    if (p->attention != PLAN_ATTENTION_EAGER)
+        return EXACTLY(0);
+    return (struct interval){all * heads * 2 * size, all * (heads * score + size) + rest,
+                             all * (heads * (score + size) + size) + rest};
 }
 
 /* Of a layer and of the logits the larger: when the logits come the layers' are gone. */
 static void add_pass(const struct plan *p, struct estimate_result *r, unsigned phase, const char *word,
-                     struct interval tokens, double score_bytes)
+                     struct interval tokens, struct interval scores)
 {
     const struct model_shape *s = &p->model->shape;
     double size = element_size(p), rows = (double)p->batch, vocab = (double)s->vocab;
     struct interval each = token_elements(p);
-    struct interval layer = {tokens.low * each.low * size + score_bytes, tokens.likely * each.likely * size + score_bytes,
-                             tokens.high * each.high * size + score_bytes};
+    struct interval layer = {most(scores.low, tokens.low * each.low * size),
+                             most(scores.likely, tokens.likely * each.likely * size),
+                             most(scores.high, tokens.high * each.high * size)};
+    bool by_scores = scores.likely > 0 && layer.likely == scores.likely;
     /* of the last tokens: as computed, and float32; the highest with softmax and a sort for top-p */
     struct interval logits = {rows * vocab * (size + 4), rows * vocab * (size + 4), rows * vocab * (size + 4 + 4 + 12)};
     struct estimate_line *line;
@@ -363,9 +382,13 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
         layer.high = most(layer.high, logits.high);
         line = estimate_add(r, ESTIMATE_ACTIVATIONS, phase, name, layer);
         line->why = "which copies of one layer live at once depends on the code; servers read prompts in pieces";
-        estimate_explain(line, "the largest of one layer's attention and MLP, without gradients",
-                         "%.0f tokens · %.0f elements · %.0f B%s", tokens.likely, each.likely, size,
-                         score_bytes > 0 ? " + scores" : "");
+        if (by_scores)
+            estimate_explain(line, "eager attention: scores, a float32 softmax of them, the mask",
+                             "batch %ju · %ju heads / tp %ju · queries · keys · %.0f B", (uintmax_t)p->batch,
+                             (uintmax_t)s->heads, (uintmax_t)p->tp, score_bytes(p));
+        else
+            estimate_explain(line, "the largest of one layer's norm, attention and MLP, without gradients",
+                             "%.0f tokens · %.0f elements · %.0f B", tokens.likely, each.likely, size);
     } else {
         snprintf(name, sizeof name, "logits, %s", word);
         logits.low = most(logits.low, layer.low);
@@ -387,10 +410,10 @@ static void add_activations(const struct plan *p, struct estimate_result *r)
     if (sequence < 1)
         return;
     add_pass(p, r, IN_PHASE(PREFILL), decoder(s) ? "prefill" : "forward", prefill_tokens(p, sequence),
-             scores(p, p->cache_block ? least(sequence, 8192) : sequence, sequence));
+             eager(p, prefill_tokens(p, sequence).likely / (double)p->batch, sequence));
     if (!decoder(s))
         return;
-    add_pass(p, r, IN_PHASE(DECODE), "decode", EXACTLY((double)p->batch), scores(p, 1, sequence));
+    add_pass(p, r, IN_PHASE(DECODE), "decode", EXACTLY((double)p->batch), eager(p, 1, sequence));
     if (!p->cache_block)
         estimate_note(r, "logits: of each sequence's last token, as generate() makes them; model(input_ids) makes all: %s",
                       format_bytes(text, units_whole((double)p->batch * sequence * (double)s->vocab * element_size(p))));

@@ -29,6 +29,17 @@ def turned(x):
     return torch.cat((-x[..., half:], x[..., :half]), dim=-1)
 
 
+def eager(q, keys, values):
+    """The matrix of scores is made, as transformers' eager_attention_forward does it."""
+    share = q.shape[1] // keys.shape[1]
+    keys, values = keys.repeat_interleave(share, 1), values.repeat_interleave(share, 1)
+    mask = torch.zeros(q.shape[0], 1, q.shape[2], keys.shape[2], dtype=DTYPE, device="cuda")
+    scores = torch.matmul(q, keys.transpose(2, 3)) * HEAD ** -0.5
+    scores = scores + mask
+    scores = F.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype)
+    return torch.matmul(scores, values)
+
+
 def linear(n_in, n_out):
     return nn.Linear(n_in, n_out, bias=False)
 
@@ -53,7 +64,10 @@ class Layer(nn.Module):
         else:
             self.keys = torch.cat((self.keys, k), dim=-2)
             self.values = torch.cat((self.values, v), dim=-2)
-        out = F.scaled_dot_product_attention(q, self.keys, self.values, is_causal=s > 1, enable_gqa=True)
+        if a.get("attention") == "eager":
+            out = eager(q, self.keys, self.values)
+        else:
+            out = F.scaled_dot_product_attention(q, self.keys, self.values, is_causal=s > 1, enable_gqa=True)
         return self.o_proj(out.transpose(1, 2).reshape(b, s, -1))
 
     def forward(self, x, cos, sin):

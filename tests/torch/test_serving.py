@@ -11,6 +11,8 @@ SHAPES = {
     "wide mlp": dict(layers=8, hidden=2048, heads=16, kv_heads=4, ffn=8192, vocab=32000, batch=4, seq=2048),
     "narrow mlp": dict(layers=4, hidden=2048, heads=16, kv_heads=4, ffn=1024, vocab=32000, batch=4, seq=4096),
     "all heads": dict(layers=4, hidden=2048, heads=16, kv_heads=16, ffn=1024, vocab=32000, batch=4, seq=4096),
+    "eager": dict(layers=4, hidden=2048, heads=16, kv_heads=4, ffn=8192, vocab=32000, batch=4, seq=4096,
+                  attention="eager"),
     "as Llama-2-7B": dict(layers=32, hidden=4096, heads=32, kv_heads=32, ffn=11008, vocab=32000, batch=2, seq=4096),
     "as Llama-3-8B": dict(layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, vocab=128256, batch=8, seq=2048),
 }

@@ -199,12 +199,36 @@ static void more_sharding_never_needs_more(void **state)
     random_done(&random);
 }
 
+/* More GPUs that share never need more on each: but for their buffers to talk. */
+static void more_gpus_never_need_more(void **state)
+{
+    struct random_plans random = {.seed = 16};
+
+    for (int i = 0; i < 500; i++) {
+        struct plan p = *random_plan(&random);
+        double last = INFINITY;
+        if (p.inference || p.sharding == PLAN_SHARDING_DDP)
+            continue;
+        for (uint64_t n = 2; n <= 1024; n *= 2) {
+            double now;
+            p.gpus = p.tp * n;
+            assert_true(estimate_make(&p, &r));
+            now = r.peak.likely - r.part[ESTIMATE_COMMUNICATION].likely;
+            if (now > last * 1.000001)
+                fail_msg("plan %d: %ju GPUs need %.0f each, half as many %.0f", i, (uintmax_t)p.gpus, now, last);
+            last = now;
+        }
+    }
+    random_done(&random);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_more_does_not_fit),     cmocka_unit_test(fewest_gpus),
         cmocka_unit_test(gpus_of_a_server),          cmocka_unit_test(most_layers),
         cmocka_unit_test(no_answer_and_no_question), cmocka_unit_test(more_sharding_never_needs_more),
+        cmocka_unit_test(more_gpus_never_need_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
