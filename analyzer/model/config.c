@@ -25,6 +25,7 @@ enum trait {
     NORMS_0 = 1 << 10, /* they have no parameters */
     FUSED_QKV = 1 << 24,
     FUSED_GATE = 1 << 25,
+    KV_HEADS = 1 << 30, /* there may be fewer heads of keys and values */
     EMBEDDING_NORM = 1 << 26,
     NORMS_1 = 1 << 11, /* attention and MLP read the same */
     NORMS_4 = 1 << 12,
@@ -452,7 +453,9 @@ static void read_shape(struct reading *r)
     s->hidden = positive(r, "hidden_size|n_embd|n_embed|d_model|dim", t->hidden, NUMBER_MAX);
     s->layers = positive(r, "num_hidden_layers|n_layer|n_layers|num_layers", t->layers, MODEL_LAYERS_MAX);
     s->heads = positive(r, "num_attention_heads|n_head|n_heads|num_heads", t->heads, NUMBER_MAX);
-    s->kv_heads = positive(r, "num_key_value_heads", t->kv ? t->kv : s->heads, NUMBER_MAX);
+    s->kv_heads = t->kv ? t->kv : s->heads;
+    if (t->family == MODEL_LLAMA || (t->traits & KV_HEADS)) /* others do not look at the key */
+        s->kv_heads = positive(r, "num_key_value_heads", s->kv_heads, NUMBER_MAX);
     if (t->vocab)
         s->vocab = positive(r, "vocab_size", t->vocab, NUMBER_MAX);
     s->head_dim = positive(r, "head_dim", t->head_dim, NUMBER_MAX);

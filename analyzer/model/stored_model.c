@@ -122,10 +122,11 @@ static const struct {
     const char *words; /* any of them in the name, small letters */
     unsigned rank_from, rank_to;
 } roles[] = {
-    {TENSOR_NORM, "norm|ln_|.ln|.bn|bn1|bn2|bn3|downsample.1.", 0, 1},
-    {TENSOR_EXPERT, "experts.*|_exps|experts.gate_up|experts.down", 2, 9},
-    {TENSOR_BIAS, "bias", 0, 9},
     {TENSOR_ROUTER, "router|mlp.gate.|moe.gate.|ffn_gate_inp|shared_expert_gate", 1, 9},
+    {TENSOR_BIAS, "bias", 0, 9},
+    {TENSOR_NORM, "norm|ln_|.ln|.bn|bn1|bn2|bn3|downsample.1.", 0, 1},
+    {TENSOR_MLP, "shared_expert|shexp", 2, 9},
+    {TENSOR_EXPERT, "experts.*|_exps|experts.gate_up|experts.down", 2, 9},
     {TENSOR_EMBEDDING, "embed_tokens|wte|wpe|word_embed|position_embed|token_type|token_embd|position_embd|"
                        "token_types|embed_in|embed_positions|tok_embeddings|class_token|cls_token|pos_embed|"
                        "mask_token|shared.weight|embedding", 1, 3},
@@ -203,7 +204,7 @@ static bool ends_with_any(const char *text, size_t n, const char *words)
 
 static const char *plain_name(const char *pattern, enum tensor_role role)
 {
-    static const char *const tails[] = {".weight", ".qweight", ".weight_packed", "_blocks", "_weight"};
+    static const char *const tails[] = {".weight", ".qweight", ".weight_packed", "_blocks", "_weight", ".bias", "_bias"};
     size_t n = strlen(pattern);
 
     for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
@@ -217,15 +218,26 @@ static const char *plain_name(const char *pattern, enum tensor_role role)
     return NULL;
 }
 
+/* That of the matrix that it is added to. */
+static const char *plain_name_of_bias(const char *pattern)
+{
+    static const enum tensor_role of[] = {TENSOR_ATTENTION, TENSOR_MLP, TENSOR_HEAD};
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (plain_name(pattern, of[i]))
+            return plain_name(pattern, of[i]);
+    return NULL;
+}
+
 /* The end of a long name says more than its beginning. */
 static void name_of(const char *pattern, enum tensor_role role, char out[80])
 {
-    const char *plain = plain_name(pattern, role);
+    const char *plain = role == TENSOR_BIAS ? plain_name_of_bias(pattern) : plain_name(pattern, role);
     char clean[1100];
     size_t n;
 
     if (plain) {
-        snprintf(out, 80, "%s", plain);
+        snprintf(out, 80, "%s%s", plain, role == TENSOR_BIAS ? " bias" : "");
         return;
     }
     term_clean(clean, sizeof clean, pattern, true);
