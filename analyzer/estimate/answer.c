@@ -116,6 +116,12 @@ static void note_assumed(struct estimate_answer *a)
     if (a->plan.pp > 1)
         estimate_note(&a->result, "shown is pipeline stage %ju of %ju, the fullest", (uintmax_t)a->result.stage + 1,
                       (uintmax_t)a->plan.pp);
+    if (a->plan.model->tensors_n == 1 && a->plan.sharding == PLAN_SHARDING_ZERO3 && !a->plan.inference)
+        estimate_note(&a->result, "left out: the weights that are gathered for a layer; how large one is, is not known "
+                                  "of a bare number of parameters");
+    if (a->plan.model->shape.family == MODEL_UNKNOWN && (a->plan.batch || a->plan.seq))
+        estimate_note(&a->result, "--batch and --seq change nothing without a shape: give --model or --layers, "
+                                  "--hidden, --heads");
     if (a->assumed.batch && a->assumed.seq)
         estimate_note(&a->result, "assumed: --batch %ju --seq %ju", (uintmax_t)a->plan.batch, (uintmax_t)a->plan.seq);
     else if (a->assumed.batch)

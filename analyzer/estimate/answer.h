@@ -11,6 +11,9 @@
 #include "analyzer/estimate/solve.h"
 #include "analyzer/estimate/wires.h"
 
+/* What stands where activations are not known. */
+#define ESTIMATE_ON_TOP "Activations and temporary buffers come on top"
+
 /* A memory it is held against. */
 struct estimate_target {
     const struct gpu *gpu; /* NULL: --memory alone */

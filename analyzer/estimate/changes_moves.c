@@ -277,6 +277,8 @@ APPLY(offload)
 
     if (p->offload >= (enum plan_offload)move->n || p->adapter != PLAN_ADAPTER_NONE)
         return false;
+    if (all && p->model->tensors_n <= 1) /* what is gathered for a layer would be all that stays, and is not known */
+        return false;
     p->offload = (enum plan_offload)move->n;
     if (unsharded || all)
         p->sharding = needs;

@@ -1,7 +1,6 @@
 #include "analyzer/json/json_estimate.h"
 
-#include "analyzer/base/text.h"
-#include "analyzer/text/view_estimate.h"
+#include "analyzer/base/term.h"
 
 static json_int_t whole(double bytes)
 {

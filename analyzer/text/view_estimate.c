@@ -297,6 +297,10 @@ static void phase_rows(const struct view_estimate *v)
 void view_estimate_table(const struct view_estimate *v)
 {
     putc('\n', v->out);
+    if (v->a->result.peak.high <= 0) {
+        view_estimate_wrap(v, 0, 0, "Nothing of what is known of it stays on the GPU.");
+        return;
+    }
     header(v);
     for (int part = 0; part <= ESTIMATE_EMA; part++)
         part_row(v, part);

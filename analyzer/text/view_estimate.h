@@ -14,8 +14,6 @@ struct view_estimate {
     bool explain; /* every line with its formula, source and reason */
 };
 
-/* A trained model of an unknown shape: what stands in place of activations. */
-#define ESTIMATE_ON_TOP "Activations and temporary buffers come on top"
 
 void view_estimate(const struct view_estimate *v);
 

@@ -249,6 +249,8 @@ void view_estimate_bars(const struct view_estimate *v)
 {
     double scale = scale_of(v->a);
 
+    if (v->a->result.peak.high <= 0)
+        return;
     if (scale > 0 && v->a->targets_n <= ANSWER_FEW)
         wide(v, scale);
     else if (scale > 0)

@@ -159,6 +159,8 @@ void view_estimate_next(const struct view_estimate *v)
         char way[512];
         next_command(v, answer_command(a, answer_way(a, way, sizeof way), text, sizeof text),
                      "the cheapest that makes it fit");
+    } else if (a->targets_n == 1 && !answer_fits(a) && !a->solved) {
+        next_command(v, answer_command(a, "--solve gpus", text, sizeof text), "the fewest GPUs that it fits on");
     } else if (answer_fits(a) && !a->plan.inference) {
         snprintf(text, sizeof text, "gpuspy report run.db%s", a->beside);
         next_command(v, "gpuspy run -- python train.py", "what it does need: record it, then");
