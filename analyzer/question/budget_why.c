@@ -36,7 +36,16 @@ static const char *as_expected(const struct gs_budget_facts *f, const struct gs_
 /* Gradients, activations and temporaries are judged together. */
 static const char *made_up_for(const struct gs_budget_facts *f, const struct gs_budget_row *row)
 {
-    return f->budget->planned && row->inside == 0 && f->pass_inside == 1 ? "see the sum with what else comes and goes in a pass" : NULL;
+    return f->budget->planned && row->inside == 0 && f->pass_inside == 1 ? "" : NULL;
+}
+
+/* Of a pass, at a moment at which the estimate has no line for it. */
+static const char *elsewhere(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    bool here = !f->budget->planned || row->estimate_bytes >= 0; /* not NAN */
+    return here                                          ? NULL
+           : row->category == GS_CATEGORY_TEMPORARIES    ? "estimated with the activations"
+                                                         : "not expected at that moment";
 }
 
 static const char *none_yet(const struct gs_budget_facts *f, const struct gs_budget_row *row)
@@ -296,9 +305,9 @@ static rule_fn *const rules[GS_CATEGORIES_N][RULES] = {
                                gradients_beside, not_explained},
     [GS_CATEGORY_OPTIMIZER_STATE] = {as_estimated, no_states, spread, at_other_times, states_beside,
                                      not_explained},
-    [GS_CATEGORY_ACTIVATIONS] = {as_expected, made_up_for, more_or_less_kept, with_casts, not_estimated},
+    [GS_CATEGORY_ACTIVATIONS] = {as_expected, made_up_for, elsewhere, more_or_less_kept, with_casts, not_estimated},
     [GS_CATEGORY_INPUTS] = {not_estimated},
-    [GS_CATEGORY_TEMPORARIES] = {as_expected, made_up_for, in_the_step, more_or_less, not_estimated},
+    [GS_CATEGORY_TEMPORARIES] = {as_expected, made_up_for, in_the_step, elsewhere, more_or_less, not_estimated},
     [GS_CATEGORY_WORKSPACES] = {as_expected, more_or_less, not_estimated},
     [GS_CATEGORY_UNKNOWN] = {not_estimated},
 };

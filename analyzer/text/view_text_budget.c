@@ -48,6 +48,8 @@ static void categories(struct table *t, const struct gs_budget *b)
     for (size_t i = 0; i < b->rows_n; i++) {
         const struct gs_budget_row *r = &b->rows[i];
         range(of, sizeof of, &r->expected, (double)r->peak_bytes, r->inside);
+        if (r->inside == 0 && !r->why) /* it is judged in a sum */
+            *of = 0;
         snprintf(what, sizeof what, "%s%s%s%s", gs_category_text(r->category), of,
                  r->why ? *of ? ", " : ": " : "", r->why ? r->why : "");
         row(t, what, r->estimate_bytes, &(struct measured){r->peak_bytes, r->difference_bytes});
