@@ -4,6 +4,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ SAN = [name for name in os.environ.get("SAN", "").split(",") if name]
 # ThreadSanitizer's reports (tests/run.py says where); its exit status is lost where a program is killed.
 RACES = BUILD / "tests" / "tsan"
 # Nothing of the developer's own: what `gpuspy calibrate` once learned would change every estimate.
-os.environ["XDG_CONFIG_HOME"] = str(BUILD / "tests" / "no-config")
+CONFIG = tempfile.TemporaryDirectory()
+os.environ["XDG_CONFIG_HOME"] = CONFIG.name
 os.environ.pop("GPUSPY_CALIBRATION", None)
 
 

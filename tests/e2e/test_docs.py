@@ -131,7 +131,7 @@ def folder(tmp_path):
 
 def typed(line, folder, **more):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
-    env.update(PATH=f"{BUILD}:{folder.parent / 'tools'}:{env['PATH']}", HOME=str(folder.parent / "home"),
+    env.update(PATH=f"{BUILD}:{folder.parent / 'tools'}:{env['PATH']}", HOME=str(folder.parent / "home"), XDG_CONFIG_HOME="",
                LD_LIBRARY_PATH=str(BUILD / "sim"), SLURM_JOB_ID="42", d=".", TMPDIR=str(folder), **more)
     return subprocess.run(["bash", "-o", "pipefail", "-c", line.replace('"/tmp/', '"./')], cwd=folder, env=env, text=True, timeout=SECONDS,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace")

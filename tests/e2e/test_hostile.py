@@ -36,7 +36,7 @@ VIEWS = {
     "check": ["--max-peak 1GiB --no-leaks --no-oom --max-syncs-per-step 2 --max-growth 1MiB/step {db}",
               "--max-peak 1GiB --json --junit {out} {db}"],
     "symbolize": ["--output {out} {db}"],
-    "calibrate": ["--output {out} {db}", "--output {out} --json {db}"],
+    "calibrate": ["--output {out} {db}", "--output {out} --json --model gpt2 --batch 2 --seq 64 {db}"],
     "sql": ["{db} 'select * from allocations limit 5'", "--json {db} 'select * from frames limit 50'"],
     "doctor": [],
 } | {name: ["{db}", "--json {db}"] for name in ("tree", "table", "stats", "leaks", "timeline", "flame")}

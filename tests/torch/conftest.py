@@ -2,6 +2,7 @@
 import json
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ BUILD = Path(os.environ.get("O", "build"))
 BUILD = BUILD if BUILD.is_absolute() else ROOT / BUILD
 SECONDS = 300  # a laden machine is no failure
 # Nothing of the developer's own: what `gpuspy calibrate` once learned would change every estimate.
-os.environ["XDG_CONFIG_HOME"] = str(BUILD / "tests" / "no-config")
+CONFIG = tempfile.TemporaryDirectory()
+os.environ["XDG_CONFIG_HOME"] = CONFIG.name
 os.environ.pop("GPUSPY_CALIBRATION", None)
 
 
