@@ -173,6 +173,15 @@ static double passes(const struct plan *p)
     return (double)p->accumulation;
 }
 
+/* Of a sequence, or of an image: its patches and the class token. */
+static double length_of(const struct plan *p)
+{
+    const struct model_shape *m = &p->model->shape;
+    double side = m->family == MODEL_VIT && m->patch ? (double)(m->image / m->patch) : 0;
+
+    return side > 0 ? side * side + 1 : (double)p->seq;
+}
+
 /* Gradients and weights of one kind of parameters, among the n that hold the same ones. */
 static void data_parallel(struct making *k, const char *what, double params, double trained, uint64_t n,
                           uint64_t stride)
@@ -252,7 +261,7 @@ static void between_layers(struct making *k)
     const struct plan *p = k->p;
     const struct model_shape *m = &p->model->shape;
     double e = activation_bytes(p), layers = layers_here(p), acc = passes(p);
-    double tokens = (double)p->batch * (double)p->seq / (double)p->cp, hidden = tokens * (double)m->hidden * e;
+    double tokens = (double)p->batch * length_of(p) / (double)p->cp, hidden = tokens * (double)m->hidden * e;
     double again = p->checkpoint == PLAN_CHECKPOINT_FULL ? 1 : 0;
     static const char shoeybi[] = "Megatron-LM, Shoeybi et al. 2019, section 3: two a layer forward, two backward";
     static const char korthi[] = "Korthikanti et al. 2022, section 4.2: an all-reduce is both of these";
@@ -322,8 +331,9 @@ static void compute(struct making *k)
     const struct model_shape *m = &p->model->shape;
     enum gpu_rate rate;
     char word[UNITS_TEXT];
+    double length = length_of(p);
 
-    if (!p->gpu || !p->batch || !p->seq || !p->model->params || !m->layers || m->family == MODEL_CONV)
+    if (!p->gpu || !p->batch || !(length > 0) || !p->model->params || !m->layers || m->family == MODEL_CONV)
         return;
     double flops_per_s = products(p, &rate);
     if (!(flops_per_s > 0))
@@ -331,11 +341,11 @@ static void compute(struct making *k)
     /* Frozen weights have no gradients of their own. */
     double factor = p->inference ? 2
                                  : (p->adapter == PLAN_ADAPTER_NONE ? 6 : 4) + (p->checkpoint == PLAN_CHECKPOINT_FULL ? 2 : 0);
-    double tokens = (double)p->batch * (double)p->seq * (p->inference ? 1 : passes(p));
+    double tokens = (double)p->batch * length * (p->inference ? 1 : passes(p));
     double active = active_params(p->model);
     bool causal = m->family == MODEL_GPT || m->family == MODEL_LLAMA;
     /* Two products a layer, of which a causal mask leaves half: as so many parameters. */
-    double scores = (causal ? 1 : 2) * (double)m->layers * (double)m->heads * (double)m->head_dim * (double)p->seq;
+    double scores = (causal ? 1 : 2) * (double)m->layers * (double)m->heads * (double)m->head_dim * length;
     double split = (double)p->tp * (double)p->pp * (double)p->cp;
     k->out->compute_s = factor * (active + scores) * tokens / split / flops_per_s;
     snprintf(k->out->compute, sizeof k->out->compute,

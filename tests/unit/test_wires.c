@@ -253,6 +253,28 @@ static void adapters_reduce_only_themselves(void **state)
     model_free(&m);
 }
 
+/* ViT-B/16: 196 patches and the class token, 768 wide; 17.56 G multiply-adds an image forward (torchvision's GFLOPS),
+ * of which the patches' convolution, which counts 16·16·3·768 for each of them, is one part. */
+static void images_are_patches(void **state)
+{
+    struct model m;
+    int code = 0;
+    struct wires w;
+
+    assert_true(model_named("test", "vit-b-16", &m, &code));
+    struct plan p = plan_of(&m, "amp-bf16");
+    p.gpus = p.tp = 2;
+    p.batch = 64;
+    p.gpu = gpu_find("a100");
+    wires_make(&p, 0, &w);
+    near(named(&w, WIRE_ALL_REDUCE, "tensor parallel")->bytes, 64. * 197 * 768 * 2);
+    /* forward and backward, three times forward, on two GPUs */
+    double forward = w.compute_s * 2 / 3 * 312e12 / 64 / 2;
+    if (fabs(forward - 17.56e9) > 0.03 * 17.56e9)
+        fail_msg("%.4g multiply-adds", forward);
+    model_free(&m);
+}
+
 static uint64_t drawn;
 
 static uint64_t draw(uint64_t n)
@@ -323,6 +345,7 @@ int main(void)
         cmocka_unit_test(tensor_parallel_activations),
         cmocka_unit_test(other_ways_to_divide),
         cmocka_unit_test(adapters_reduce_only_themselves),
+        cmocka_unit_test(images_are_patches),
         cmocka_unit_test(any_plan),
     };
 
