@@ -43,7 +43,9 @@ struct wire_links {
 };
 
 #define WIRES_NETWORK 50e9 /* 400 Gb/s a GPU, as DGX H100 and most rented H100 machines have */
-#define WIRES_PAGEABLE_LOW 0.25 /* of the pinned rate: pageable copies go through a staging buffer */
+/* Of the pinned rate. Assumed: the driver copies pageable memory into a staging buffer first, as fast as a core of
+ * that CPU does. `gpuspy report` has the rate of one's own machine. */
+#define WIRES_PAGEABLE_LOW 0.25
 #define WIRES_PAGEABLE_HIGH 0.6
 
 /* Those of a GPU; NULL: NVLink of A100 and PCIe 4.0. `gpus` in all, `per_node` 0: as it is rented. NVLink
