@@ -104,6 +104,22 @@ static bool all_files(const struct model_file *f, const struct entries *e, struc
     return ok;
 }
 
+/* A folder of Hugging Face's cache, models--…: refs/main names the folder in snapshots. */
+static bool in_cache(const struct model_file *f, struct model *m)
+{
+    char *path = within(f, "refs/main"), hash[41] = "", inside[64];
+    FILE *refs = fopen(path, "re");
+    bool ok = false;
+
+    free(path);
+    if (refs) {
+        ok = fread(hash, 1, 40, refs) == 40 && strspn(hash, "0123456789abcdef") == 40;
+        fclose(refs);
+    }
+    snprintf(inside, sizeof inside, "snapshots/%s", hash);
+    return ok ? one(f, inside, m) : model_bad(f, "has snapshots; name one of the folders in '%s/snapshots'", f->path);
+}
+
 static bool choose(const struct model_file *f, const struct entries *e, struct model *m)
 {
     static const char *const first[] = {"model.safetensors.index.json", "model.safetensors", "adapter_model.safetensors"};
@@ -125,6 +141,8 @@ static bool choose(const struct model_file *f, const struct entries *e, struct m
         return model_bad(f, "has %zu .gguf files; name one of them, such as '%s'", n, name);
     if (named(e, "config.json"))
         return one(f, "config.json", m);
+    if (named(e, "snapshots") && named(e, "refs"))
+        return in_cache(f, m);
     if (named(e, "model_index.json"))
         return model_bad(f, "is a pipeline of several models; name one of the folders in it");
     if ((name = ending(e, ".bin", &n)) || (name = ending(e, ".pt", &n)) || (name = ending(e, ".pth", &n)))

@@ -160,11 +160,42 @@ bool json_scan_number(struct json_scan *s, uint64_t *n)
     return true;
 }
 
+static bool digits(struct json_scan *s)
+{
+    const char *from = s->at;
+
+    while (s->at < s->end && *s->at >= '0' && *s->at <= '9')
+        s->at++;
+    return s->at > from;
+}
+
+static bool one_of(struct json_scan *s, const char *set)
+{
+    if (s->at == s->end || !*s->at || !strchr(set, *s->at))
+        return false;
+    s->at++;
+    return true;
+}
+
+static bool skip_number(struct json_scan *s)
+{
+    one_of(s, "-");
+    const bool zero = s->at < s->end && *s->at == '0';
+    const char *from = s->at;
+    if (!digits(s) || (zero && s->at - from > 1))
+        return false;
+    if (one_of(s, ".") && !digits(s))
+        return false;
+    if (one_of(s, "eE")) {
+        one_of(s, "+-");
+        return digits(s);
+    }
+    return true;
+}
+
 static bool skip_plain(struct json_scan *s)
 {
     static const char *const words[] = {"true", "false", "null"};
-    const char *from = s->at;
-
     for (int i = 0; i < 3; i++) {
         size_t n = strlen(words[i]);
         if ((size_t)(s->end - s->at) >= n && memcmp(s->at, words[i], n) == 0) {
@@ -172,9 +203,7 @@ static bool skip_plain(struct json_scan *s)
             return true;
         }
     }
-    while (s->at < s->end && *s->at && strchr("+-.0123456789eE", *s->at))
-        s->at++;
-    return s->at > from || fail(s, s->at == s->end ? "ends in the middle" : "is no JSON");
+    return skip_number(s) || fail(s, s->at == s->end ? "ends in the middle" : "is no JSON");
 }
 
 static bool skip_at(struct json_scan *s, int depth)

@@ -126,9 +126,20 @@ static bool read_shards(const struct model_file *f, struct stored *s)
 
 /* ---------------------------------------------------------------- with its config.json */
 
+static bool is_adapter(const struct model *m)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < m->tensors_n; i++)
+        n += strstr(m->tensors[i].name, "lora_") != NULL;
+    return n > 0 && n >= m->tensors_n / 2;
+}
+
 static void compare(const struct config_beside *c, struct model *m)
 {
-    if (!c->found && *c->problem)
+    if (is_adapter(m))
+        snprintf(m->note, sizeof m->note, "these are an adapter's tensors; the model under it is not among them");
+    else if (!c->found && *c->problem)
         snprintf(m->note, sizeof m->note, "config.json: %.150s", c->problem);
     else if (c->found && *c->model.note)
         snprintf(m->note, sizeof m->note, "%s", c->model.note);

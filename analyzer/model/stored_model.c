@@ -129,14 +129,14 @@ static const struct {
     {TENSOR_EXPERT, "experts.*|_exps|experts.gate_up|experts.down", 2, 9},
     {TENSOR_EMBEDDING, "embed_tokens|wte|wpe|word_embed|position_embed|token_type|token_embd|position_embd|"
                        "token_types|embed_in|embed_positions|tok_embeddings|class_token|cls_token|pos_embed|"
-                       "mask_token|shared.weight|embedding", 1, 3},
+                       "mask_token|shared.weight|embedding|project_in", 1, 3},
     {TENSOR_CONV, "conv|patch|downsample", 3, 9},
-    {TENSOR_HEAD, "lm_head|embed_out|classifier|score.|pooler|cls.pred|cls.seq|qa_outputs|heads.head", 1, 9},
+    {TENSOR_HEAD, "lm_head|embed_out|project_out|classifier|score.|pooler|cls.pred|cls.seq|qa_outputs|heads.head", 1, 9},
     {TENSOR_ATTENTION, "attn|attention|q_proj|k_proj|v_proj|o_proj|query|in_proj", 2, 9},
     {TENSOR_MLP, "mlp|ffn|feed_forward|fc1|fc2|intermediate|output.dense|gate_proj|up_proj|down_proj|dense_h_to", 2, 9},
 };
 
-static enum tensor_role role_of(const char *pattern, unsigned rank)
+static enum tensor_role role_named(const char *pattern, unsigned rank, bool but_bias)
 {
     char name[1100];
     size_t n = 0;
@@ -147,9 +147,14 @@ static enum tensor_role role_of(const char *pattern, unsigned rank)
     if (strcmp(name, "output.weight") == 0) /* GGUF */
         return TENSOR_HEAD;
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-        if (rank >= roles[i].rank_from && rank <= roles[i].rank_to && has_any(name, roles[i].words))
+        if (!(but_bias && roles[i].role == TENSOR_BIAS) && rank >= roles[i].rank_from && rank <= roles[i].rank_to && has_any(name, roles[i].words))
             return roles[i].role;
     return rank == 4 ? TENSOR_CONV : TENSOR_OTHER;
+}
+
+static enum tensor_role role_of(const char *pattern, unsigned rank)
+{
+    return role_named(pattern, rank, false);
 }
 
 static enum tensor_place place_of(const char *pattern, enum tensor_role role)
@@ -178,8 +183,8 @@ static const struct {
     {"kv_b_proj", TENSOR_ATTENTION, ".kv_b_proj|.attn_kv_b"},
     {"o_proj", TENSOR_ATTENTION, ".o_proj|.attn_output|.out_proj|attention.output.dense|attn.c_proj|attention.dense|.out_lin|.wo"},
     {"gate_proj", TENSOR_MLP, ".gate_proj|.ffn_gate|.ffn_gate_shexp|feed_forward.w1"},
-    {"up_proj", TENSOR_MLP, ".up_proj|.ffn_up|.ffn_up_shexp|.c_fc|.fc1|.dense_h_to_4h|intermediate.dense|.lin1|feed_forward.w3"},
-    {"down_proj", TENSOR_MLP, ".down_proj|.ffn_down|.ffn_down_shexp|mlp.c_proj|.fc2|.dense_4h_to_h|output.dense|.lin2|feed_forward.w2"},
+    {"up_proj", TENSOR_MLP, ".up_proj|.ffn_up|.ffn_up_shexp|.c_fc|.fc1|.fc_in|.dense_h_to_4h|intermediate.dense|.lin1|feed_forward.w3"},
+    {"down_proj", TENSOR_MLP, ".down_proj|.ffn_down|.ffn_down_shexp|mlp.c_proj|.fc2|.fc_out|.dense_4h_to_h|output.dense|.lin2|feed_forward.w2"},
     {"gate_up_proj", TENSOR_MLP, ".gate_up_proj"},
     {"gate_proj", TENSOR_EXPERT, ".gate_proj|.ffn_gate_exps|.w1"},
     {"up_proj", TENSOR_EXPERT, ".up_proj|.ffn_up_exps|.w3"},
@@ -226,7 +231,7 @@ static const char *plain_name_of_bias(const char *pattern)
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         if (plain_name(pattern, of[i]))
             return plain_name(pattern, of[i]);
-    return NULL;
+    return role_named(pattern, 1, true) == TENSOR_NORM ? "norm" : NULL;
 }
 
 /* The end of a long name says more than its beginning. */
@@ -264,6 +269,20 @@ static void place_in_layers(struct model_tensor *row, const struct stored *s, co
                                           : 0;
 }
 
+/* GPT-2's matrices are stored as they are multiplied from the right: inputs are the rows (transformers' Conv1D). */
+static bool is_transposed(const struct stored *s, const struct stored_form *t)
+{
+    const struct stored_form *c_attn = sibling(s, t, "mlp.c_fc.weight", "attn.c_attn.weight");
+
+    if (!c_attn)
+        c_attn = sibling(s, t, "mlp.c_proj.weight", "attn.c_attn.weight");
+    if (!c_attn)
+        c_attn = sibling(s, t, "attn.c_proj.weight", "attn.c_attn.weight");
+    if (!c_attn && ends_with(t->pattern, "attn.c_attn.weight"))
+        c_attn = t;
+    return c_attn && t->rank == 2 && c_attn->rank == 2 && c_attn->second > c_attn->first;
+}
+
 static bool add_form(struct model *m, const struct stored *s, const struct stored_form *t)
 {
     const unsigned parts = t->packing;
@@ -287,6 +306,11 @@ static bool add_form(struct model *m, const struct stored *s, const struct store
         cols = (uint64_t)all / rows;
     else if (parts != PLAIN)
         rows = (uint64_t)all / cols;
+    if (is_transposed(s, t)) {
+        uint64_t inputs = rows;
+        rows = cols;
+        cols = inputs;
+    }
     name_of(t->pattern, role, name);
     struct model_tensor *row = model_add(m, name, role, place_of(t->pattern, role), rows, cols, count);
     if (!row)

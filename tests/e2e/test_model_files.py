@@ -313,13 +313,26 @@ def test_adapter(tmp_path):
             t[p + "A.weight"], t[p + "B.weight"] = ("F32", (8, 4096)), ("F32", (4096, 8))
     safetensors(tmp_path / "adapter_model.safetensors", t)
     (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA"}')
-    assert estimate(tmp_path)["params"] == 4194304
+    answer = estimate(tmp_path)
+    assert answer["params"] == 4194304 and "adapter" in notes(answer)
 
 
 def test_of_another_model_than_its_config(tmp_path):
     safetensors(tmp_path / "model.safetensors", llama(2, 64, 4, 2, 128, 100))
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_2_7B))
     assert "another model" in estimate(tmp_path, code=3)
+
+
+def test_folder_of_the_cache(tmp_path):
+    commit = "0123456789abcdef" * 2 + "01234567"
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "refs").mkdir()
+    (tmp_path / "snapshots" / commit).mkdir(parents=True)
+    safetensors(tmp_path / "blobs" / "1f", llama(2, 64, 4, 2, 128, 100))
+    (tmp_path / "snapshots" / commit / "model.safetensors").symlink_to(tmp_path / "blobs" / "1f")
+    assert "name one of the folders" in estimate(tmp_path, code=3)
+    (tmp_path / "refs" / "main").write_text(commit)
+    assert estimate(tmp_path)["params"] == estimate(tmp_path / "snapshots" / commit)["params"] > 0
 
 
 def row(kind="F32", shape=(2, 3), begin=0, end=24):
