@@ -103,6 +103,38 @@ char *model_beside(const char *path, const char *name)
     return out;
 }
 
+/* "-00002-of-00005" */
+enum { PART = 15, PARTS_MAX = 10000 };
+
+uint64_t model_parts(const char *path, const char *ending)
+{
+    const size_t n = strlen(path), k = strlen(ending);
+    uint64_t count = 0;
+
+    if (n < k + PART || strcmp(path + n - k, ending) != 0)
+        return 0;
+    const char *part = path + n - k - PART;
+    if (part[0] != '-' || strncmp(part + 6, "-of-", 4) != 0 || strspn(part + 1, "0123456789") != 5)
+        return 0;
+    for (int i = 10; i < PART; i++) {
+        if (part[i] < '0' || part[i] > '9')
+            return 0;
+        count = count * 10 + (uint64_t)(part[i] - '0');
+    }
+    return count <= PARTS_MAX ? count : 0;
+}
+
+char *model_part(const char *path, const char *ending, uint64_t no)
+{
+    const size_t n = strlen(path);
+    char *out = gs_realloc(NULL, n + 1, 1), digits[24];
+
+    memcpy(out, path, n + 1);
+    snprintf(digits, sizeof digits, "%05ju", (uintmax_t)no);
+    memcpy(out + n - strlen(ending) - PART + 1, digits, 5);
+    return out;
+}
+
 char *model_config_beside(const char *path)
 {
     char *config = model_beside(path, "config.json");

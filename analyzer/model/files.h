@@ -25,6 +25,10 @@ __attribute__((format(printf, 2, 3))) bool model_bad(const struct model_file *f,
 
 /* "folder/name"; to be freed. */
 char *model_beside(const char *path, const char *name);
+/* Is it called as one of several, "stem-00002-of-00005" and `ending`? Of how many; 0: no. */
+uint64_t model_parts(const char *path, const char *ending);
+/* The path of part `no`, from 1, of the same; to be freed. */
+char *model_part(const char *path, const char *ending, uint64_t no);
 /* The name that people would give it: the folder's where the file has a name that all have. */
 void model_name_of(const char *path, char *out, size_t size);
 

@@ -122,7 +122,8 @@ static bool in_cache(const struct model_file *f, struct model *m)
 
 static bool choose(const struct model_file *f, const struct entries *e, struct model *m)
 {
-    static const char *const first[] = {"model.safetensors.index.json", "model.safetensors", "adapter_model.safetensors"};
+    static const char *const first[] = {"model.safetensors.index.json", "model.safetensors", "adapter_model.safetensors",
+                                       "diffusion_pytorch_model.safetensors"};
     size_t n;
     const char *name;
 
@@ -132,6 +133,9 @@ static bool choose(const struct model_file *f, const struct entries *e, struct m
     name = ending(e, ".safetensors.index.json", &n);
     if (n == 1)
         return one(f, name, m);
+    for (size_t i = 0; i < e->n; i++)
+        if (model_parts(e->names[i], ".safetensors"))
+            return one(f, e->names[i], m);
     if (ending(e, ".safetensors", &n))
         return all_files(f, e, m);
     name = ending(e, ".gguf", &n);

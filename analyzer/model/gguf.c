@@ -9,7 +9,7 @@
 #include "analyzer/command/command.h"
 #include "analyzer/model/gguf.h"
 
-enum { KEYS_MAX = 100000, KEY_BYTES_MAX = 1000, DIMS_MAX = 4, SPLITS_MAX = 10000 };
+enum { KEYS_MAX = 100000, KEY_BYTES_MAX = 1000, DIMS_MAX = 4 };
 
 static const struct {
     uint32_t number;
@@ -347,34 +347,16 @@ static bool read_one(const char *command, const char *path, int *exit_code, stru
     return ok;
 }
 
-/* "model-00002-of-00005.gguf" with another number; to be freed. NULL: the name is not of that form. */
-static char *split_path(const char *path, uint64_t no, uint64_t count)
-{
-    const size_t n = strlen(path), tail = strlen("-00001-of-00005.gguf");
-    char ending[64];
-
-    snprintf(ending, sizeof ending, "-of-%05ju.gguf", (uintmax_t)count);
-    if (n < tail || count > 99999 || strcmp(path + n - strlen(ending), ending) != 0)
-        return NULL;
-    char *out = gs_realloc(NULL, n + 1, 1);
-    memcpy(out, path, n + 1);
-    snprintf(ending, sizeof ending, "-%05ju", (uintmax_t)no);
-    memcpy(out + n - tail, ending, 6);
-    return out;
-}
-
 static bool read_splits(const struct model_file *f, const struct gguf_metadata *given, struct gguf_metadata *d, struct stored *s)
 {
     struct gguf_metadata one;
     bool ok = true;
 
-    if (given->split_count > SPLITS_MAX)
-        return model_bad(f, "is one of %ju files, which is too many", (uintmax_t)given->split_count);
+    if (model_parts(f->path, ".gguf") != given->split_count)
+        return model_bad(f, "is one of %ju files, but is not called …-00001-of-%05ju.gguf; the others are not found",
+                         (uintmax_t)given->split_count, (uintmax_t)given->split_count);
     for (uint64_t i = 1; ok && i <= given->split_count; i++) {
-        char *path = split_path(f->path, i, given->split_count);
-        if (!path)
-            return model_bad(f, "is one of %ju files, but is not called …-00001-of-%05ju.gguf; the others are not found",
-                             (uintmax_t)given->split_count, (uintmax_t)given->split_count);
+        char *path = model_part(f->path, ".gguf", i);
         ok = read_one(f->command, path, f->exit_code, &one, s);
         if (ok && (one.split_no != i - 1 || one.split_count != given->split_count)) {
             const struct model_file other = {f->command, path, f->exit_code, -1, 0};

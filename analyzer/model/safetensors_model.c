@@ -177,15 +177,32 @@ bool safetensors_model(const struct stored *s, const struct model_file *f, struc
     return ok;
 }
 
+/* All files of a model in several that has no index: one of them was named. */
+static bool read_parts(const struct model_file *f, uint64_t count, struct stored *s)
+{
+    bool ok = true;
+
+    for (uint64_t i = 1; ok && i <= count; i++) {
+        char *path = model_part(f->path, ".safetensors", i);
+        ok = safetensors_read(f->command, path, f->exit_code, s);
+        free(path);
+    }
+    return ok;
+}
+
 bool model_from_safetensors(const char *command, const char *path, struct model *m, int *exit_code)
 {
     const struct model_file f = {command, path, exit_code, -1, 0};
     struct stored *s = stored_new();
+    const uint64_t parts = model_parts(path, ".safetensors");
     size_t n = strlen(path);
     bool ok;
 
     *m = (struct model){.source = "safetensors"};
-    ok = n > 5 && strcmp(path + n - 5, ".json") == 0 ? read_shards(&f, s) : safetensors_read(command, path, exit_code, s);
+    if (n > 5 && strcmp(path + n - 5, ".json") == 0)
+        ok = read_shards(&f, s);
+    else
+        ok = parts ? read_parts(&f, parts, s) : safetensors_read(command, path, exit_code, s);
     ok = ok && safetensors_model(s, &f, m);
     stored_free(s);
     return ok;

@@ -231,6 +231,9 @@ def test_safetensors_of_llama_2_7b(tmp_path):
     (tmp_path / "loose" / "model.safetensors.index.json").unlink()
     for path in (one, tmp_path / "shards", tmp_path / "shards" / "model.safetensors.index.json", tmp_path / "loose"):
         assert estimate(path)["params"] == 6738415616
+    assert estimate(tmp_path / "loose" / "model-00002-of-00002.safetensors")["params"] == 6738415616
+    (tmp_path / "loose" / "model-00001-of-00002.safetensors").unlink()
+    assert "model-00001-of-00002" in estimate(tmp_path / "loose", code=3)
     (tmp_path / "shards" / "config.json").write_text(json.dumps(LLAMA_2_7B))
     served = estimate(tmp_path / "shards", "--inference", "--batch", "1", "--seq", "128")
     lines = [line for line in served["lines"] if line["part"] == "weights"]
