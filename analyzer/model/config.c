@@ -70,6 +70,7 @@ struct reading {
     struct model_shape s;
     char problem[256], note[192];
     bool unknown; /* the problem is that the type is not known */
+    bool assumed; /* not known, and read as a Llama */
 };
 
 __attribute__((format(printf, 2, 3))) static void wrong(struct reading *r, const char *format, ...)
@@ -576,6 +577,7 @@ static void choose_type(struct reading *r, json_t *root)
     }
     r->type = type_of("llama");
     term_clean(clean, sizeof clean, name, true);
+    r->assumed = true;
     *r->note = 0;
     note(r, "model_type '%s' is not known: it is read as a Llama, whose keys it has", clean);
 }
@@ -714,6 +716,8 @@ bool config_read_beside(const struct model_file *weights, struct config_beside *
     if (ok) {
         c->bits = packed_bits(root);
         c->found = read_json(&r, root, &f, &c->model);
+        c->inside = c->found && r.json != root;
+        c->assumed = c->found && r.assumed;
         snprintf(c->problem, sizeof c->problem, "%s", r.problem);
         ok = c->found || r.unknown || model_bad(&f, "%s", r.problem);
     }

@@ -70,6 +70,8 @@ enum { CONFIG_BYTES_MAX = 16 << 20 };
 struct config_beside {
     bool found;         /* there is one that was understood */
     struct model model; /* the shape, and the tensors that follow; to be freed */
+    bool inside;        /* the shape is that of the language model in it */
+    bool assumed;       /* its type is not known, and read as a Llama: model.note says so */
     unsigned bits;      /* of its quantization_config; 0: none */
     char problem[256];  /* why it was not understood, "" where there is none */
 };

@@ -141,7 +141,9 @@ static void compare(const struct config_beside *c, struct model *m)
         snprintf(m->note, sizeof m->note, "these are an adapter's tensors; the model under it is not among them");
     else if (!c->found && *c->problem)
         snprintf(m->note, sizeof m->note, "config.json: %.150s", c->problem);
-    else if (c->found && *c->model.note)
+    else if (c->inside)
+        snprintf(m->note, sizeof m->note, "the files hold all of it; activations and KV cache are its language model's");
+    else if (c->assumed)
         snprintf(m->note, sizeof m->note, "%s", c->model.note);
     else if (c->found && c->model.params != m->params && !*m->note)
         snprintf(m->note, sizeof m->note, "the files hold %ju parameters, the shape in config.json makes %ju",

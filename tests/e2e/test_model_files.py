@@ -206,6 +206,9 @@ def test_config_of_what_sees_too(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llava", "text_config": LLAMA_2_7B, "vision_config": {}}))
     answer = estimate(tmp_path)
     assert answer["params"] == 6738415616 and "only the language model" in notes(answer)
+    safetensors(tmp_path / "model.safetensors", dict(llama(1, 4096, 32, 32, 11008, 32000), **{"vision.w": ("BF16", (7, 9))}))
+    answer = estimate(tmp_path)
+    assert answer["params"] % 4096 == 63 and "hold all of it" in notes(answer)
 
 
 def test_config_with_a_byte_order_mark(tmp_path):
