@@ -1,0 +1,83 @@
+"""`gpuspy estimate` before the run against PyTorch's own counters during it: models in plain PyTorch, written as
+Hugging Face writes them, on the simulated GPU (the allocations and the allocator are real)."""
+import json
+import subprocess
+
+import pytest
+from conftest import BUILD, HERE, SECONDS
+
+LLAMA = "--family llama --layers 6 --hidden 1024 --heads 16 --kv-heads 4 --ffn 2816 --vocab 8192"
+WIDE = "--family llama --layers 2 --hidden 2048 --heads 16 --ffn 5504 --vocab 32000"
+GPT = "--family gpt --layers 6 --hidden 768 --heads 12 --vocab 16384 --context 1024"
+BERT = "--family bert --layers 6 --hidden 768 --heads 12 --vocab 30522 --context 512"
+CASES = {  # name: model, precision, attention, checkpointing, batch, seq, more
+    "llama fp32": (LLAMA, "fp32", "eager", "none", 4, 1024, ""),
+    "llama amp": (LLAMA, "amp-bf16", "flash", "none", 4, 1024, ""),
+    "llama bf16 eager": (LLAMA, "bf16", "eager", "none", 4, 1024, ""),
+    "llama bf16 checkpointed": (LLAMA, "bf16", "flash", "full", 8, 2048, ""),
+    "llama amp checkpointed": (LLAMA, "amp-bf16", "flash", "full", 8, 2048, ""),
+    "llama bf16, few tokens": (WIDE, "bf16", "flash", "none", 1, 128, ""),
+    "llama bf16, logits let go": (WIDE, "bf16", "flash", "none", 4, 1024, "--drop-logits"),
+    "gpt fp32 eager": (GPT, "fp32", "eager", "none", 8, 1024, ""),
+    "gpt amp": (GPT, "amp-bf16", "flash", "none", 8, 1024, ""),
+    "gpt amp eager": (GPT, "amp-bf16", "eager", "none", 8, 1024, ""),
+    "gpt bf16 checkpointed": (GPT, "bf16", "flash", "full", 8, 1024, ""),
+    "bert fp32": (BERT, "fp32", "flash", "none", 16, 512, ""),
+    "bert amp eager": (BERT, "amp-bf16", "eager", "none", 16, 512, ""),
+}
+
+
+@pytest.fixture
+def both(once, request):
+    """What was measured, what was estimated."""
+    model, precision, attention, checkpointing, batch, seq, more = CASES[request.param]
+    same = ["--precision", precision, "--attention", attention, "--checkpointing", checkpointing, "--batch", batch, "--seq", seq]
+    done = once(request.param, HERE / "estimate_measure.py", *model.split(), *same, *more.split(),
+                SIMCUDA_MEMORY="400GiB", GPUSPY_DISABLE="1", SIMCUDA_CAPABILITY="9.0")
+    assert done.code == 0, done.stderr[-3000:]
+    asked = subprocess.run([BUILD / "gpuspy", "estimate", "--model", done.folder / "config.json", "--optimizer", "adamw",
+                            *map(str, same), "--json"], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
+    assert asked.returncode == 0, asked.stderr
+    return json.loads(done.stdout.splitlines()[-1]), json.loads(asked.stdout)
+
+
+TENSORS = ("weights", "gradients", "optimizer_states", "activations", "logits", "temporaries")
+
+
+def sums(estimate, phase):
+    """Low, likely, high of what PyTorch's allocator is asked for by the model: no context, no workspaces."""
+    lines = [l for l in estimate["lines"] if phase in l["phases"] and l["part"] in TENSORS and not l["host"]]
+    return [sum(l[field] for l in lines) for field in ("low_bytes", "bytes", "high_bytes")]
+
+
+def passes(estimate):
+    return [max(pair) for pair in zip(sums(estimate, "forward_end"), sums(estimate, "backward_end"))]
+
+
+@pytest.mark.parametrize("both", CASES, indirect=True)
+def test_parameters(both):
+    measured, estimate = both
+    # BERT's classifier of two classes is the script's own
+    assert 0 <= measured["parameters"] - estimate["params"] <= 2 * 768 + 2
+
+
+# What PyTorch's allocator holds on top: cuBLAS's workspaces, of the forward and the backward thread, and up to 1 MiB
+# that a large block is larger than asked for (weights, gradients, states and temporaries of some 50 tensors).
+WORKSPACE, BLOCKS = 80 << 20, 60 << 20
+
+
+@pytest.mark.parametrize("both", CASES, indirect=True)
+def test_the_pass(both, request):
+    measured, estimate = both
+    low, likely, high = passes(estimate)
+    peak = max(measured["forward_peak"], measured["backward_peak"])
+    assert low <= peak <= high * 1.02 + WORKSPACE, (low / peak, likely / peak, high / peak)
+    if "let go" not in request.node.callspec.id:
+        assert abs(likely - peak) <= 0.03 * peak + WORKSPACE, likely / peak
+
+
+@pytest.mark.parametrize("both", CASES, indirect=True)
+def test_the_step(both):
+    measured, estimate = both
+    low, likely, high = sums(estimate, "step")
+    assert low * 0.99 <= measured["step_peak"] <= high * 1.02 + WORKSPACE + BLOCKS, (low, measured["step_peak"], high)
