@@ -31,11 +31,13 @@ static bool needed(const struct conv_map *maps, size_t i, size_t n)
     return keeps_input(next->op);
 }
 
-/* Bytes for one image that this operation's output adds to what is kept; elements of `c` bytes. */
-static double kept(const struct conv_map *maps, size_t i, size_t n, double c)
+/* Bytes for one image that this operation's output adds to what is kept. */
+static double kept(const struct conv_map *maps, size_t i, size_t n, const struct act_sizes *z)
 {
     const struct conv_map *map = &maps[i];
-    double elements = (double)map->elements, extra = 0;
+    /* under autocast a layer norm casts what it reads to float32 */
+    bool cast = z->amp && i + 1 < n && maps[i + 1].op == CONV_LAYER_NORM;
+    double elements = (double)map->elements, extra = 0, c = cast ? 4 : z->compute;
 
     if (map->op == CONV_MAX_POOL)
         extra = 8 * elements; /* where each maximum was */
@@ -61,7 +63,7 @@ bool act_conv(const struct plan *p, enum act_variant variant, struct act_pass *o
     if (!n || n > CONV_MAPS_MAX)
         return false;
     for (size_t i = 0; i < n; i++)
-        sum += kept(maps, i, n, z.compute);
+        sum += kept(maps, i, n, &z);
     out->saved[ACT_CONV] = images * sum;
     /* ResNets were all measured, of other kinds one each */
     out->saved[ACT_CONV] *= variant == ACT_PADDED ? resnet ? 1.03 : 1.12 : variant == ACT_FUSED ? 0.97 : 1;
@@ -79,7 +81,7 @@ bool act_conv(const struct plan *p, enum act_variant variant, struct act_pass *o
             out->first = fmax(out->first, images * (live + work - sum) + weights);
         else if (i < 8)
             out->second = fmax(out->second, images * (live + work));
-        live -= kept(maps, i, n, z.compute);
+        live -= kept(maps, i, n, &z);
     }
     return true;
 }

@@ -34,7 +34,8 @@ static void put(struct act_tape *t, enum act_group group, double saved, double i
 
 /* What differs between models of a family; their configurations do not all say it. */
 struct habits {
-    bool gemma;        /* norms in float32 with (1 + w), scores and logits capped by tanh */
+    bool gemma;        /* norms in float32 with (1 + w) */
+    bool caps;         /* scores and logits go through tanh (Gemma 2) */
     bool opt;          /* ReLU, no dropout of scores, softmax in float32 */
     bool python_gelu;  /* GPT-2's gelu_new, six element-wise operations */
     bool dropout;
@@ -44,15 +45,19 @@ struct habits {
 
 static struct habits habits_of(const struct plan *p, const struct act_sizes *z)
 {
-    const char *name = p->model->name;
-    enum model_family family = p->model->shape.family;
-    struct habits h = {.gemma = strncmp(name, "gemma", 5) == 0 || p->model->shape.norms == 4,
-                       .opt = strncmp(name, "opt", 3) == 0};
+    const struct model_shape *m = &p->model->shape;
+    bool fused = z->variant == ACT_FUSED, gpt = m->family == MODEL_GPT;
+    struct habits h = {.gemma = m->norms == 4 && !m->norm_bias};
 
-    h.dropout = (family == MODEL_GPT || family == MODEL_BERT) && z->variant != ACT_FUSED;
-    h.python_gelu = family == MODEL_GPT && !h.opt && z->variant != ACT_FUSED;
-    h.one_matrix = family == MODEL_GPT && !h.opt;
-    h.float_scores = family == MODEL_LLAMA || family == MODEL_VIT || h.opt;
+    h.caps = h.gemma && !m->qk_norm;
+    /* learned positions with q, k, v apart are OPT's, and GPT-Neo's */
+    h.opt = gpt && m->positions && !m->fused_qkv && strncmp(p->model->name, "gpt", 3) != 0;
+    /* rotary GPTs (NeoX, Falcon) and BLOOM drop nothing out and have one-kernel GELUs */
+    h.dropout = !fused && (m->family == MODEL_BERT || m->family == MODEL_T5 || (gpt && m->positions));
+    h.python_gelu = !fused && gpt && m->positions && !h.opt;
+    /* Hugging Face's ViT has three, torchvision's one */
+    h.one_matrix = m->fused_qkv && !(m->family == MODEL_VIT && z->variant == ACT_PADDED);
+    h.float_scores = m->family == MODEL_LLAMA || m->family == MODEL_VIT || m->family == MODEL_T5 || h.opt;
     return h;
 }
 
@@ -103,7 +108,7 @@ static double bias(const struct plan *p, const struct act_sizes *z, double out)
 {
     const struct model_shape *m = &p->model->shape;
 
-    return m->family != MODEL_LLAMA && z->variant != ACT_FUSED && !frozen(p) ? 8 * out : 0;
+    return m->mlp_bias && z->variant != ACT_FUSED && !frozen(p) ? 8 * out : 0;
 }
 
 static double weight(const struct plan *p, double params)
@@ -117,7 +122,7 @@ static void norm(const struct plan *p, const struct act_sizes *z, const struct h
 {
     double saved, inside = z->stream * width;
 
-    if (p->model->shape.family != MODEL_LLAMA) { /* LayerNorm: its input, mean and 1/deviation */
+    if (p->model->shape.norm_bias || p->model->shape.family == MODEL_VIT) { /* LayerNorm: its input, mean and 1/deviation */
         saved = input * width + 8;
     } else if (z->variant == ACT_FUSED) {
         saved = input * width + 4;
@@ -137,7 +142,7 @@ static void scores(const struct act_sizes *z, const struct habits *h, bool kept,
     double wide = h->float_scores || z->amp || z->compute == 4 ? 4 : z->compute;
     double saved = wide;
 
-    if (h->gemma)
+    if (h->caps)
         saved += z->compute; /* tanh */
     if (h->dropout && !h->opt)
         saved += 1 + z->compute; /* its mask, and what is left */
@@ -234,7 +239,7 @@ static void experts(const struct plan *p, const struct act_sizes *z, const struc
         t->ops[i].params *= (double)m->experts / (used > 0 ? used : 1);
     put(t, ACT_MLP, used * wide.compute * width, used * wide.compute * width, 0, 0);
     if (m->shared_experts)
-        mlp(p, z, h, f * (double)m->shared_experts, 1, t);
+        mlp(p, z, h, m->shared_ffn ? (double)m->shared_ffn : f * (double)m->shared_experts, 1, t);
 }
 
 void act_layer(const struct plan *p, const struct act_sizes *z, bool moe, struct act_tape *t)
@@ -249,8 +254,10 @@ void act_layer(const struct plan *p, const struct act_sizes *z, bool moe, struct
     attention(p, z, &h, t);
     if (m->norms == 4)
         norm(p, z, &h, width, z->compute, t);
-    norm(p, z, &h, width, z->stream, t);
-    reads(p, z, READ_IN, width, m->gated && !moe ? 2 : 1, 1, t);
+    if (m->norms != 1) /* attention and MLP beside each other may read the same norm (Falcon) */
+        norm(p, z, &h, width, z->stream, t);
+    if (m->norms != 1 || z->amp)
+        reads(p, z, READ_IN, width, m->gated && !moe ? 2 : 1, 1, t);
     if (moe)
         experts(p, z, &h, t);
     else
@@ -278,7 +285,7 @@ void act_last_norm(const struct plan *p, const struct act_sizes *z, struct act_t
 
 bool act_caps_logits(const struct plan *p, const struct act_sizes *z)
 {
-    return habits_of(p, z).gemma;
+    return habits_of(p, z).caps;
 }
 
 bool act_embedding_dropout(const struct plan *p, const struct act_sizes *z)

@@ -29,7 +29,7 @@ static struct layer_bytes layer_bytes(const struct plan *p, const struct act_siz
     }
     if (m->experts) {
         used = (double)m->experts_used;
-        f = used * (double)m->expert_ffn + (double)(m->shared_experts * m->expert_ffn);
+        f = used * (double)m->expert_ffn + (double)(m->shared_ffn ? m->shared_ffn : m->shared_experts * m->expert_ffn);
     }
     b.whole = 2 * z->stream * h + z->read * (1 + used) * h + masks;
     b.divided = c * (q + k + v + out) + (m->gated ? 2 * c + z->read : c + z->read) * f;
