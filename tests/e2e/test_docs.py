@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from conftest import BUILD, ROOT, SECONDS
+from model_files import KEYS, gguf, gguf_llama, llama, sharded
 from rows import GIB, MIB, TENSOR, Rows
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -106,6 +107,14 @@ def executable(path, text):
     path.chmod(0o755)
 
 
+def models(work):
+    """Small ones of each kind of file."""
+    tensors = llama(2, 64, 4, 2, 128, 100)
+    (work / "config.json").write_text('{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100}')
+    sharded(work, tensors, 2)
+    gguf(work / "model-Q4_K_M.gguf", KEYS, gguf_llama())
+
+
 @pytest.fixture
 def folder(tmp_path):
     work, tools = tmp_path / "work", tmp_path / "tools"
@@ -118,6 +127,7 @@ def folder(tmp_path):
             recording(work / f"runs/{name}run{rank or ''}.db", run=f"job{name}", rank=rank, pid=200 + rank)
     (work / "queries.sql").write_text("select count(*) from allocations;\n")
     (work / ".gpuspy-check").write_text("max-peak = 100GiB\n")
+    models(work)
     (work / "train.py").write_text("import sys\nsys.path.insert(0, %r)\nfrom minicuda import Runtime, Tensor\n"
                                    "Tensor(Runtime(), 1 << 20).item()\n" % str(ROOT / "fixtures/python"))
     executable(tools / "python", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
