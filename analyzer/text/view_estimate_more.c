@@ -84,7 +84,7 @@ void view_estimate_changes(const struct view_estimate *v)
     const struct changes *c = &v->a->changes;
     bool held = v->a->plan.memory > 0;
     size_t shown = v->explain || c->n <= FEW ? c->n : FEW;
-    struct table t = {.head = {"saves", "then", held ? "" : "change", held ? "change" : NULL},
+    struct table t = {.head = {"saves", "then", held ? "" : "change: what it costs", held ? "change: what it costs" : NULL},
                       .left = {[2] = true, [3] = true}};
 
     if (!shown)
