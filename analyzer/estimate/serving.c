@@ -253,7 +253,11 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
 {
     const struct model_shape *s = &p->model->shape;
     struct cached c = cache_of(p, stage);
-    struct estimate_line *line = estimate_add(r, ESTIMATE_CACHE, IN_INFERENCE, "KV cache", EXACTLY(c.bytes));
+    bool cut = c.windowed > 0 && c.window_tokens < c.tokens;
+    double whole = cut ? c.bytes * (c.full + c.windowed) * c.tokens / (c.full * c.tokens + c.windowed * c.window_tokens)
+                       : c.bytes;
+    struct interval bytes = {c.bytes, p->cache_block ? c.bytes : whole, p->cache_block ? c.bytes : whole};
+    struct estimate_line *line = estimate_add(r, ESTIMATE_CACHE, IN_INFERENCE, "KV cache", bytes);
     double layer, tokens;
     char text[UNITS_TEXT];
 
@@ -265,11 +269,12 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
         estimate_note(r, "KV cache: the latent vectors, as vLLM and SGLang keep them; transformers keeps expanded keys "
                          "and values: %s", format_bytes(text, units_whole(expanded)));
     }
-    if (c.windowed > 0 && c.window_tokens < c.tokens)
+    if (cut && p->cache_block)
         estimate_note(r, "KV cache: layers with a sliding window of %ju keep no more; a server that keeps all tokens "
                          "(vLLM without its hybrid cache manager) needs %s", (uintmax_t)s->window,
-                      format_bytes(text, units_whole(c.bytes * (c.full + c.windowed) * c.tokens /
-                                                     (c.full * c.tokens + c.windowed * c.window_tokens))));
+                      format_bytes(text, units_whole(whole)));
+    else if (cut)
+        line->why = "transformers cuts to the sliding window by views, which hold the whole prompt until the first new token";
     if (p->cache_block || s->kv_rank)
         return;
     /* transformers' DynamicCache: torch.cat makes a layer's keys anew for each token */
@@ -289,35 +294,42 @@ static double element_size(const struct plan *p)
     return p->weights || !p->precision || !p->precision_given ? 2 : p->precision->cast_copy ? 2 : p->precision->weights;
 }
 
+/* GPT-2's gelu_new is written in Python, and makes three temporaries. */
+static bool gelu_in_pieces(const struct model_shape *s)
+{
+    return s->family == MODEL_GPT && s->positions && s->fused_qkv;
+}
+
 /* Elements a token of what one layer keeps at once: its norm, its attention and its MLP come one after the other.
- * Low is fused kernels, as in vLLM; likely is transformers' way, as tests/torch/serve.py measures it: the caller
- * still has the layer's input, rotary positions make queries and keys from three temporaries, RMSNorm computes in
- * float32. Keys and values are in the cache and not counted once more. */
+ * Low is fused kernels, as in vLLM; likely is transformers' way, as tests/torch/serve.py measures it: model and
+ * caller still have the embeddings and the layer's input, rotary positions make queries and keys from three
+ * temporaries, RMSNorm computes in float32. Keys and values are in the cache and not counted once more. */
 static struct interval token_elements(const struct plan *p)
 {
     const struct model_shape *s = &p->model->shape;
     double tp = (double)p->tp, h = (double)s->hidden, f = (double)s->ffn / tp, size = element_size(p);
     double q = (double)s->heads * (double)s->head_dim / tp, kv = elements(p) / 2;
-    struct interval attention, mlp, norm = {3 * h, 2 * h + 8 * h / size, 2 * h + 8 * h / size};
+    double held = p->cache_block ? 2 * h : 4 * h; /* beside what the MLP makes */
+    struct interval attention, mlp, norm = {3 * h, held + 8 * h / size, held + 8 * h / size};
 
     if (s->kv_rank) { /* expanded for prefill: queries and keys of nope + rope, values */
         q = (double)s->heads * (double)(s->nope_dim + s->rope_dim) / tp;
         kv = q;
     }
     attention.low = 2 * h + 2 * q + 2 * kv;
-    attention.likely = most(attention.low, 2 * h + most(4 * q, 2 * q + 3 * kv));
+    attention.likely = most(attention.low, held + most(4 * q, 2 * q + 3 * kv));
     attention.high = attention.likely + q + 2 * kv;
     if (s->gated) /* act(gate), up, and their product */
-        mlp = (struct interval){2 * h + 3 * f, 3 * h + 3 * f, 3 * h + 4 * f};
-    else          /* before and after the activation; GELU's tanh form in pieces */
-        mlp = (struct interval){2 * h + 2 * f, 3 * h + 2 * f, 3 * h + 5 * f};
+        mlp = (struct interval){2 * h + 3 * f, held + 3 * f, held + 4 * f};
+    else          /* before and after the activation */
+        mlp = (struct interval){2 * h + 2 * f, held + (gelu_in_pieces(s) ? 4 : 2) * f, held + 5 * f};
     if (s->experts && s->experts_used) {
         double used = (double)s->experts_used, e = (double)s->expert_ffn / tp;
         double shared = 3 * (s->shared_ffn ? (double)s->shared_ffn / tp : (double)s->shared_experts * e);
-        double fused = used * (most(2 * e, h) + e) + 3 * h;
+        double fused = used * (most(2 * e, h) + e) + 3 * h; /* vLLM's two caches */
         mlp.low = least(fused, 3 * h + 3 * e * used * 2 / (double)s->experts) + shared;
-        mlp.likely = fused + shared;
-        mlp.high = used * (2 * h + 4 * e) + 3 * h + shared;
+        mlp.likely = (p->cache_block ? fused : used * (h + 4 * e) + held) + shared;
+        mlp.high = used * (2 * h + 4 * e) + 4 * h + shared;
     }
     return (struct interval){most(norm.low, most(attention.low, mlp.low)),
                              most(norm.likely, most(attention.likely, mlp.likely)),
@@ -340,6 +352,8 @@ static double score_bytes(const struct plan *p)
 {
     bool float16 = p->precision && strstr(p->precision->name, "fp16");
 
+    if (p->model->shape.family == MODEL_GPT) /* softmax of the scores as they are */
+        return 2 * element_size(p);
     return element_size(p) == 4 || float16 ? 8 : 10;
 }
 
@@ -353,7 +367,7 @@ static struct interval eager(const struct plan *p, double queries, double keys)
     double heads = whole_up((double)s->heads / (double)p->tp), size = element_size(p), batch = (double)p->batch;
     double score = score_bytes(p);
     double all = batch * queries * keys, head = heads * (double)s->head_dim;
-    double rest = batch * size * (queries * (2 * (double)s->hidden + head) + 2 * keys * head);
+    double rest = batch * size * (queries * (3 * (double)s->hidden + head) + 2 * keys * head);
 
     if (p->attention != PLAN_ATTENTION_EAGER)
         return EXACTLY(0);

@@ -90,13 +90,14 @@ class Decoder(nn.Module):
         self.lm_head = linear(a["hidden"], a["vocab"])
 
     def forward(self, ids, start):
-        x = self.embed_tokens(ids)
+        x = embedded = self.embed_tokens(ids)  # as there, kept to the end
         at = torch.arange(start, start + ids.shape[1], device="cuda", dtype=torch.float32)
         angle = torch.outer(at, 1 / 10000 ** (torch.arange(0, HEAD, 2, device="cuda") / HEAD))
         angle = torch.cat((angle, angle), dim=-1)
         cos, sin = angle.cos().to(DTYPE), angle.sin().to(DTYPE)
         for layer in self.layers:
             x = layer(x, cos, sin)
+        del embedded
         return self.lm_head(self.norm(x)[:, -1:])
 
 
