@@ -37,7 +37,7 @@ double states_element(const struct plan *p)
 }
 
 /* "8,030,261,248 parameters · 2 B", "… (dense) + … (experts)", and by how many it is divided. */
-static void explain(struct estimate_line *line, const char *source, const struct plan *p, const struct shard_sum *n,
+void states_explain(struct estimate_line *line, const char *source, const struct plan *p, const struct shard_sum *n,
                     const char *each, bool divided)
 {
     char dense[UNITS_TEXT], experts[UNITS_TEXT], parts[64] = "";
@@ -73,14 +73,15 @@ static void add_weights(const struct plan *p, const struct shard_sum *n, struct 
     line = estimate_add(r, ESTIMATE_WEIGHTS, IN_TRAINING, "weights", EXACTLY(bytes));
     line->host = p->offload == PLAN_OFFLOAD_ALL;
     snprintf(each, sizeof each, "%u B", p->precision->weights);
-    explain(line, p->precision->source, p, n, each, divided);
+    states_explain(line, p->precision->source, p, n, each, divided);
 }
 
 static void add_gradients(const struct plan *p, const struct shard_sum *n, struct estimate_result *r)
 {
     bool divided = p->sharding >= PLAN_SHARDING_ZERO2, views = p->bucket_view && shard_group(p, false) > 1;
     bool away = divided && p->offload != PLAN_OFFLOAD_NONE;
-    unsigned each = away && p->master_weights ? 4 : p->precision->gradients, phases = IN_PHASE(BACKWARD) | IN_PHASE(STEP);
+    unsigned each = away && p->master_weights ? 4 : p->precision->gradients;
+    unsigned phases = IN_PHASE(BACKWARD) | IN_PHASE(STEP);
     struct estimate_line *line;
     char text[64];
 
@@ -90,7 +91,7 @@ static void add_gradients(const struct plan *p, const struct shard_sum *n, struc
                         EXACTLY(ceil(part_of(n, divided) * each)));
     line->host = away;
     snprintf(text, sizeof text, "%u B%s", each, p->accumulation > 1 ? ", kept between the passes of a step" : "");
-    explain(line, p->precision->source, p, n, text, divided);
+    states_explain(line, p->precision->source, p, n, text, divided);
 }
 
 static void add_states(const struct plan *p, const struct shard_sum *n, const struct optimizer_sum *sum,
@@ -106,7 +107,7 @@ static void add_states(const struct plan *p, const struct shard_sum *n, const st
         line->host = away;
         snprintf(each, sizeof each, "%.6g B%s", sum->states.likely / part_of(n, divided),
                  p->optimizer->form == OPTIMIZER_EVEN ? "" : " on average");
-        explain(line, p->optimizer->source, p, n, each, divided);
+        states_explain(line, p->optimizer->source, p, n, each, divided);
         if (states.low < states.high)
             line->why = p->optimizer->form == OPTIMIZER_MUON
                             ? "which parameters are hidden matrices is not known; the others have Adam's two states"
@@ -117,17 +118,18 @@ static void add_states(const struct plan *p, const struct shard_sum *n, const st
         line = estimate_add(r, ESTIMATE_MASTER, IN_TRAINING, "float32 weights of the optimizer",
                             EXACTLY(ceil(part_of(n, divided) * 4)));
         line->host = away;
-        explain(line, zero, p, n, "4 B", divided);
+        states_explain(line, zero, p, n, "4 B", divided);
     }
 }
 
 /* What the step makes and frees: the optimizer's temporaries, and gradients in float32 for master weights. */
-static void add_step(const struct plan *p, const struct shard_sum *n, const struct optimizer_sum *sum,
+void states_step(const struct plan *p, const struct shard_sum *n, const struct optimizer_sum *sum,
                      struct estimate_result *r)
 {
     bool divided = p->sharding != PLAN_SHARDING_DDP;
     double element = states_element(p), gradients = ceil(part_of(n, divided) * 4);
     const char *how;
+    char here[UNITS_TEXT], largest[UNITS_TEXT];
     struct interval bytes = optimizer_temporaries(p, sum, element, &how);
     struct estimate_line *line;
 
@@ -136,8 +138,8 @@ static void add_step(const struct plan *p, const struct shard_sum *n, const stru
     if (p->master_weights) {
         line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "gradients in float32",
                             (struct interval){0, gradients, gradients});
-        explain(line, "DeepSpeed stage_1_and_2.py: each group's gradients are converted before the step", p, n, "4 B",
-                divided);
+        states_explain(line, "DeepSpeed stage_1_and_2.py: each group's gradients are converted before the step", p,
+                       n, "4 B", divided);
         line->why = "DeepSpeed converts them for the step; optimizers that read 16-bit gradients need none";
         if (p->step == PLAN_STEP_FOREACH)
             bytes.low = bytes.likely = 0;
@@ -147,7 +149,8 @@ static void add_step(const struct plan *p, const struct shard_sum *n, const stru
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "optimizer step",
                         (struct interval){ceil(bytes.low), ceil(bytes.likely), ceil(bytes.high)});
     estimate_explain(line, "measured: torch.optim, torch.cuda.max_memory_allocated around step()",
-                     "%s: %.0f parameters here, the largest tensor %.0f, %.0f B each", how, sum->elements, sum->largest,
+                     "%s: %s parameters here, the largest tensor %s, %.0f B each", how,
+                     format_count(here, units_whole(sum->elements)), format_count(largest, units_whole(sum->largest)),
                      element);
     if (p->master_weights && bytes.low < bytes.high)
         line->why = "DeepSpeed's, apex's and Megatron's optimizers are fused; torch.optim's foreach is not";
@@ -157,17 +160,18 @@ static void add_step(const struct plan *p, const struct shard_sum *n, const stru
 
 /* ---------------------------------------------------------------- buckets and gathers */
 
-static void add_ddp_buckets(const struct plan *p, const struct shard_sum *n, struct estimate_result *r)
+void states_buckets(const struct plan *p, const struct shard_sum *n, unsigned each, struct estimate_result *r)
 {
     struct estimate_line *line;
+    char all[UNITS_TEXT];
 
     if (p->bucket_view)
         return;
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_TRAINING, "DDP's buckets",
-                        EXACTLY(ceil(n->all * p->precision->gradients)));
+                        EXACTLY(ceil(n->all * each)));
     estimate_explain(line, "torch/csrc/distributed/c10d/reducer.cpp: flat buckets of 1 MiB, then 25 MiB, kept",
-                     "a second copy of all gradients: %.0f · %u B (none with gradient_as_bucket_view=True)", n->all,
-                     p->precision->gradients);
+                     "a second copy of all gradients: %s · %u B (none with gradient_as_bucket_view=True)",
+                     format_count(all, units_whole(n->all)), each);
 }
 
 /* Gradients on the way to the GPU that keeps them. DeepSpeed flattens them into one or two buckets; FSDP
@@ -179,30 +183,33 @@ static void add_reduced(const struct plan *p, const struct shard_sum *n, double 
     bool kept = p->sharding == PLAN_SHARDING_ZERO1; /* the gradients are all there anyway */
     struct interval bytes = {0, p->master_weights ? bucket : kept ? 0 : units, least(n->all, 2 * BUCKET) * each};
     struct estimate_line *line;
+    char one[UNITS_TEXT], two[UNITS_TEXT];
 
     if (bytes.high < bytes.likely)
         bytes.high = bytes.likely;
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(BACKWARD), "gradients being reduced", bytes);
-    estimate_explain(line, "DeepSpeed stage_1_and_2.py: reduce_bucket_size 5e8, twice with overlap_comm; torch FSDP: units",
-                     "a bucket of %.0f, or two units of %.0f parameters, · %.0f B", least(n->all, BUCKET), unit, each);
+    estimate_explain(line, "DeepSpeed: reduce_bucket_size 5e8, twice with overlap_comm; torch FSDP: units",
+                     "a bucket of %s, or two units of %s parameters, · %.0f B",
+                     format_count(one, units_whole(least(n->all, BUCKET))), format_count(two, units_whole(unit)), each);
     line->why = "in place (Megatron-LM), the units in flight (FSDP) or one or two buckets (DeepSpeed)";
 }
 
 /* Weights that are whole for a moment: the root unit (embedding, last norm, output layer) stays, of the
  * layers one runs and the next is on its way. */
-static void add_gathered(const struct plan *p, uint64_t stage, const struct shard_sum *n, double unit,
-                         struct estimate_result *r)
+void states_gathered(const struct plan *p, uint64_t stage, const struct shard_sum *n, double each,
+                     struct estimate_result *r)
 {
-    double root = shard_outside(p, stage), others = n->all - n->own;
-    double each = p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : p->precision->weights;
+    double unit = shard_layer(p, stage), root = shard_outside(p, stage), others = n->all - n->own;
     double one = least(root + unit, others) * each, two = least(root + 2 * unit, others) * each;
     double live = least(n->all, LIVE) * each;
+    char outside[UNITS_TEXT], layer[UNITS_TEXT];
     struct estimate_line *line;
 
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "gathered weights",
                         (struct interval){ceil(one), ceil(two), ceil(live > two ? live : two)});
-    estimate_explain(line, "torch FSDP: the root unit and two layers in flight; DeepSpeed: stage3_max_live_parameters 1e9",
-                     "(%.0f outside of the layers + 2 layers · %.0f) · %.0f B", root, unit, each);
+    estimate_explain(line, "torch FSDP: root unit and two layers in flight; DeepSpeed: stage3_max_live_parameters",
+                     "(%s outside of the layers + 2 layers · %s) · %.3g B", format_count(outside, units_whole(root)),
+                     format_count(layer, units_whole(unit)), each);
     line->why = "the next layer is gathered early or not; DeepSpeed keeps up to 1e9 parameters";
 }
 
@@ -214,7 +221,7 @@ static void add_communication(const struct plan *p, uint64_t stage, const struct
     if (shard_group(p, false) <= 1)
         return;
     if (p->sharding == PLAN_SHARDING_DDP) {
-        add_ddp_buckets(p, n, r);
+        states_buckets(p, n, p->precision->gradients, r);
         return;
     }
     if (unit <= 0) { /* only a number is known */
@@ -224,7 +231,7 @@ static void add_communication(const struct plan *p, uint64_t stage, const struct
     }
     add_reduced(p, n, unit > root ? unit : root, r);
     if (p->sharding == PLAN_SHARDING_ZERO3)
-        add_gathered(p, stage, n, unit, r);
+        states_gathered(p, stage, n, p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : p->precision->weights, r);
 }
 
 /* ---------------------------------------------------------------- copies that are multiplied with */
@@ -252,19 +259,21 @@ static void add_autocast(const struct plan *p, uint64_t stage, struct estimate_r
     struct shard_sum n = shard_sum(p, stage, multiplied_for_backward), hidden = shard_sum(p, stage, unknown);
     double bytes = ceil(n.all * p->precision->cast_copy);
     struct estimate_line *line;
+    char count[UNITS_TEXT];
 
+    format_count(count, units_whole(n.all));
     if (p->sharding == PLAN_SHARDING_ZERO3 && shard_group(p, false) > 1)
         return; /* FSDP's MixedPrecision gathers 16-bit weights: add_gathered */
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "autocast's 16-bit weights",
                         (struct interval){hidden.all > 0 ? 0 : bytes, bytes, bytes});
     estimate_explain(line, "aten/src/ATen/autocast_mode.cpp: cached_cast; linear saves the copy for backward",
-                     "%.0f weights that are multiplied with · %u B", n.all, p->precision->cast_copy);
+                     "%s weights that are multiplied with · %u B", count, p->precision->cast_copy);
     if (hidden.all > 0)
         line->why = "which parameters are multiplied with is not known";
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "autocast's cache, if backward runs inside",
                         (struct interval){0, 0, bytes});
     estimate_explain(line, "aten/src/ATen/autocast_mode.cpp: clear_cache at the outermost region's end",
-                     "%.0f weights that are multiplied with · %u B", n.all, p->precision->cast_copy);
+                     "%s weights that are multiplied with · %u B", count, p->precision->cast_copy);
     line->why = "none where autocast ends before backward, as PyTorch's examples do";
 }
 
@@ -272,17 +281,26 @@ static void add_float8(const struct plan *p, uint64_t stage, struct estimate_res
 {
     double n = shard_sum(p, stage, in_float8).all;
     struct estimate_line *line;
+    char count[UNITS_TEXT];
 
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "float8 weights and their transposes",
                         (struct interval){ceil(n), ceil(2 * n), ceil(2 * n)});
     estimate_explain(line, "Transformer Engine pytorch/module/linear.py: rowwise for forward, columnwise for backward",
-                     "%.0f weights of linear layers · 2 · 1 B", n);
+                     "%s weights of linear layers · 2 · 1 B", format_count(count, units_whole(n)));
     line->why = "the copy for forward stays where micro-batches share it (is_first_microbatch)";
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD) | IN_PHASE(STEP), "cached float8 weights",
                         (struct interval){0, 0, ceil(2 * n)});
     estimate_explain(line, "Transformer Engine pytorch/module/base.py: get_weight_workspace with a cache",
-                     "%.0f weights of linear layers · 2 · 1 B", n);
+                     "%s weights of linear layers · 2 · 1 B", format_count(count, units_whole(n)));
     line->why = "only with is_first_microbatch (Megatron-LM)";
+}
+
+void states_casts(const struct plan *p, uint64_t stage, struct estimate_result *r)
+{
+    if (p->precision->cast == PRECISION_CAST_AUTOCAST)
+        add_autocast(p, stage, r);
+    if (p->precision->cast == PRECISION_CAST_FP8)
+        add_float8(p, stage, r);
 }
 
 /* ---------------------------------------------------------------- all of it */
@@ -293,7 +311,7 @@ static void add_ema(const struct plan *p, const struct shard_sum *n, struct esti
     struct estimate_line *line = estimate_add(r, ESTIMATE_EMA, IN_TRAINING, "moving average, float32",
                                               EXACTLY(ceil(part_of(n, divided) * 4)));
 
-    explain(line, "torch.optim.swa_utils.AveragedModel: a copy of the parameters", p, n, "4 B", divided);
+    states_explain(line, "torch.optim.swa_utils.AveragedModel: a copy of the parameters", p, n, "4 B", divided);
 }
 
 static void add_trained(const struct plan *p, uint64_t stage, const struct shard_sum *n, struct estimate_result *r)
@@ -308,7 +326,7 @@ static void add_trained(const struct plan *p, uint64_t stage, const struct shard
     add_gradients(p, n, r);
     add_states(p, n, &sum, r);
     add_communication(p, stage, n, r);
-    add_step(p, n, &sum, r);
+    states_step(p, n, &sum, r);
 }
 
 struct estimate estimate_floor(const struct model *m, const struct optimizer *optimizer,
@@ -343,8 +361,5 @@ void estimate_states(const struct plan *p, uint64_t stage, struct estimate_resul
     add_trained(p, stage, &n, r);
     if (p->ema)
         add_ema(p, &n, r);
-    if (p->precision->cast == PRECISION_CAST_AUTOCAST)
-        add_autocast(p, stage, r);
-    if (p->precision->cast == PRECISION_CAST_FP8)
-        add_float8(p, stage, r);
+    states_casts(p, stage, r);
 }

@@ -1,0 +1,12 @@
+/* Low-rank adapters. */
+#ifndef GPUSPY_ESTIMATE_ADAPTERS_H
+#define GPUSPY_ESTIMATE_ADAPTERS_H
+
+#include "analyzer/estimate/estimate.h"
+
+/* Is it one of the matrices that `target` names? */
+bool adapters_target(enum plan_target target, const struct model_tensor *t);
+/* Parameters of the adapters of a whole model: r (rows + cols) a matrix, and a number a row with DoRA. */
+uint64_t adapters_params(const struct model *m, enum plan_adapter kind, enum plan_target target, uint64_t rank);
+
+#endif
