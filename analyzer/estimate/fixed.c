@@ -1,6 +1,190 @@
+/* What does not depend on the batch and is not the model's: the CUDA context, workspaces, NCCL's buffers, and
+ * what the caching allocator takes on top of what is asked of it. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "analyzer/base/units.h"
+#include "analyzer/estimate/calibration.h"
 #include "analyzer/estimate/estimate.h"
+#include "analyzer/estimate/gpu.h"
+#include "analyzer/estimate/shard.h"
+#include "analyzer/estimate/states.h"
+
+#define MIB 1048576.0
+
+static const char own[] = "your own recordings (gpuspy calibrate)";
+static const char own_why[] = "the least and the most of your own recordings";
+
+static unsigned phases_of(const struct plan *p)
+{
+    return p->inference ? IN_INFERENCE : IN_TRAINING;
+}
+
+/* ---------------------------------------------------------------- context and workspaces */
+
+/* Measured by others, kernels loaded lazily as CUDA does since 12.2: 287 MB (V100), 426 MiB (RTX 6000 Ada),
+ * 0.47 GiB and more (A100, H100). Kernels of libraries that are used come on top: 0.8 GiB and more. */
+static void add_context(const struct plan *p, struct estimate_result *r)
+{
+    struct calibrated seen = calibration_context(p->calibration, p->gpu);
+    struct estimate_line *line;
+
+    if (seen.runs) {
+        line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels", calibrated_interval(&seen));
+        estimate_explain(line, own, "measured in %zu recorded runs", seen.runs);
+        line->why = own_why;
+        return;
+    }
+    line = estimate_add(r, ESTIMATE_CONTEXT, phases_of(p), "CUDA context and kernels",
+                        (struct interval){280 * MIB, 500 * MIB, 900 * MIB});
+    estimate_explain(line, "published measurements: 287 MB to 0.9 GiB, kernels loaded lazily",
+                     "a context, and the kernels that a program uses");
+    line->why = "differs by driver, GPU and libraries; more than 1 GiB where all kernels are loaded at once";
+}
+
+/* ATen/cuda/CublasHandlePool.cpp: a workspace for each handle and stream, from the caching allocator: 2 of
+ * 4096 KiB and 8 of 16 KiB; on Hopper 32 MiB. Backward runs in a thread of its own, with its own handle:
+ * measured on PyTorch 2.6 and 2.11, which adds 1 MiB for cuBLASLt. */
+#define CUBLAS 8519680.0
+#define CUBLAS_HOPPER 33554432.0
+
+static void add_workspaces(const struct plan *p, struct estimate_result *r)
+{
+    struct calibrated seen = calibration_workspace(p->calibration, p->gpu);
+    double handles = p->inference ? 1 : 2, one = CUBLAS;
+    struct estimate_line *line;
+    bool known = p->gpu && p->gpu->capability;
+
+    if (seen.runs) {
+        line = estimate_add(r, ESTIMATE_WORKSPACE, phases_of(p), "cuBLAS and cuDNN", calibrated_interval(&seen));
+        estimate_explain(line, own, "measured in %zu recorded runs", seen.runs);
+        line->why = own_why;
+        return;
+    }
+    if (known && atof(p->gpu->capability) >= 9 && atof(p->gpu->capability) < 10)
+        one = CUBLAS_HOPPER;
+    known = known && atof(p->gpu->capability) < 10;
+    line = estimate_add(r, ESTIMATE_WORKSPACE, phases_of(p), "cuBLAS",
+                        (struct interval){handles * one, handles * one,
+                                          handles * (known ? one : CUBLAS_HOPPER) + MIB});
+    estimate_explain(line, "aten/src/ATen/cuda/CublasHandlePool.cpp; measured on PyTorch 2.6 and 2.11",
+                     "%.0f B · %.0f handle%s", one, handles, handles > 1 ? "s (forward, backward)" : "");
+    line->why = known ? "PyTorch 2.11 keeps 1 MiB for cuBLASLt" : "32 MiB a handle on Hopper; --gpu says which it is";
+}
+
+/* ---------------------------------------------------------------- NCCL */
+
+static void add_nccl(const struct plan *p, struct estimate_result *r)
+{
+    const struct {
+        const char *name;
+        uint64_t gpus;
+    } groups[] = {{"data", plan_dp(p)}, {"tensor", p->tp}, {"pipeline", p->pp}, {"context", p->cp}, {"expert", p->ep}};
+    const double connection = 9.2 * MIB;
+    double n = 0;
+    char names[96] = "";
+    struct estimate_line *line;
+
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        size_t used = (size_t)snprintf(NULL, 0, "%s", names);
+        if (groups[i].gpus <= 1 || (p->inference && i == 0))
+            continue;
+        snprintf(names + used, sizeof names - used, "%s%s", n ? ", " : "", groups[i].name);
+        n++;
+    }
+    if (n <= 0)
+        return;
+    line = estimate_add(r, ESTIMATE_COMMUNICATION, phases_of(p), "NCCL communicators",
+                        (struct interval){n * 4 * 2 * connection, n * 16 * 2 * connection, n * 1.6e9});
+    estimate_explain(line, "published measurements: 9.2 MiB a connection and channel, 0.5 to 1.6 GB a communicator",
+                     "%.0f group%s (%s) · 16 channels · 2 connections · 9.2 MiB", n, n > 1 ? "s" : "", names);
+    line->why = "4 to 32 channels by topology and NCCL's version; trees and NVLS add connections";
+}
+
+/* ---------------------------------------------------------------- the caching allocator */
+
+/* Each block is a multiple of 512 bytes. Flat shards (ZeRO) have few blocks. */
+static double rounded(const struct plan *p, uint64_t stage)
+{
+    double waste = 0, element = states_element(p);
+    struct shard s;
+
+    for (size_t i = 0; i < p->model->tensors_n; i++) {
+        const struct model_tensor *t = &p->model->tensors[i];
+        const double kinds[] = {p->precision->weights, p->precision->gradients};
+        if (t->dims == 0 || !shard_of(p, stage, t, &s))
+            continue;
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+            double bytes = s.rows * s.cols * kinds[k];
+            waste += s.count * (ceil(bytes / 512) * 512 - bytes);
+        }
+        waste += s.count * p->optimizer->copies *
+                 (ceil(s.rows * s.cols * element / 512) * 512 - s.rows * s.cols * element);
+    }
+    return waste;
+}
+
+static void add_rounding(const struct plan *p, uint64_t stage, struct estimate_result *r)
+{
+    double bytes;
+    struct estimate_line *line;
+
+    if (p->inference || p->adapter != PLAN_ADAPTER_NONE || p->sharding != PLAN_SHARDING_DDP)
+        return;
+    bytes = rounded(p, stage);
+    if (bytes < 1)
+        return;
+    line = estimate_add(r, ESTIMATE_ALLOCATOR, IN_PHASE(BACKWARD) | IN_PHASE(STEP), "blocks of 512 B", EXACTLY(bytes));
+    estimate_explain(line, "c10/cuda/CUDACachingAllocator.cpp: kMinBlockSize",
+                     "weights, gradients and states, each tensor rounded up");
+}
+
+/* What is reserved over what is allocated, at their peaks: holes between blocks, the ends of segments.
+ * Measured on PyTorch 2.11, simulated devices: decoders and a convolutional network, float32 and autocast, with
+ * and without checkpointing, equal and varying lengths (docs/estimate.md). */
+#define HOLES_LOW 0.0
+#define HOLES_LIKELY 0.03
+#define HOLES_HIGH 0.12
+#define SEGMENTS (22 * MIB) /* the ends of a small segment, 2 MiB, and of a large one, 20 MiB */
+
+static void add_fragmentation(const struct plan *p, struct estimate_result *r)
+{
+    struct calibrated seen = calibration_fragmentation(p->calibration);
+    struct interval most = {0}, share = {HOLES_LOW, HOLES_LIKELY, HOLES_HIGH};
+    struct estimate_line *line;
+
+    if (seen.runs)
+        share = calibrated_interval(&seen);
+    for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
+        struct interval sum = {0};
+        for (size_t i = 0; i < r->lines_n; i++) {
+            const struct estimate_line *l = &r->lines[i];
+            if (!l->host && (l->phases & phases_of(p) & 1u << phase) && l->part != ESTIMATE_CONTEXT &&
+                l->part != ESTIMATE_COMMUNICATION)
+                sum = interval_add(sum, l->bytes);
+        }
+        most = sum.likely > most.likely ? sum : most;
+    }
+    line = estimate_add(r, ESTIMATE_ALLOCATOR, phases_of(p), "holes and ends of segments",
+                        (struct interval){ceil(most.low * share.low), ceil(most.likely * share.likely),
+                                          ceil(most.high * share.high) + (seen.runs ? 0 : SEGMENTS)});
+    if (seen.runs) {
+        estimate_explain(line, own, "%.1f %% of what is live, as in %zu recorded runs", share.likely * 100, seen.runs);
+        line->why = own_why;
+        return;
+    }
+    estimate_explain(line, "measured: reserved over allocated bytes at their peaks, PyTorch 2.11 (docs/estimate.md)",
+                     "%.0f %% of what is live at most", share.likely * 100);
+    line->why = "none for equal batches; lengths that vary leave holes (expandable_segments:True avoids them)";
+}
 
 void estimate_fixed(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
-    (void)p, (void)stage, (void)r;
+    if (p->model->shape.family == MODEL_UNKNOWN && !p->inference)
+        return; /* only a floor is asked for: parameters without activations */
+    add_workspaces(p, r);
+    add_rounding(p, stage, r);
+    add_fragmentation(p, r);
+    add_nccl(p, r);
+    add_context(p, r);
 }

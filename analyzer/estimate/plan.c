@@ -129,7 +129,7 @@ static bool adapters(const struct plan *p, char why[WHY])
     if (p->adapter != PLAN_ADAPTER_NONE && p->ema)
         return SAY("--ema: a moving average of all weights beside adapters of frozen ones; leave out one");
     if (!p->inference && p->weights && p->adapter == PLAN_ADAPTER_NONE)
-        return SAY("--weights: how frozen weights are stored; trained ones are as --precision says, or add --adapter lora");
+        return SAY("--weights: how frozen weights are stored; give --precision instead, or add --adapter lora");
     return false;
 }
 
