@@ -154,7 +154,7 @@ static struct interval scaled(struct interval bytes, struct interval share)
                              ceil(bytes.high * share.high)};
 }
 
-/* The largest sum of a phase, of all lines or of what comes and goes. */
+/* The largest sum of a phase: of all lines, or of what comes and goes. Buckets are of few sizes, used anew. */
 static struct interval largest(const struct plan *p, const struct estimate_result *r, bool all)
 {
     struct interval most = {0};
@@ -164,7 +164,7 @@ static struct interval largest(const struct plan *p, const struct estimate_resul
         for (size_t i = 0; i < r->lines_n; i++) {
             const struct estimate_line *l = &r->lines[i];
             unsigned there = l->phases & phases_of(p);
-            if (!l->host && (there & 1u << phase) && (all || there != phases_of(p)))
+            if (!l->host && (there & 1u << phase) && (all || (there != phases_of(p) && l->part != ESTIMATE_BUCKETS)))
                 sum = interval_add(sum, l->bytes);
         }
         most = sum.likely > most.likely ? sum : most;

@@ -177,8 +177,8 @@ def test_the_exit_code_says_whether_it_fits(words, code):
 
 
 def test_the_bar_is_as_long_as_the_peak():
-    text = gpuspy("estimate", *LLAMA, "--gpu", "h100,4090", env={"COLUMNS": 125, "LC_ALL": "C"}).stdout
-    e = answer(*LLAMA, "--gpu", "h100,4090")
+    text = gpuspy("estimate", *LLAMA, "--gpu", "h200,4090", env={"COLUMNS": 125, "LC_ALL": "C"}).stdout
+    e = answer(*LLAMA, "--gpu", "h200,4090")
     scale = max([g["total_bytes"] for g in e["gpus"]] + [e["peak"]["high_bytes"]])
     bars = [line for line in text.splitlines() if re.fullmatch(r"  [A-Za-z.| ]*\|[A-Za-z.]*", line)]
     assert len(bars) == 2
@@ -232,7 +232,7 @@ def test_the_way_leads_there(words):
 
 
 @pytest.mark.parametrize("words", [["batch", *LLAMA, "--gpu", "h200"], ["seq", *LLAMA, "--gpu", "b200"],
-                                   ["layers", *LLAMA, "--gpu", "a100"], ["batch", *LLAMA, "--inference", "--gpu", "h100"],
+                                   ["layers", *LLAMA, "--gpu", "h200"], ["batch", *LLAMA, "--inference", "--gpu", "h100"],
                                    ["seq", *LLAMA, "--inference", "--gpu", "4090"]], ids=" ".join)
 def test_what_is_solved_for_fits_and_one_more_does_not(words):
     what, *plan = words
@@ -281,7 +281,7 @@ def test_csv_is_the_lines(words):
 
 def test_the_page_holds_the_answer(tmp_path):
     out = tmp_path / "out.html"
-    done = gpuspy("estimate", *LLAMA, "--gpu", "h100,4090", "--html", out)
+    done = gpuspy("estimate", *LLAMA, "--gpu", "h200,4090", "--html", out)
     assert done.returncode == 0 and not done.stdout
     assert re.fullmatch(rf"gpuspy: estimate: wrote {re.escape(str(out))}\b.*browser.*\n", done.stderr), done.stderr
     page = Page(out.read_text(encoding="utf-8"))
@@ -294,7 +294,7 @@ def test_the_page_holds_the_answer(tmp_path):
             digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
             assert f"'sha256-{digest}'" in rules[f"{tag}-src"], tag
     (data,) = [text for tag, a, text in page.texts if a.get("type") == "application/json"]
-    expected = answer(*LLAMA, "--gpu", "h100,4090")
+    expected = answer(*LLAMA, "--gpu", "h200,4090")
     found = json.loads(data)
     assert found == expected and not set("<>&") & set(data)
     assert gpuspy("estimate", "--params", "1B", "--html", "-").stdout.startswith("<!doctype html>")
