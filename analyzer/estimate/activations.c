@@ -45,7 +45,7 @@ static void convolutional(const struct plan *p, struct estimate_result *r)
             return;
         }
 #define OF(field) sorted(v[ACT_FUSED].field, v[ACT_EAGER].field, v[ACT_PADDED].field)
-    snprintf(text, sizeof text, "%.0f images of %ju x %ju x %.0f B kept by the operations", images,
+    snprintf(text, sizeof text, "%.0f images of %ju x %ju · %.0f B kept by the operations", images,
              (uintmax_t)p->model->shape.image, (uintmax_t)p->model->shape.image, v[ACT_EAGER].saved[ACT_CONV] / images);
     add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), titles[ACT_CONV], OF(saved[ACT_CONV]), WHY_CONV, text);
     add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients in the making, last layers of the model", OF(first), WHY_CONV,
@@ -53,6 +53,31 @@ static void convolutional(const struct plan *p, struct estimate_result *r)
     add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "what the end of backward still holds and makes", OF(second), WHY_CONV,
         "the largest moment of the first layers' backward");
 #undef OF
+}
+
+/* What a group's bytes are a multiple of, for its formula. */
+struct unit {
+    double width;
+    const char *what;
+};
+
+static struct unit unit_of(const struct model_shape *m, enum act_group group, const struct act_sizes *z)
+{
+    switch (group) {
+    case ACT_NORM:
+    case ACT_MASKS:
+        return (struct unit){(double)m->hidden, "hidden"};
+    case ACT_ATTENTION:
+        return (struct unit){2.0 * (double)((m->heads + m->kv_heads) * m->head_dim), "of q, k, v and output"};
+    case ACT_SCORES:
+        return (struct unit){(double)m->heads * z->seq, "of heads · tokens"};
+    case ACT_MLP:
+        if (m->experts)
+            return (struct unit){(double)(m->experts_used * m->expert_ffn), "of a token's experts"};
+        return (struct unit){(double)m->ffn, "of the MLP"};
+    default:
+        return (struct unit){0, ""};
+    }
 }
 
 static void eager(const struct plan *p, struct estimate_result *r)
@@ -67,20 +92,27 @@ static void eager(const struct plan *p, struct estimate_result *r)
     const struct act_pass *likely = &v[p->fused_layers ? ACT_FUSED : ACT_EAGER], *most = &v[p->fused_layers ? ACT_EAGER : ACT_PADDED];
 #define OF(field) sorted(v[ACT_FUSED].field, likely->field, most->field)
     for (int g = 0; g < ACT_GROUPS_N; g++) {
-        double one = likely->saved[g] / z.tokens / (double)m->layers;
-        snprintf(text, sizeof text, "%ju layers x %.0f tokens x %.0f B", (uintmax_t)m->layers, z.tokens, one);
+        struct unit u = unit_of(m, g, &z);
+        double each = v[ACT_EAGER].saved[g] / z.tokens / (double)m->layers;
+        if (each <= 0)
+            snprintf(text, sizeof text, "none; a mask of %.0f · %.0f in each layer where sequences are padded", z.seq, z.seq);
+        else if (u.width > 0)
+            snprintf(text, sizeof text, "%ju layers · %.0f tokens · %.0f %s · %.2f B", (uintmax_t)m->layers, z.tokens,
+                     u.width, u.what, each / u.width);
+        else
+            snprintf(text, sizeof text, "%ju layers · %.0f tokens · %.0f B", (uintmax_t)m->layers, z.tokens, each);
         add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), titles[g], OF(saved[g]), WHY_EAGER, text);
     }
-    snprintf(text, sizeof text, "%ju layers x %.0f tokens x %ju x %.0f B", (uintmax_t)m->layers, z.tokens,
+    snprintf(text, sizeof text, "%ju layers · %.0f tokens · %ju · %.0f B", (uintmax_t)m->layers, z.tokens,
              (uintmax_t)m->hidden, z.stream);
     add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "inputs of the checkpointed layers", OF(inputs), NULL, text);
-    snprintf(text, sizeof text, "%.0f tokens x %.0f B", z.tokens, likely->head / z.tokens);
+    snprintf(text, sizeof text, "%.0f tokens · %.0f B", z.tokens, likely->head / z.tokens);
     add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "last norm and input of the output layer", OF(head), WHY_EAGER, text);
-    snprintf(text, sizeof text, "%.0f tokens x %ju words x %.0f B", z.tokens, (uintmax_t)m->vocab,
+    snprintf(text, sizeof text, "%.0f tokens · %ju words · %.0f B", z.tokens, (uintmax_t)m->vocab,
              m->vocab ? likely->logits / z.tokens / (double)m->vocab : 0);
     add(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD), likely->at_loss ? "logits, log-probabilities, their gradients" : "logits",
         OF(logits), "low: the script lets go of the logits; high: it keeps them", text);
-    snprintf(text, sizeof text, "%.0f tokens x %ju words x %.0f B", z.tokens, (uintmax_t)m->vocab, z.compute);
+    snprintf(text, sizeof text, "%.0f tokens · %ju words · %.0f B", z.tokens, (uintmax_t)m->vocab, z.compute);
     add(r, ESTIMATE_LOGITS, IN_PHASE(BACKWARD), "logits that the script still holds", OF(held),
         "low: the script lets go of the logits; high: it keeps them", text);
     add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients in the making, first layers of backward", OF(first), WHY_EAGER,
@@ -92,6 +124,8 @@ static void eager(const struct plan *p, struct estimate_result *r)
 
 void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
+    struct act_sizes z;
+
     if (p->inference || !p->batch)
         return;
     if (p->model->shape.family == MODEL_CONV) {
@@ -100,6 +134,10 @@ void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_
     }
     if (!p->model->shape.layers)
         return;
+    z = act_sizes_of(p, ACT_EAGER);
+    if (p->attention == PLAN_ATTENTION_FLASH && act_falls_back(p, &z))
+        estimate_note(r, "grouped queries in float32 have no fused attention in PyTorch: the scores are kept, unless a padding mask "
+                         "is given or keys and values are repeated");
     if (p->tp > 1 || p->pp > 1)
         act_parallel(p, stage, r);
     else

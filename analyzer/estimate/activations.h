@@ -99,6 +99,8 @@ void act_layer(const struct plan *p, const struct act_sizes *z, bool moe, struct
 /* The norm after the layers, with the input of the output layer; whether logits are capped by tanh
  * (Gemma 2); whether embeddings are dropped out. */
 void act_last_norm(const struct plan *p, const struct act_sizes *z, struct act_tape *tape);
+/* Grouped queries in float32 have no fused attention in PyTorch: its "math" path keeps the scores. */
+bool act_falls_back(const struct plan *p, const struct act_sizes *z);
 bool act_caps_logits(const struct plan *p, const struct act_sizes *z);
 bool act_embedding_dropout(const struct plan *p, const struct act_sizes *z);
 double act_saved(const struct act_tape *tape);

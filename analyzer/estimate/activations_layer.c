@@ -57,7 +57,7 @@ static struct habits habits_of(const struct plan *p, const struct act_sizes *z)
     h.python_gelu = !fused && gpt && m->positions && !h.opt;
     /* Hugging Face's ViT has three, torchvision's one */
     h.one_matrix = m->fused_qkv && !(m->family == MODEL_VIT && z->variant == ACT_PADDED);
-    h.float_scores = m->family == MODEL_LLAMA || m->family == MODEL_VIT || m->family == MODEL_T5 || h.opt;
+    h.float_scores = m->family == MODEL_LLAMA || m->family == MODEL_VIT || h.opt;
     return h;
 }
 
@@ -131,6 +131,8 @@ static void norm(const struct plan *p, const struct act_sizes *z, const struct h
         inside = 8 * width;
     } else { /* x to float32, and, for the gradient of the weight, x·rsqrt (cast back before) */
         saved = 4 * width + (frozen(p) ? 0 : input * width) + 4;
+        if (p->model->shape.family == MODEL_T5 && input < 4)
+            saved += input * width; /* it multiplies x as it was */
         inside = 8 * width;
     }
     put(t, ACT_NORM, saved, 0, inside, frozen(p) ? 0 : width);
@@ -153,7 +155,7 @@ static void scores(const struct act_sizes *z, const struct habits *h, bool kept,
 
 /* Grouped queries with neither a mask nor 16 bits fit none of PyTorch's fused kernels: the "math" one keeps
  * the scores as if attention were eager. */
-static bool falls_back(const struct plan *p, const struct act_sizes *z)
+bool act_falls_back(const struct plan *p, const struct act_sizes *z)
 {
     const struct model_shape *m = &p->model->shape;
 
@@ -166,7 +168,7 @@ static void attention(const struct plan *p, const struct act_sizes *z, const str
     const struct model_shape *m = &p->model->shape;
     double heads = (double)m->heads, q = heads * (double)m->head_dim, k = (double)(m->kv_heads * m->head_dim);
     double v = k, out = q, width = (double)m->hidden, c = z->compute;
-    bool eager = p->attention == PLAN_ATTENTION_EAGER || falls_back(p, z);
+    bool eager = p->attention == PLAN_ATTENTION_EAGER || act_falls_back(p, z);
     bool recomputed = p->checkpoint == PLAN_CHECKPOINT_SELECTIVE;
 
     if (m->kv_rank) { /* multi-head latent attention: what is compressed, and each head's parts */
@@ -187,6 +189,8 @@ static void attention(const struct plan *p, const struct act_sizes *z, const str
         put(t, ACT_ATTENTION, c * (q + k + v), c * (q + k + v), 0, 0);
     if (eager)
         scores(z, h, !recomputed, heads, t);
+    else if (p->model->shape.family == MODEL_T5) /* the positions' bias, made for each layer */
+        put(t, ACT_SCORES, c * heads * z->seq / z->batch, c * out, 0, 0);
     else if (z->variant == ACT_PADDED) /* a mask that every layer casts anew */
         put(t, ACT_SCORES, c * z->seq, c * out, 0, 0);
     /* attention's own output is what the projection reads */
@@ -207,6 +211,11 @@ static void mlp(const struct plan *p, const struct act_sizes *z, const struct ha
         put(t, ACT_MLP, 0, c * width, 0, weight(p, share * 2 * width * f));
         /* gate, up, activated gate; a fused kernel activates again */
         put(t, ACT_MLP, share * (z->variant == ACT_FUSED ? 2 : 3) * c * f, share * 2 * c * f, 0, 0);
+        if (p->model->shape.family == MODEL_T5 && h->dropout)
+            t->ops[t->n - 1].saved += (1 + c) * f;
+    } else if (p->model->shape.family == MODEL_T5) { /* ReLU, dropout's mask */
+        put(t, ACT_MLP, 0, c * width, 0, weight(p, width * f));
+        put(t, ACT_MLP, (h->dropout ? 1 + c : 0) * f, c * f, 0, 0);
     } else {
         double kept = h->opt ? 0 : h->python_gelu ? (z->amp ? 14 : 4 * c) : c;
         put(t, ACT_MLP, 0, c * width, bias(p, z, f), weight(p, width * f));
@@ -252,6 +261,12 @@ void act_layer(const struct plan *p, const struct act_sizes *z, bool moe, struct
     norm(p, z, &h, width, z->stream, t);
     reads(p, z, READ_QKV, width, h.one_matrix ? 1 : 3, 1, t);
     attention(p, z, &h, t);
+    if (m->family == MODEL_T5 && moe) { /* the decoder also looks at what the encoder said */
+        norm(p, z, &h, width, z->stream, t);
+        reads(p, z, READ_QKV, width, 1, 1, t);
+        attention(p, z, &h, t);
+        moe = false;
+    }
     if (m->norms == 4)
         norm(p, z, &h, width, z->compute, t);
     if (m->norms != 1) /* attention and MLP beside each other may read the same norm (Falcon) */

@@ -65,7 +65,7 @@ static void add_layers(const struct plan *p, const struct act_sizes *z, uint64_t
 {
     struct layer_bytes b = layer_bytes(p, z);
     double t = (double)p->tp, layers = (double)shard_layers(p, stage), flight = act_in_flight(p, stage);
-    bool scores = p->attention == PLAN_ATTENTION_EAGER, full = p->checkpoint == PLAN_CHECKPOINT_FULL;
+    bool scores = p->attention == PLAN_ATTENTION_EAGER || act_falls_back(p, z), full = p->checkpoint == PLAN_CHECKPOINT_FULL;
     bool kept = scores && p->checkpoint == PLAN_CHECKPOINT_NONE;
     double whole = b.whole / (p->sequence_parallel ? t : 1), divided = (b.divided + (kept ? b.scores : 0)) / t;
     double one = z->tokens * (whole + divided), input = z->tokens * z->stream * (double)p->model->shape.hidden;
@@ -76,16 +76,16 @@ static void add_layers(const struct plan *p, const struct act_sizes *z, uint64_t
     line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), full ? "inputs of the checkpointed layers" : "activations of the layers",
                full ? total / (p->sequence_parallel ? t : 1) : total * 0.8, total, full ? total : total * 1.2);
     if (full)
-        estimate_explain(line, KORTHIKANTI, "%.0f layers x %.4g micro-batches x %.0f tokens x %.0f B", layers, flight,
+        estimate_explain(line, KORTHIKANTI, "%.0f layers · %.4g micro-batches · %.0f tokens · %.0f B", layers, flight,
                          z->tokens, input / z->tokens);
     else
-        estimate_explain(line, KORTHIKANTI, "%.0f layers x %.4g micro-batches x %.0f tokens x (%.0f%s + %.0f/%ju) B",
+        estimate_explain(line, KORTHIKANTI, "%.0f layers · %.4g micro-batches · %.0f tokens · (%.0f%s + %.0f/%ju) B",
                          layers, flight, z->tokens, b.whole, p->sequence_parallel ? "/tp" : "",
                          b.divided + (kept ? b.scores : 0), (uintmax_t)p->tp);
     /* the layer that backward is in: computed again, or its gradients */
     line = add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "the layer that backward is in",
                0.5 * live, full ? 1.3 * live : 0.5 * live, 1.5 * live);
-    estimate_explain(line, KORTHIKANTI, "%.0f tokens x %.0f B, and its gradients", z->tokens, live / z->tokens);
+    estimate_explain(line, KORTHIKANTI, "%.0f tokens · %.0f B, and its gradients", z->tokens, live / z->tokens);
 }
 
 /* The embedding's dropout on the first stage; the loss on the last. Logits of the last micro-batch alone. */
@@ -100,21 +100,21 @@ static void add_ends(const struct plan *p, const struct act_sizes *z, uint64_t s
     if (stage == 0 && mask > 0) {
         line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "the embedding's dropout mask", 0,
                    act_in_flight(p, 0) * mask, act_in_flight(p, 0) * mask);
-        estimate_explain(line, "Megatron-LM theoretical_memory_usage.py", "%.4g micro-batches x %.0f tokens x %.0f B",
+        estimate_explain(line, "Megatron-LM theoretical_memory_usage.py", "%.4g micro-batches · %.0f tokens · %.0f B",
                          act_in_flight(p, 0), z->tokens, h / shared);
     }
     if (stage + 1 != p->pp || !m->vocab || m->family == MODEL_VIT)
         return;
     line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "last norm and input of the output layer", head, head, head);
     line->why = NULL;
-    estimate_explain(line, "Megatron-LM theoretical_memory_usage.py", "%.0f tokens x %.0f B", z->tokens, head / z->tokens);
+    estimate_explain(line, "Megatron-LM theoretical_memory_usage.py", "%.0f tokens · %.0f B", z->tokens, head / z->tokens);
     if (p->chunked_loss)
         logits = fmin(logits, z->tokens * h / t);
     line = add(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD), "logits and loss", 4 * logits, (4 + z->compute) * logits,
                (8 + z->compute) * logits);
     line->why = "low: float32 logits written over in place (Megatron-LM); high: a gradient beside them";
     estimate_explain(line, "Megatron-LM tensor_parallel/cross_entropy.py: the vocabulary is divided",
-                     "%.0f tokens x %ju words / tp %ju x (4 + %.0f) B", z->tokens, (uintmax_t)m->vocab,
+                     "%.0f tokens · %ju words / tp %ju · (4 + %.0f) B", z->tokens, (uintmax_t)m->vocab,
                      (uintmax_t)p->tp, z->compute);
 }
 

@@ -67,7 +67,7 @@ static void loss(const struct plan *p, const struct act_sizes *z, struct walk *w
     double weight = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)(m->vocab * m->hidden);
     /* Hugging Face's losses ask for float32; a bare cross_entropy takes logits as they are, which only autocast
      * makes float32. */
-    double wide = z->variant == ACT_FUSED && !z->amp ? c : 4;
+    double wide = (z->variant == ACT_FUSED || m->family == MODEL_T5) && !z->amp ? c : 4;
     double before = w->live, tanh_kept = act_caps_logits(p, z) ? c * logits : 0, held = c * logits;
 
     if (p->chunked_loss) { /* pieces of tokens, so that their logits are as large as the hidden states */
@@ -98,7 +98,7 @@ static void loss(const struct plan *p, const struct act_sizes *z, struct walk *w
 
 static bool has_logits(const struct model_shape *m)
 {
-    return m->family == MODEL_GPT || m->family == MODEL_LLAMA || (m->family == MODEL_BERT && !m->pooler);
+    return m->family == MODEL_GPT || m->family == MODEL_LLAMA || m->family == MODEL_T5 || (m->family == MODEL_BERT && !m->pooler);
 }
 
 void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *out)
@@ -110,6 +110,8 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
     double stream = z.stream * z.tokens * (double)m->hidden;
     double embedding = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)(m->vocab * m->hidden);
     uint64_t sparse = m->experts ? m->moe_layers ? m->moe_layers : m->layers : 0;
+    if (m->family == MODEL_T5) /* the decoder's layers come last, as those with experts do */
+        sparse = m->layers - m->encoder_layers;
     bool full = p->checkpoint == PLAN_CHECKPOINT_FULL;
 
     memset(out, 0, sizeof *out);

@@ -167,6 +167,8 @@ static const struct measured {
     {{"bert-base-uncased", "bf16", FLASH, NONE, 8, 512, 0, 0}, 1387300352},
     {{"vit-b-16", "fp32", FLASH, NONE, 32, 0, 0, 0}, 3874418176},
     {{"vit-l-16", "bf16", FLASH, NONE, 32, 0, 0, 0}, 5124849664},
+    {{"t5-base", "bf16", FLASH, NONE, 4, 512, 0, 0}, 3047437312},
+    {{"t5-base", "fp32", EAGER, NONE, 4, 512, 0, 0}, 8707703808},
     {{"resnet-18", "fp32", FLASH, NONE, 32, 0, 0, 0}, 713582592},
     {{"resnet-50", "fp32", FLASH, NONE, 32, 0, 0, 0}, 2763805696},
     {{"resnet-50", "amp-bf16", FLASH, NONE, 32, 0, 0, 0}, 1469522944},
