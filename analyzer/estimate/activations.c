@@ -93,7 +93,7 @@ static void eager(const struct plan *p, struct estimate_result *r)
 #define OF(field) sorted(v[ACT_FUSED].field, likely->field, most->field)
     for (int g = 0; g < ACT_GROUPS_N; g++) {
         struct unit u = unit_of(m, g, &z);
-        double each = v[ACT_EAGER].saved[g] / z.tokens / (double)m->layers;
+        double each = likely->saved[g] / z.tokens / (double)m->layers;
         if (each <= 0)
             snprintf(text, sizeof text, "none; a mask of %.0f · %.0f in each layer where sequences are padded", z.seq, z.seq);
         else if (u.width > 0)
@@ -134,7 +134,7 @@ void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_
     }
     if (!p->model->shape.layers)
         return;
-    z = act_sizes_of(p, ACT_EAGER);
+    z = act_sizes_of(p, p->fused_layers ? ACT_FUSED : ACT_EAGER);
     if (p->attention == PLAN_ATTENTION_FLASH && act_falls_back(p, &z))
         estimate_note(r, "grouped queries in float32 have no fused attention in PyTorch: the scores are kept, unless a padding mask "
                          "is given or keys and values are repeated");
