@@ -168,6 +168,15 @@ static bool estimate(const struct plan_settings *s, struct gs_estimate_bytes *by
     struct model model;
     bool ok = plan_from_settings("report", s, &plan, &model, exit_code);
 
+    if (ok && plan.batch && !plan.seq && model.shape.vocab) {
+        complain("report: --batch: activations are those of so many tokens; add --seq");
+        *exit_code = EXIT_USAGE;
+        ok = false;
+    } else if (ok && plan.batch && model.shape.family == MODEL_UNKNOWN) {
+        complain("report: --batch: activations need a model's shape, not only how many parameters it has; give --model");
+        *exit_code = EXIT_USAGE;
+        ok = false;
+    }
     if (ok && !estimate_make(&plan, &result)) {
         complain("report: that needs more than 2^63 bytes on one GPU");
         *exit_code = EXIT_USAGE;

@@ -48,6 +48,15 @@ static const char *elsewhere(const struct gs_budget_facts *f, const struct gs_bu
                                                          : "not expected at that moment";
 }
 
+/* Gradients at a moment at which zero_grad() should have freed them. */
+static const char *in_forward(const struct gs_budget_facts *f, const struct gs_budget_row *row)
+{
+    return f->budget->planned && row->expected.high <= 0 && row->peak_bytes > row->most_bytes / 2
+               ? TEXT(f, "of the step before, there in forward still: zero_grad() before forward frees %s then",
+                      BYTES(f, row->peak_bytes))
+               : NULL;
+}
+
 static const char *none_yet(const struct gs_budget_facts *f, const struct gs_budget_row *row)
 {
     return f->budget->planned && row->inside == 1 && row->peak_bytes < row->most_bytes / 50
@@ -301,7 +310,7 @@ enum { RULES = 10 };
 static rule_fn *const rules[GS_CATEGORIES_N][RULES] = {
     [GS_CATEGORY_PARAMETERS] = {as_estimated, none_recognised, spread, at_other_times, element,
                                 a_little_more, other_count},
-    [GS_CATEGORY_GRADIENTS] = {none_yet, as_estimated, no_gradients, made_up_for, spread, with_buckets, at_other_times,
+    [GS_CATEGORY_GRADIENTS] = {none_yet, in_forward, as_estimated, no_gradients, made_up_for, spread, with_buckets, at_other_times,
                                gradients_beside, not_explained},
     [GS_CATEGORY_OPTIMIZER_STATE] = {as_estimated, no_states, spread, at_other_times, states_beside,
                                      not_explained},

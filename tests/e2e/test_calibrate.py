@@ -141,3 +141,10 @@ def test_words_that_do_not_go_together(tmp_path, kept, words, says):
     done = gpuspy("calibrate", *[tmp_path / word if word == "run.db" else word for word in words], GPUSPY_CALIBRATION=kept)
     assert done.returncode == 2 and says in done.stderr and done.stderr.count("\n") == 1
     assert not kept.exists()
+
+
+@pytest.mark.parametrize("words, says", [
+    (("--batch", "4"), "--model"), (("--model", "gpt2", "--batch", "4"), "--seq"), (("--params", "1e9", "--batch", "4"), "--model")])
+def test_a_report_asks_for_what_activations_need(tmp_path, words, says):
+    done = gpuspy("report", *words, record(tmp_path / "run.db"))
+    assert done.returncode == 2 and says in done.stderr and done.stderr.count("\n") == 1 and done.stdout == ""

@@ -18,7 +18,7 @@ struct figures { /* bytes; the estimate is fp32 Adam of 1e6 parameters: 4, 4, 8 
     int64_t buckets, in_step;
     uint64_t in_step_blocks, blocks;
     size_t ranks;
-    bool stepped, failed, later;
+    bool stepped, failed, later, planned; /* planned: nothing is expected then */
 };
 
 static struct gs_arena arena;
@@ -39,6 +39,11 @@ static const char *why(const struct figures *x, enum gs_category category)
                                          .estimate_bytes = c < 3 ? estimates[c] : (double)NAN,
                                          .peak_bytes = x->peak[c],
                                          .most_bytes = x->most[c] > x->peak[c] ? x->most[c] : x->peak[c]};
+        if (x->planned) {
+            budget.planned = true;
+            rows[c].estimate_bytes = 0;
+            rows[c].inside = gs_plan_inside(&rows[c].expected, (double)x->peak[c]);
+        }
         f.of[c] = &rows[c];
         f.blocks[c] = x->blocks;
         f.later[c] = x->later;
@@ -103,6 +108,8 @@ static const struct {
     {{.peak = {[P] = 4 * MB, [T] = 5 * MB}, .in_step = 4 * MB, .in_step_blocks = 30}, T, "fused=True"},
     {{.peak = {[P] = 4 * MB, [T] = 5 * MB}, .in_step = 4 * MB, .in_step_blocks = 1}, T, "of it in the optimizer's step"},
     {{.peak = {[P] = 4 * MB, [T] = 5 * MB}, .in_step = MB / 2, .in_step_blocks = 30}, T, "not estimated: made and freed"},
+    {{.peak = {4 * MB, 0}, .most = {4 * MB, 4 * MB}, .planned = true}, G, "none at that moment, as expected; at most 3.81 MiB"},
+    {{.peak = {4 * MB, 4 * MB}, .planned = true}, G, "zero_grad() before forward frees 3.81 MiB then"},
     {{.peak = {[A] = 5 * MB}}, A, "not estimated: what forward keeps"},
     {{.peak = {[A] = 5 * MB}, .casts = 2e6}, A, "autocast's 16-bit copies of the weights are up to 1.91 MiB"},
     {{.peak = {[GS_CATEGORY_UNKNOWN] = 5 * MB}}, GS_CATEGORY_UNKNOWN, "not explained: no rule covers it"},
