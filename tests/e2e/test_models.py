@@ -87,3 +87,38 @@ def test_a_name_that_is_not_known():
     assert "did you mean 'llama-3-8b'" in refused("--model", "lama-3-8b")
     assert "did you mean 'gemma-3-4b-text'" in refused("--model", "google/gemma-3-4b-it")
     assert "--models" in refused("--model", "zzzzzzzz")
+
+
+CONFIGS = {
+    "t5": ({"num_layers": 6, "num_decoder_layers": 6, "d_model": 512, "num_heads": 8, "d_kv": 64, "d_ff": 2048,
+            "vocab_size": 32128, "feed_forward_proj": "relu", "is_encoder_decoder": True}, 60506624),
+    "mt5": ({"num_layers": 8, "d_model": 512, "num_heads": 6, "d_kv": 64, "d_ff": 1024, "vocab_size": 250112,
+             "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "is_encoder_decoder": True}, 300176768),
+    "mpt": ({"d_model": 4096, "n_heads": 32, "n_layers": 32, "vocab_size": 50432, "expansion_ratio": 4}, 6649286656),
+    "phimoe": ({"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+                "intermediate_size": 6400, "vocab_size": 32064, "num_local_experts": 16, "num_experts_per_tok": 2,
+                "attention_bias": True, "lm_head_bias": True}, 41873153344),
+    "llama4_text": ({"hidden_size": 5120, "num_hidden_layers": 48, "num_attention_heads": 40, "num_key_value_heads": 8,
+                     "head_dim": 128, "intermediate_size": 8192, "intermediate_size_mlp": 16384, "vocab_size": 202048,
+                     "num_local_experts": 16, "num_experts_per_tok": 1, "interleave_moe_layer_step": 1}, 107769861120),
+}
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_a_config_is_counted(kind, tmp_path):
+    """Counts of transformers 5.23 on the meta device."""
+    config, params = CONFIGS[kind]
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind, **config}))
+    assert parameters("--model", tmp_path) == params
+
+
+def test_what_has_experts_is_not_read_as_a_llama(tmp_path):
+    """A note that a type is not known is no excuse for a tenth of its parameters."""
+    config = {"model_type": "unheard_of", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+              "num_attention_heads": 4, "vocab_size": 100}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    assert parameters("--model", path) == 2 * 100 * 64 + 2 * (4 * 64 * 64 + 3 * 128 * 64 + 2 * 64) + 64
+    path.write_text(json.dumps({**config, "num_local_experts": 8}))
+    done = estimate("--model", path)
+    assert done.returncode == 3 and "'unheard_of' is not known" in done.stderr
