@@ -310,14 +310,15 @@ static struct interval token_elements(const struct plan *p)
     double tp = (double)p->tp, h = (double)s->hidden, f = (double)s->ffn / tp, size = element_size(p);
     double q = (double)s->heads * (double)s->head_dim / tp, kv = elements(p) / 2;
     double held = p->cache_block ? 2 * h : 4 * h; /* beside what the MLP makes */
-    struct interval attention, mlp, norm = {3 * h, held + 8 * h / size, held + 8 * h / size};
+    double early = p->cache_block ? 2 * h : 3 * h; /* beside what attention and norms make */
+    struct interval attention, mlp, norm = {3 * h, early + 8 * h / size, early + 8 * h / size};
 
     if (s->kv_rank) { /* expanded for prefill: queries and keys of nope + rope, values */
         q = (double)s->heads * (double)(s->nope_dim + s->rope_dim) / tp;
         kv = q;
     }
     attention.low = 2 * h + 2 * q + 2 * kv;
-    attention.likely = most(attention.low, held + most(4 * q, 2 * q + 3 * kv));
+    attention.likely = most(attention.low, early + most(4 * q, 2 * q + 3 * kv));
     attention.high = attention.likely + q + 2 * kv;
     if (s->gated) /* act(gate), up, and their product */
         mlp = (struct interval){2 * h + 3 * f, held + 3 * f, held + 4 * f};
