@@ -301,7 +301,7 @@ APPLY(lora)
     p->master_weights = false; /* the adapters are float32 */
     SAY(what, "LoRA of rank %ju beside frozen weights: peft's LoraConfig(r=%ju, target_modules=\"all-linear\")",
         (uintmax_t)p->rank, (uintmax_t)p->rank);
-    SAY(option, "--adapter lora%s", master ? ", without --master-weights" : "");
+    SAY(option, "--adapter lora%s", master ? " without --master-weights" : "");
     SAY(cost, "only the adapters learn: for fine-tuning, not for training from scratch");
     return true;
 }
@@ -314,7 +314,7 @@ APPLY(qlora)
     SAY(what, "QLoRA: frozen weights in 4 bits%s: BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_use_double_quant=True)",
         p->adapter == PLAN_ADAPTER_NONE ? ", LoRA beside them" : "");
     SAY(option, "%s--weights nf4-double%s", p->adapter == PLAN_ADAPTER_NONE ? "--adapter lora " : "",
-        p->master_weights ? ", without --master-weights" : "");
+        p->master_weights ? " without --master-weights" : "");
     p->master_weights = false;
     SAY(cost, "only the adapters learn, weights are unpacked for each use; the paper measures 16-bit quality");
     p->adapter = PLAN_ADAPTER_LORA;

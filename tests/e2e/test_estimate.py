@@ -73,6 +73,7 @@ PLANS = [["--params", "7B"], LLAMA, [*LLAMA, "--batch", "2", "--seq", "2048", "-
          [*LLAMA, "--gpus", "8", "--pp", "4"], [*LLAMA, "--sharding", "zero2", "--offload", "optimizer"],
          [*LLAMA, "--adapter", "lora", "--weights", "nf4"], [*LLAMA, "--inference"],
          [*LLAMA, "--master-weights", "--optimizer", "adamw", "--step", "fused", "--ema"],
+         [*LLAMA, "--master-weights", "--batch", "2"],
          ["--model", "gpt2", "--precision", "amp-bf16", "--attention", "eager", "--batch", "8"],
          ["--model", "mixtral-8x7b", "--precision", "bf16"], ["--model", "bert-large-uncased", "--batch", "4"],
          ["--model", "vit-b-16", "--batch", "64"], ["--model", "resnet-50", "--batch", "64"],
