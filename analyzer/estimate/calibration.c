@@ -451,11 +451,12 @@ static const char *runs_text(size_t runs, char out[32])
 static void say(const struct plan *p, struct estimate_result *r, const struct calibrated *kept)
 {
     const struct calibrated context = calibration_context(p->calibration, p->gpu),
+                            workspace = calibration_workspace(p->calibration, p->gpu),
                             holes = calibration_fragmentation(p->calibration);
     const struct {
         const char *what;
         size_t runs;
-    } used[] = {{"CUDA context", context.runs}, {"fragmentation", holes.runs}, {"activations", kept->runs}};
+    } used[] = {{"CUDA context", context.runs}, {"workspaces", workspace.runs}, {"fragmentation", holes.runs}, {"activations", kept->runs}};
     char text[160] = "", runs[32];
 
     for (size_t i = 0; i < sizeof used / sizeof *used; i++)
