@@ -150,7 +150,9 @@ static void scores(const struct act_sizes *z, const struct habits *h, bool kept,
         saved += 1 + z->compute; /* its mask, and what is left */
     else if (wide != z->compute)
         saved += z->compute; /* cast for the product with v */
-    put(t, ACT_SCORES, kept ? saved * heads * z->seq : 0, z->compute * heads * z->seq, 2 * wide * heads * z->seq, 0);
+    /* what is not kept is made again when its turn comes */
+    put(t, ACT_SCORES, kept ? saved * heads * z->seq : 0, z->compute * heads * z->seq,
+        (2 * wide + (kept ? 0 : saved)) * heads * z->seq, 0);
 }
 
 /* Grouped queries with neither a mask nor 16 bits fit none of PyTorch's fused kernels: the "math" one keeps
@@ -159,7 +161,8 @@ bool act_falls_back(const struct plan *p, const struct act_sizes *z)
 {
     const struct model_shape *m = &p->model->shape;
 
-    return m->family == MODEL_LLAMA && m->kv_heads < m->heads && z->compute == 4 && z->variant != ACT_FUSED;
+    return m->family == MODEL_LLAMA && m->kv_heads < m->heads && z->compute == 4 && z->variant != ACT_FUSED &&
+           p->cp == 1; /* a ring of GPUs brings its own kernel */
 }
 
 static void attention(const struct plan *p, const struct act_sizes *z, const struct habits *h,
