@@ -65,7 +65,8 @@ static const char type_names[] =
 
 /* One reading. The first problem stays. */
 struct reading {
-    json_t *json; /* the object with the shape: the root, or its text_config */
+    json_t *json;  /* the object with the shape: the root, or its text_config, */
+    json_t *outer; /* and then this is the root; NULL else */
     const struct config_type *type;
     struct model_shape s;
     char problem[256], note[192];
@@ -466,6 +467,8 @@ static void read_shape(struct reading *r)
     s->positions = t->traits & LEARNED ? s->context : 0;
     s->token_types = t->family == MODEL_BERT && (t->traits & POOLER) ? number(r, "type_vocab_size", 2) : 0;
     s->tied = flag(r, "tie_word_embeddings", t->traits & TIED);
+    if (r->outer && json_is_boolean(json_object_get(r->outer, "tie_word_embeddings"))) /* the outer model ties */
+        s->tied = json_is_true(json_object_get(r->outer, "tie_word_embeddings"));
     s->gated = t->traits & GATED;
     s->fused_qkv = t->traits & FUSED_QKV;
     s->fused_gate = t->traits & FUSED_GATE;
@@ -496,8 +499,18 @@ static void read_shape(struct reading *r)
 
 /* ---------------------------------------------------------------- which type */
 
+/* Types whose language model is that of another. */
+static const char *const aliases[][2] = {
+    {"qwen2_vl", "qwen2"}, {"qwen2_vl_text", "qwen2"}, {"qwen2_5_vl", "qwen2"}, {"qwen2_5_vl_text", "qwen2"},
+    {"qwen3_vl_text", "qwen3"}, {"qwen3_vl_moe_text", "qwen3_moe"}, {"kimi_k2", "deepseek_v3"},
+    {"RefinedWebModel", "falcon"}, {"RefinedWeb", "falcon"}, {"ministral3", "ministral"},
+};
+
 static const struct config_type *type_of(const char *name)
 {
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (strcmp(aliases[i][0], name) == 0)
+            name = aliases[i][1];
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (strcmp(types[i].name, name) == 0)
             return &types[i];
@@ -562,9 +575,12 @@ static void choose_type(struct reading *r, json_t *root)
     const char *outer = word(root, "model_type"), *name;
     char clean[64];
 
-    r->json = type_of(outer) ? root : inner(r, root);
+    r->json = type_of(outer) && !json_is_object(json_object_get(root, "text_config")) ? root : inner(r, root);
+    if (r->json == root && json_is_object(json_object_get(root, "vision_config")))
+        note(r, "only its language model is counted, not what sees");
+    r->outer = r->json == root ? NULL : root;
     name = word(r->json, "model_type");
-    if (r->json != root && !*name) /* what the outer type's class takes for it */
+    if (r->outer && !*name) /* what the outer type's class takes for it */
         name = strcmp(outer, "gemma3") == 0     ? "gemma3_text"
                : strcmp(outer, "mistral3") == 0 ? "mistral"
                : strcmp(outer, "llama4") == 0   ? "llama4_text"
@@ -716,7 +732,7 @@ bool config_read_beside(const struct model_file *weights, struct config_beside *
     if (ok) {
         c->bits = packed_bits(root);
         c->found = read_json(&r, root, &f, &c->model);
-        c->inside = c->found && r.json != root;
+        c->inside = c->found && r.outer;
         c->assumed = c->found && r.assumed;
         snprintf(c->problem, sizeof c->problem, "%s", r.problem);
         ok = c->found || r.unknown || model_bad(&f, "%s", r.problem);

@@ -101,6 +101,26 @@ def test_config_of_what_sees_too(tmp_path):
     assert answer["params"] % 4096 == 63 and "hold all of it" in notes(answer)
 
 
+def test_config_whose_outer_model_ties(tmp_path):
+    """The language model of Mistral 3 as its class makes it: untied by itself, tied within (transformers 5.23.0)."""
+    inner = dict(model_type="mistral", hidden_size=5120, num_hidden_layers=40, num_attention_heads=32, num_key_value_heads=8,
+                 head_dim=128, intermediate_size=32768, vocab_size=131072)
+    for tied, params in ((True, 22_901_314_560), (False, 23_572_403_200)):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "mistral3", "tie_word_embeddings": tied, "text_config": inner}))
+        assert estimate(tmp_path)["params"] == params
+
+
+def test_config_of_a_type_that_goes_by_another_name(tmp_path):
+    """Qwen2.5-VL-72B's language model is Qwen2.5-72B; older files have its keys beside vision_config."""
+    keys = dict(hidden_size=8192, num_hidden_layers=80, num_attention_heads=64, num_key_value_heads=8, intermediate_size=29568,
+                vocab_size=152064)
+    for whole in (dict(keys, model_type="qwen2_5_vl", vision_config={"depth": 32}),
+                  {"model_type": "qwen2_5_vl", "text_config": dict(keys, model_type="qwen2_5_vl_text")}):
+        (tmp_path / "config.json").write_text(json.dumps(whole))
+        answer = estimate(tmp_path)
+        assert answer["params"] == 72_706_203_648 and "is counted, not what sees" in notes(answer)
+
+
 def test_config_with_a_byte_order_mark(tmp_path):
     assert estimate(config(tmp_path, b"\xef\xbb\xbf" + json.dumps(LLAMA_2_7B).encode()))["params"] == 6738415616
 
