@@ -78,6 +78,8 @@ static void say_training(struct head *h, const struct plan *p)
         say(h, "%s checkpointing", checkpoints[p->checkpoint]);
     if (p->fused_layers)
         say(h, "fused layers");
+    if (p->fused_layers)
+        say(h, "fused layers");
     if (p->chunked_loss)
         say(h, "loss in chunks");
     if (p->ema)
