@@ -68,7 +68,7 @@ static const struct example examples[] = {
      "7 billion parameters in bfloat16, states in 8 bits"},
     {"gpuspy estimate --model llama-3-8b --precision bf16 --memory 24GiB", "does it fit at all?"},
     {"gpuspy estimate --models", "the models that are known by name"},
-    {"gpuspy estimate --model llama-3-8b --inference --weights nf4 --gpu 4090 --solve seq",
+    {"gpuspy estimate --model llama-3-8b --inference --gpu 4090 --solve seq",
      "the longest context that can be served"},
     {"gpuspy estimate --gpus", "the GPUs that are known"},
     {0},
