@@ -62,6 +62,7 @@ static enum model_family family_of(const struct telling *t)
     const bool attention = there(t, "blk.*.attn_qkv.weight") || there(t, "blk.*.attn_k.weight") ||
                            there(t, "blk.*.attn_kv_a_mqa.weight");
     const bool gated = there(t, "blk.*.ffn_gate.weight") || there(t, "blk.*.ffn_gate_exps.weight") ||
+                       there(t, "blk.*.ffn_gate.*.weight") ||
                        there(t, "blk.*.ffn_gate_up_exps.weight") || strcmp(t->d->architecture, "phi3") == 0 ||
                        strcmp(t->d->architecture, "glm4") == 0;
     const bool recurrent = there(t, "blk.*.ssm_in.weight") || there(t, "blk.*.ssm_a") || there(t, "blk.*.time_mix_key.weight");

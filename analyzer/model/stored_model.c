@@ -126,7 +126,7 @@ static const struct {
     {TENSOR_BIAS, "bias", 0, 9},
     {TENSOR_NORM, "norm|ln_|.ln|.bn|bn1|bn2|bn3|downsample.1.", 0, 1},
     {TENSOR_MLP, "shared_expert|shexp", 2, 9},
-    {TENSOR_EXPERT, "experts.*|_exps|experts.gate_up|experts.down", 2, 9},
+    {TENSOR_EXPERT, "experts.*|_exps|experts.gate_up|experts.down|ffn_gate.*|ffn_up.*|ffn_down.*", 2, 9},
     {TENSOR_EMBEDDING, "embed_tokens|wte|wpe|word_embed|position_embed|token_type|token_embd|position_embd|"
                        "token_types|embed_in|embed_positions|tok_embeddings|class_token|cls_token|pos_embed|"
                        "mask_token|shared.weight|embedding|project_in", 1, 3},
@@ -363,7 +363,7 @@ static void add_type(struct type_bytes types[64], size_t *n, const struct stored
 /* The output layer is the embedding, and is stored once more. */
 static bool stored_twice(const struct stored *s, const struct stored_hints *hints, const struct stored_form *t)
 {
-    if (!hints->shape || !hints->shape->tied || strcmp(t->pattern, "lm_head.weight") != 0)
+    if (!hints->shape || !hints->shape->tied || !ends_with(t->pattern, "lm_head.weight"))
         return false;
     for (size_t i = 0; i < s->forms_n; i++)
         if (&s->forms[i] != t && s->forms[i].elements == t->elements &&

@@ -359,6 +359,22 @@ def test_gguf_in_parts(tmp_path):
     assert "one of 3 files" in estimate(tmp_path / "renamed.gguf", code=3)
 
 
+@pytest.mark.parametrize("stacked", [True, False])
+def test_gguf_with_experts(tmp_path, stacked):
+    """In one tensor a layer, or one an expert as files before April 2024 have them."""
+    t = gguf_llama()
+    for i in range(2):
+        for name, shape in {"gate": (1024, 512), "up": (1024, 512), "down": (512, 1024)}.items():
+            del t[f"blk.{i}.ffn_{name}.weight"]
+            t.update({f"blk.{i}.ffn_{name}_exps.weight": ("MXFP4", (8, *shape))} if stacked else
+                     {f"blk.{i}.ffn_{name}.{e}.weight": ("Q4_K", shape) for e in range(8)})
+        t[f"blk.{i}.ffn_gate_inp.weight"] = ("F32", (8, 512))
+    gguf(tmp_path / "a.gguf", dict(KEYS, **{"llama.expert_count": 8, "llama.expert_used_count": 2}), t)
+    answer = estimate(tmp_path / "a.gguf", "--batch", "1", "--seq", "64")
+    assert answer["params"] == GGUF_LLAMA + 2 * (7 * 3 * 1024 * 512 + 8 * 512)
+    assert answer["model"]["family"] == "llama"
+
+
 @pytest.mark.parametrize("keys, word", [
     ({"llama.embedding_length": 256}, "embedding_length is 256"), ({"llama.block_count": 1}, "block_count is 1"),
     ({"llama.block_count": 2**32 - 1}, "block_count"), ({"llama.attention.head_count_kv": 3}, "do not divide"),
