@@ -33,6 +33,9 @@ static void add_shard(struct index *x, const char *text, size_t n)
     *at = 0;
     if (n == 0 || n > 255 || memchr(text, '/', n) || memchr(text, 0, n) || text[0] == '.')
         x->scan.problem = "names a shard that is no file beside it";
+    else if (n > 4 && memcmp(text + n - 4, ".bin", 4) == 0)
+        x->scan.problem = "is the index of files of torch.save, which only running them can read; "
+                          "save the model as .safetensors, or give its config.json";
     else if (x->shards_n == SHARDS_MAX)
         x->scan.problem = "names more than 10000 shards";
     if (x->scan.problem)
