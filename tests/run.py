@@ -56,7 +56,7 @@ def sanitizer():
 
 def run_program(path):
     """(passed, failed, skipped, text to show) of one cmocka program."""
-    env = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="TAP", O=str(BUILD))
+    env = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="TAP", O=str(BUILD), XDG_CONFIG_HOME=str(BUILD / "tests" / "no-config"))
     env.setdefault("ASAN_OPTIONS", "detect_leaks=1")
     env.setdefault("TSAN_OPTIONS", f"suppressions={ROOT}/tests/tsan.supp")
     try:
