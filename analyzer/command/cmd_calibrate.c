@@ -26,7 +26,8 @@ struct settings {
 
 static const struct option_row options[] = {
     ESTIMATE_OPTIONS(struct settings, plan.model, 0),
-    PLAN_ACTIVATION_OPTIONS(struct settings, plan),
+    PLAN_TRAINING_OPTIONS(struct settings, plan),
+    PLAN_ADAPTER_OPTIONS(struct settings, plan),
     {"show", 0, OPTION_FLAG, offsetof(struct settings, show), NULL, NULL, 0, 0, "what is known so far"},
     {"forget", 0, OPTION_FLAG, offsetof(struct settings, forget), NULL, NULL, 0, 0,
      "remove the file with all that was learned"},

@@ -13,6 +13,7 @@
 #include "analyzer/base/pager.h"
 #include "analyzer/base/progress.h"
 #include "analyzer/question/report.h"
+#include "analyzer/question/learn.h"
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
@@ -46,7 +47,8 @@ static const struct option_row options[] = {
     {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
      "show the calls that led to a place, C and C++ functions included"},
     ESTIMATE_OPTIONS(struct settings, plan.model, 0),
-    PLAN_ACTIVATION_OPTIONS(struct settings, plan),
+    PLAN_TRAINING_OPTIONS(struct settings, plan),
+    PLAN_ADAPTER_OPTIONS(struct settings, plan),
     DISPLAY_OPTIONS(struct settings, display),
     {0},
 };
@@ -187,6 +189,12 @@ static bool estimate(const struct plan_settings *s, struct gs_estimate_bytes *by
         *bytes = (struct gs_estimate_bytes){(double)e.weights, (double)e.gradients,
                                             (double)(e.optimizer + e.master), (double)e.total,
                                             (double)e.params, (double)e.cast_copies};
+        if (plan.adapter != PLAN_ADAPTER_NONE || plan.ema) { /* not all are trained, or there are more */
+            bytes->weights = gs_plan_category(&result, GS_CATEGORY_PARAMETERS, -1).likely;
+            bytes->gradients = gs_plan_category(&result, GS_CATEGORY_GRADIENTS, -1).likely;
+            bytes->optimizer = gs_plan_category(&result, GS_CATEGORY_OPTIMIZER_STATE, -1).likely;
+            bytes->total = bytes->weights + bytes->gradients + bytes->optimizer;
+        }
         o->memory_map = true; /* each category's own peak needs the calls that freed */
         o->estimate = bytes;
         o->plan = &result;

@@ -54,6 +54,7 @@ bool calibration_path(char *path, size_t size)
     TEXT("precision", precision)                                    \
     TEXT("attention", attention)                                    \
     TEXT("checkpointing", checkpointing)                            \
+    TEXT("more", more)                                              \
     NUMBER("activations_bytes", activations, 1, 1e18)               \
     NUMBER("activations_predicted_bytes", activations_predicted, 1, 1e18) \
     NUMBER("batch", batch, 1, 1e12)                                 \
@@ -347,6 +348,8 @@ void calibration_key(struct calibration_row *row, const struct plan *p)
     snprintf(row->precision, sizeof row->precision, "%s", p->precision->name);
     snprintf(row->attention, sizeof row->attention, "%s", attentions[p->attention]);
     snprintf(row->checkpointing, sizeof row->checkpointing, "%s", checkpoints[p->checkpoint]);
+    snprintf(row->more, sizeof row->more, "%s%s%s", p->fused_layers ? "fused " : "", p->chunked_loss ? "chunked " : "",
+             p->adapter != PLAN_ADAPTER_NONE ? "adapters" : "");
 }
 
 struct calibrated calibration_activations(const struct calibration *c, const struct plan *p)
@@ -359,7 +362,8 @@ struct calibrated calibration_activations(const struct calibration *c, const str
         const struct calibration_row *row = &c->rows[i];
         if (row->formulas == CALIBRATION_FORMULAS && row->activations_predicted > 0 &&
             strcmp(row->family, key.family) == 0 && strcmp(row->precision, key.precision) == 0 &&
-            strcmp(row->attention, key.attention) == 0 && strcmp(row->checkpointing, key.checkpointing) == 0)
+            strcmp(row->attention, key.attention) == 0 && strcmp(row->checkpointing, key.checkpointing) == 0 &&
+            strcmp(row->more, key.more) == 0)
             see(&seen, row->activations / row->activations_predicted);
     }
     return seen;
@@ -383,6 +387,7 @@ static bool alike(const struct calibration_row *a, const struct calibration_row 
         return strcmp(a->gpu, b->gpu) == 0;
     return strcmp(a->family, b->family) == 0 && strcmp(a->precision, b->precision) == 0 &&
            strcmp(a->attention, b->attention) == 0 && strcmp(a->checkpointing, b->checkpointing) == 0 &&
+           strcmp(a->more, b->more) == 0 &&
            (a->formulas == CALIBRATION_FORMULAS) == (b->formulas == CALIBRATION_FORMULAS);
 }
 

@@ -25,7 +25,7 @@ struct calibration_row {
     double workspace;    /* bytes of cuBLAS's and cuDNN's workspaces; NAN */
     /* activations, logits and the temporaries of passes, the most that they came to; activations_predicted NAN:
      * not learned */
-    char family[16], precision[16], attention[16], checkpointing[16];
+    char family[16], precision[16], attention[16], checkpointing[16], more[32];
     double activations, activations_predicted; /* bytes at most; predicted: the likely ones */
     double batch, seq;
     double formulas;

@@ -56,6 +56,7 @@ static json_t *known(const struct calibration_known *k)
         json_object_set_new(o, "precision", text(k->of->precision));
         json_object_set_new(o, "attention", text(k->of->attention));
         json_object_set_new(o, "checkpointing", text(k->of->checkpointing));
+        json_object_set_new(o, "more", text(k->of->more));
         json_object_set_new(o, "used", json_boolean(!k->stale));
     }
     json_object_set_new(o, "runs", json_integer((json_int_t)k->seen.runs));

@@ -44,5 +44,7 @@ void learned_free(struct learned *l);
  * begins. */
 bool gs_plan_has_activations(const struct estimate_result *e);
 struct interval gs_plan_pass(const struct estimate_result *e);
+/* Of a category, the most of all phases (phase -1). */
+struct interval gs_plan_category(const struct estimate_result *e, enum gs_category c, int phase);
 
 #endif

@@ -21,9 +21,10 @@ static const char *bytes(char out[UNITS_TEXT], double n)
 /* "gpt, amp, flash" */
 static const char *key(char *out, size_t size, const struct calibration_row *row)
 {
-    snprintf(out, size, "%s, %s, %s attention%s%s", row->family, row->precision, row->attention,
-             strcmp(row->checkpointing, "none") == 0 ? "" : ", checkpointing ",
-             strcmp(row->checkpointing, "none") == 0 ? "" : row->checkpointing);
+    bool none = strcmp(row->checkpointing, "none") == 0;
+
+    snprintf(out, size, "%s, %s, %s attention%s%s%s%s", row->family, row->precision, row->attention,
+             none ? "" : ", checkpointing ", none ? "" : row->checkpointing, *row->more ? ", " : "", row->more);
     return out;
 }
 
