@@ -154,6 +154,8 @@ void states_step(const struct plan *p, const struct shard_sum *n, const struct o
                      element);
     if (p->master_weights && bytes.low < bytes.high)
         line->why = "DeepSpeed's, apex's and Megatron's optimizers are fused; torch.optim's foreach is not";
+    else if (bytes.low < bytes.high && p->optimizer->steps != STEPS_TORCH && p->optimizer->steps != STEPS_FUSED)
+        line->why = "depends on the implementation, and on whether it goes through all tensors at once";
     else if (bytes.low < bytes.high)
         line->why = "depends on the order of the tensors: the one before still has a temporary";
 }
