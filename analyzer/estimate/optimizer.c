@@ -76,7 +76,9 @@ struct interval optimizer_tensor(const struct optimizer *o, const struct model_t
     switch (o->form) {
     case OPTIMIZER_BLOCKS_8: return EXACTLY(t->dims ? quantised(n, 8, 256, 4) : each);
     case OPTIMIZER_BLOCKS_4:
-        return EXACTLY(t->dims ? quantised(fmod(n, 128) != 0 ? least(n, LITTLE - 1) : n, 4, 128, element) : each);
+        if (t->dims && fmod(n, 128) != 0) /* torchao: only whole blocks */
+            return EXACTLY(2 * n * element);
+        return EXACTLY(t->dims ? quantised(n, 4, 128, element) : each);
     case OPTIMIZER_PAGED_8: return paged(t, n, t->dims ? quantised(n, 8, 256, 4) : each, 8 * ceil(n / 256));
     case OPTIMIZER_PAGED_32: return paged(t, n, each, 0);
     case OPTIMIZER_MUON:
