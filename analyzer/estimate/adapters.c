@@ -192,8 +192,7 @@ static void add_trained(const struct plan *p, const struct adapted *a, struct es
     states_step(p, &a->n, &a->optimizer, r);
 }
 
-static void add_temporaries(const struct plan *p, const struct frozen *f, const struct adapted *a,
-                            struct estimate_result *r)
+static void add_temporaries(const struct frozen *f, const struct adapted *a, struct estimate_result *r)
 {
     struct estimate_line *line;
     char count[UNITS_TEXT];
@@ -226,7 +225,7 @@ void estimate_adapters(const struct plan *p, uint64_t stage, struct estimate_res
     add_trained(p, &a, r);
     if (p->sharding == PLAN_SHARDING_ZERO3 && shard_group(p, false) > 1 && f.plain + f.quantised > 0)
         states_gathered(p, stage, &f.n, (f.plain_bytes + f.quantised_bytes) / (f.plain + f.quantised), r);
-    add_temporaries(p, &f, &a, r);
+    add_temporaries(&f, &a, r);
     if (!p->weights)
         states_casts(p, stage, r);
 }

@@ -89,7 +89,7 @@ static void add_nccl(const struct plan *p, struct estimate_result *r)
         size_t used = (size_t)snprintf(NULL, 0, "%s", names);
         if (groups[i].gpus <= 1 || (p->inference && i == 0))
             continue;
-        snprintf(names + used, sizeof names - used, "%s%s", n ? ", " : "", groups[i].name);
+        snprintf(names + used, sizeof names - used, "%s%s", n > 0 ? ", " : "", groups[i].name);
         n++;
     }
     if (n <= 0)
