@@ -206,19 +206,13 @@ static void cell(char *line, size_t size, const char *text, int width)
     snprintf(line + at, size - at, "%*s%s%*s", width < 0 ? blanks : 0, "", text, width < 0 ? 0 : blanks, "");
 }
 
-/* Blanks before a phase's column. */
-static int phase_gap(const struct view_estimate *v)
-{
-    return v->term.width < 90 ? 1 : 2;
-}
-
 static void marks(const struct view_estimate *v, char *line, size_t size, unsigned phases, const char *mark)
 {
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
         int width = (int)strlen(phase_short(v, phase));
         if (v->a->result.phase[phase].high <= 0)
             continue;
-        cell(line, size, "", phase_gap(v) + (width - 1) / 2);
+        cell(line, size, "", 2 + (width - 1) / 2);
         cell(line, size, phases & 1u << phase ? mark : "", width - (width - 1) / 2);
     }
 }

@@ -139,6 +139,17 @@ def test_nothing_is_wider_than_the_terminal(words, columns):
     assert plain.isascii() and "\x1b" not in plain
 
 
+@pytest.mark.parametrize("columns", [80, 120])
+def test_dots_stand_below_their_moments(columns):
+    lines = gpuspy("estimate", *LLAMA, env={"COLUMNS": columns, "LC_ALL": "C"}).stdout.splitlines()
+    head = next(line for line in lines if "likely" in line)
+    columns = [m.span() for m in re.finditer(r"\S+", head[head.index("high") + 4:])]
+    columns = [(a + head.index("high") + 4, b + head.index("high") + 4) for a, b in columns]
+    weights = next(line for line in lines if line.startswith("  weights"))
+    dots = [m.start() for m in re.finditer("x", weights)]
+    assert len(dots) == len(columns) == 3 and all(a <= dot < b for dot, (a, b) in zip(dots, columns)), (head, weights)
+
+
 def test_colour_is_for_who_asks():
     coloured = gpuspy("estimate", *LLAMA, "--gpu", "h100", "--color=always").stdout
     assert "\x1b[" in coloured
