@@ -73,4 +73,4 @@ def test_the_next_estimate_is_nearer(measured, tmp_path):
 
     before, after = (abs(peak(**more) - own["allocated"]) for more in ({}, {"GPUSPY_CALIBRATION": str(kept)}))
     assert after <= before + 0.01 * own["allocated"], (kind, before, after, own)
-    assert after <= 0.08 * own["allocated"], (kind, before, after, own)
+    assert after <= 0.1 * own["allocated"], (kind, before, after, own)
