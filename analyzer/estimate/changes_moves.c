@@ -10,7 +10,7 @@
 enum group {
     STEP = 1, BUCKETS = 2, ATTENTION = 4, LOSS = 8, SP = 16, CHECKPOINT = 32, BATCH = 64, SHARDING = 128,
     PRECISION = 256, OPTIMIZER = 512, EMA = 1024, OFFLOAD = 2048, ADAPTER = 4096, SEQ = 8192, GPUS = 16384,
-    WEIGHTS = 32768, CACHE = 65536, BLOCKS = 131072,
+    WEIGHTS = 32768, CACHE = 65536, BLOCKS = 131072, COMPILED = 262144,
 };
 
 #define SAY(field, ...) snprintf(w->field, sizeof w->field, __VA_ARGS__)
@@ -89,6 +89,17 @@ APPLY(chunked_loss)
     SAY(what, "logits and loss in pieces: Liger's fused linear cross-entropy, or cut-cross-entropy");
     SAY(option, "--chunked-loss");
     SAY(cost, "one more package; the model returns no logits; about as fast");
+    return true;
+}
+
+APPLY(compiled)
+{
+    if (p->fused_layers || !transformer(p) || !p->batch)
+        return false;
+    p->fused_layers = true;
+    SAY(what, "compiled layers: torch.compile(model), or Transformer Engine's and Liger's kernels");
+    SAY(option, "--fused-layers");
+    SAY(cost, "nothing once it is compiled, which takes minutes; it is faster");
     return true;
 }
 
@@ -403,6 +414,7 @@ const struct move moves[] = {
     {"bucket_view", CHANGE_COST_NOTHING, BUCKETS, 0, true, false, "torch DistributedDataParallel's documentation", bucket_view},
     {"attention_flash", CHANGE_COST_NOTHING, ATTENTION, 0, true, true, "FlashAttention (2205.14135)", flash},
     {"chunked_loss", CHANGE_COST_NOTHING, LOSS, 0, true, false, "cut cross-entropy (2411.09009)", chunked_loss},
+    {"fused_layers", CHANGE_COST_LITTLE, COMPILED, 0, true, false, NULL, compiled},
     {"checkpointing_selective", CHANGE_COST_LITTLE, CHECKPOINT, 0, true, false, "Korthikanti et al. (2205.05198)", checkpoint_selective},
     {"sharding_zero1", CHANGE_COST_LITTLE, SHARDING, PLAN_SHARDING_ZERO1, true, false, ZERO_PAPER, shard},
     {"sharding_zero2", CHANGE_COST_LITTLE, SHARDING, PLAN_SHARDING_ZERO2, true, false, ZERO_PAPER, shard},
