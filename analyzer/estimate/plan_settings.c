@@ -92,10 +92,16 @@ static bool find_model(const char *command, const struct plan_settings *s, struc
                  s->model.model ? "--model" : "--params");
         return false;
     }
+    if (s->image && !s->model.model && shape.family != MODEL_VIT) {
+        complain("%s: --image: only a model of images has images; name it by --model, such as --model resnet-50", command);
+        return false;
+    }
     if (s->model.model)
-        return model_named(command, s->model.model, m, exit_code);
+        return model_named(command, s->model.model, m, exit_code) &&
+               (!s->image || model_of_image(command, s->image, m, exit_code));
     if (shape_given(s)) {
         set_shape(s, &shape);
+        shape.image = s->image ? s->image : shape.image;
         return model_shaped(command, "--layers", &shape, m, exit_code);
     }
     model_counted(s->model.params, m);

@@ -14,6 +14,7 @@ struct plan_settings {
     /* an explicit shape, instead of --model */
     const char *family;
     uint64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, context, experts, experts_used;
+    uint64_t image;
     bool tied;
     /* training */
     uint64_t batch, seq, accumulation;
@@ -74,6 +75,8 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_COUNT(type, member, "context", context, "N", "longest sequence (max_position_embeddings)"),  \
         PLAN_COUNT(type, member, "experts", experts, "N", "experts a layer"),                             \
         PLAN_COUNT(type, member, "experts-used", experts_used, "N", "experts that a token uses"),         \
+        PLAN_COUNT(type, member, "image", image, "N",                                                     \
+                   "pixels of an image's side, where the model is one of images; 224 of most"),           \
         PLAN_FLAG(type, member, "tied", tied, "the output layer is the embedding"),                       \
         PLAN_WORD(type, member, "family", family, plan_families, "kind of model, llama if not given")
 

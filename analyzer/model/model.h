@@ -149,6 +149,10 @@ struct model_shape model_family_shape(enum model_family family);
  * option, and the errors then name the options to give. */
 bool model_shaped(const char *command, const char *what, const struct model_shape *shape,
                   struct model *m, int *exit_code);
+/* The same model of images, for images with a side of so many pixels: a transformer's table of positions
+ * has as many rows as there are patches. False, with exit code 2, where it is not one of images, or they
+ * cannot be cut into its patches, or are smaller than a network's kernels. */
+bool model_of_image(const char *command, uint64_t side, struct model *m, int *exit_code);
 void model_free(struct model *m);
 
 /* "gpt2|gpt2-medium|…", for help and completion. */

@@ -199,3 +199,36 @@ bool model_named(const char *command, const char *text, struct model *m, int *ex
         complain("%s: --model: '%s' is not known; 'gpuspy estimate --models' lists them", command, text);
     return false;
 }
+
+bool model_of_image(const char *command, uint64_t side, struct model *m, int *exit_code)
+{
+    struct model old = *m;
+    struct model_shape shape = m->shape;
+    const char *what = "--image";
+    bool ok;
+
+    *exit_code = EXIT_USAGE;
+    if (m->shape.family == MODEL_CONV && m->shape.conv_net) {
+        ok = model_conv_maps(m, side, side, NULL, 0) > 0;
+        if (ok)
+            m->shape.image = side;
+        else
+            complain("%s: %s: images of %ju x %ju pixels are too small or too large for %s", command, what,
+                     (uintmax_t)side, (uintmax_t)side, m->name);
+        return ok;
+    }
+    if (m->shape.family != MODEL_VIT || m->stored_bytes > 0) {
+        complain("%s: %s: %s", command, what, m->stored_bytes > 0 ? "the model's file says how large its images are"
+                                                                  : "the model is not one of images by its shape");
+        return false;
+    }
+    shape.image = side;
+    shape.positions = 0;
+    ok = model_shaped(command, what, &shape, m, exit_code);
+    m->source = old.source;
+    memcpy(m->name, old.name, sizeof m->name);
+    memcpy(m->note, old.note, sizeof m->note);
+    memcpy(m->stored_as, old.stored_as, sizeof m->stored_as);
+    model_free(&old);
+    return ok;
+}

@@ -122,3 +122,17 @@ def test_what_has_experts_is_not_read_as_a_llama(tmp_path):
     path.write_text(json.dumps({**config, "num_local_experts": 8}))
     done = estimate("--model", path)
     assert done.returncode == 3 and "'unheard_of' is not known" in done.stderr
+
+
+def test_images_of_another_size():
+    def peak(*words):
+        return json.loads(estimate(*words, "--json").stdout)["phases"]["forward_end"]["bytes"]
+
+    assert parameters("--model", "vit-b-16", "--image", 384) == 86567656 + (24 * 24 - 14 * 14) * 768
+    assert parameters("--model", "resnet-50", "--image", 448) == 25557032
+    small, large = (peak("--model", "resnet-50", "--batch", 32, "--image", side) for side in (224, 448))
+    assert large > 2 * small
+    assert "do not divide" in refused("--model", "vit-b-16", "--image", 225)
+    assert "too small" in refused("--model", "alexnet", "--image", 16)
+    assert "not one of images" in refused("--model", "gpt2", "--image", 224)
+    assert "--model resnet-50" in refused("--params", "7B", "--image", 224)
