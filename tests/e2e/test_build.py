@@ -70,10 +70,10 @@ ROOMS = """
 base
 run
 symbol
-question oom allocator step category
-profile
 model
 estimate
+question oom allocator step category
+profile
 launch
 diff
 json
