@@ -213,6 +213,10 @@ static void fewest(const struct plan *p, struct solution *s)
 
     if (p->inference) {
         fewest_serving(p, s);
+        if (!s->likely.any)
+            snprintf(s->note, sizeof s->note, "no division by tp and pp is enough%s; look for a smaller --batch or --seq, "
+                     "or for --weights with fewer bits",
+                     p->model->shape.layers ? "" : " (of a bare number of parameters only tp is tried)");
         return;
     }
     if (p->sharding == PLAN_SHARDING_DDP) { /* more GPUs divide nothing */
