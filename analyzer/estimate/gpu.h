@@ -30,8 +30,7 @@ extern const double gpu_rate_bytes[GPU_RATES_N]; /* of an element */
 /* How the memory of a GPU is known. */
 #define GPU_KNOWNS(KNOWN)                                                                          \
     KNOWN(PYTORCH, 0.3, "the total capacity in PyTorch's out-of-memory messages")                  \
-    KNOWN(SMI, 0.5, "nvidia-smi's total, less what the driver keeps")                              \
-    KNOWN(LABEL, 6, "computed from the label")
+    KNOWN(SMI, 0.5, "nvidia-smi's total, less what the driver keeps")
 #define GPU_KNOWN(symbol, off, text) GPU_BY_##symbol,
 enum gpu_known { GPU_KNOWNS(GPU_KNOWN) GPU_KNOWNS_N };
 #undef GPU_KNOWN

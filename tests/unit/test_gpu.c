@@ -35,6 +35,11 @@ static void names_find_their_gpu(void **state)
         {"l40", "l40-48g"},
         {"mi300x", "mi300x-192g"},
         {"AMD Instinct MI300X", "mi300x-192g"},
+        {"AMD Instinct MI300X OAM", "mi300x-192g"},
+        {"NVIDIA A100-SXM-80GB", "a100-80g"}, /* older drivers */
+        {"A100 SXM 40GB", "a100-40g"},
+        {"H100-SXM5-80GB", "h100-80g"},
+        {"v100 pcie", "v100-pcie-16g"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -104,6 +109,7 @@ static void figures_of_the_sheets(void **state)
     assert_true(a100->tflops[GPU_FP32] == 19.5 && a100->tflops[GPU_FP16_PLAIN] == 78);
     assert_true(a100->hbm == 2039e9 && a100->nvlink == 300e9); /* NVLink 600 GB/s, both directions */
     assert_true(h100->nvlink == 450e9 && h100->tflops[GPU_BF16] == 989.4);
+    assert_true(gpu_find("l4")->pcie == gpu_find("a10")->pcie); /* PCIe 4.0, 16 lanes: 64 GB/s, both directions */
     assert_true(v100->tflops[GPU_BF16] == 0 && v100->tflops[GPU_FP16] == 125 && v100->nvlink == 150e9);
 }
 
