@@ -110,7 +110,7 @@ APPLY(sequence_parallel)
     p->sequence_parallel = true;
     SAY(what, "sequence parallel: norms and dropouts divided among the tensor-parallel GPUs");
     SAY(option, "--sequence-parallel");
-    SAY(cost, "as much on the wires as before");
+    SAY(cost, "layers' inputs are gathered once more, while backward computes");
     return true;
 }
 

@@ -65,9 +65,23 @@ static double seconds(double bytes, double rate)
     return rate > 0 ? bytes / rate : INFINITY;
 }
 
-static void across(const struct wire_links *l, double inside, struct wire *w)
+/* Each GPU sends to the others of its machine and to those of other machines, on both wires at once. */
+static void all_to_all(const struct wire_links *l, double g, const char *size, struct wire *w)
 {
-    double g = inside, m = (double)w->nodes, near_s, far_s;
+    double n = (double)w->n, near_s = g > 1 ? seconds(w->bytes * (g - 1) / n, l->node) : 0;
+    double far_s = seconds(w->bytes * (n - g) / n, l->network);
+    bool far = far_s >= near_s;
+
+    w->ring_s = far ? far_s : near_s;
+    w->bandwidth = far ? l->network : l->node;
+    w->link = far ? l->network_name : l->node_name;
+    snprintf(w->formula, sizeof w->formula, "%s (n %.0f, g %.0f, S %s, %c %.4g GB/s)",
+             far ? "(n-g)/n · S/N" : "(g-1)/n · S/B", n, g, size, far ? 'N' : 'B', w->bandwidth / 1e9);
+}
+
+static void across(const struct wire_links *l, double g, struct wire *w)
+{
+    double m = (double)w->nodes;
     char size[UNITS_TEXT];
 
     w->bandwidth = l->network;
@@ -76,17 +90,13 @@ static void across(const struct wire_links *l, double inside, struct wire *w)
     if (w->kind == WIRE_SEND) {
         w->ring_s = seconds(w->bytes, l->network);
         snprintf(w->formula, sizeof w->formula, "S/N (S %s, N %.4g GB/s)", size, l->network / 1e9);
-    } else if (w->kind == WIRE_ALL_TO_ALL) { /* both wires at once */
-        near_s = g > 1 ? seconds(w->bytes * (g - 1) / (double)w->n, l->node) : 0;
-        far_s = seconds(w->bytes * ((double)w->n - g) / (double)w->n, l->network);
-        w->ring_s = near_s > far_s ? near_s : far_s;
-        snprintf(w->formula, sizeof w->formula, "(n-g)/n · S/N (n %.0f, g %.0f, S %s, N %.4g GB/s)", (double)w->n, g,
-                 size, l->network / 1e9);
+    } else if (w->kind == WIRE_ALL_TO_ALL) {
+        all_to_all(l, g, size, w);
     } else {
-        near_s = g > 1 ? share(w->kind, g) * seconds(w->bytes, l->node) : 0;
-        far_s = share(w->kind, m) * seconds(w->bytes / g, l->network);
-        w->ring_s = near_s + far_s;
+        double near_s = g > 1 ? share(w->kind, g) * seconds(w->bytes, l->node) : 0;
+        double far_s = share(w->kind, m) * seconds(w->bytes / g, l->network);
         const char *factor = w->kind == WIRE_ALL_REDUCE ? "2" : "";
+        w->ring_s = near_s + far_s;
         snprintf(w->formula, sizeof w->formula,
                  "%s(g-1)/g · S/B + %s(m-1)/m · S/g/N (g %.0f, m %.0f, S %s, B %.4g, N %.4g GB/s)", factor, factor, g, m,
                  size, l->node / 1e9, l->network / 1e9);
@@ -108,18 +118,19 @@ void wire_time(const struct wire_links *l, uint64_t stride, struct wire *w)
     }
     w->nodes = host || w->n <= inside ? 1 : (w->n + inside - 1) / inside;
     if (w->nodes > 1) {
-        across(l, (double)inside, w);
+        across(l, (double)(w->n / w->nodes), w);
     } else {
         w->bandwidth = host ? l->host : l->node;
         w->link = host ? l->host_name : l->node_name;
         w->ring_s = share(w->kind, (double)w->n) * seconds(w->bytes, w->bandwidth);
         format_bytes(size, units_whole(w->bytes));
-        snprintf(w->formula, sizeof w->formula, share(w->kind, 2) != 1 || w->kind == WIRE_ALL_REDUCE
-                                                    ? "%sS/B (S %s, B %.4g GB/s, n %.0f)"
-                                                    : "%sS/B (S %s, B %.4g GB/s)",
+        snprintf(w->formula, sizeof w->formula, *share_text(w->kind) ? "%sS/B (S %s, B %.4g GB/s, n %.0f)"
+                                                                     : "%sS/B (S %s, B %.4g GB/s)",
                  share_text(w->kind), size, w->bandwidth / 1e9, (double)w->n);
     }
-    w->one_pass_s = w->times * seconds(w->bytes, w->bandwidth);
+    w->one_pass_s = seconds(w->bytes, w->bandwidth);
+    w->factor = w->one_pass_s > 0 && isfinite(w->one_pass_s) ? w->ring_s / w->one_pass_s : 0;
+    w->one_pass_s *= w->times;
     w->ring_s *= w->times;
 }
 
@@ -264,13 +275,16 @@ static void between_layers(struct making *k)
     double tokens = (double)p->batch * length_of(p) / (double)p->cp, hidden = tokens * (double)m->hidden * e;
     double again = p->checkpoint == PLAN_CHECKPOINT_FULL ? 1 : 0;
     static const char shoeybi[] = "Megatron-LM, Shoeybi et al. 2019, section 3: two a layer forward, two backward";
-    static const char korthi[] = "Korthikanti et al. 2022, section 4.2: an all-reduce is both of these";
+    static const char korthi[] = "Korthikanti et al. 2022, section 4.2: an all-reduce is both of these, and backward gathers "
+                                 "the inputs again for the weights' gradients";
 
     if (!m->hidden || !layers || !(tokens > 0))
         return;
     double times = layers * acc * (4 + 2 * again);
     if (p->sequence_parallel) {
-        add(k, WIRE_ALL_GATHER, "activations, tensor parallel", hidden, times, p->tp, 1, korthi);
+        /* Only the own part of a column-parallel layer's input is kept: frozen weights do not need the others. */
+        double inputs = p->adapter == PLAN_ADAPTER_NONE ? 2 * layers * acc : 0;
+        add(k, WIRE_ALL_GATHER, "activations, tensor parallel", hidden, times + inputs, p->tp, 1, korthi);
         add(k, WIRE_REDUCE_SCATTER, "activations, tensor parallel", hidden, times, p->tp, 1, korthi);
     } else {
         add(k, WIRE_ALL_REDUCE, "activations, tensor parallel", hidden, times, p->tp, 1, shoeybi);
@@ -309,7 +323,8 @@ static double active_params(const struct model *m)
     return sum;
 }
 
-/* What the plan's products are computed in on its GPU, and how fast: 0 where the sheet has no figure. */
+/* What the plan's products are computed in on its GPU, and how fast: 0 where the sheet has no figure. bfloat16 on a
+ * GPU without it (before Ampere) is computed in float32 on the ordinary cores. */
 static double products(const struct plan *p, enum gpu_rate *rate)
 {
     const double *tflops = p->gpu->tflops;
@@ -318,13 +333,16 @@ static double products(const struct plan *p, enum gpu_rate *rate)
         *rate = GPU_FP8;
     else if (activation_bytes(p) == 4)
         *rate = strcmp(p->precision->name, "tf32") == 0 && tflops[GPU_TF32] > 0 ? GPU_TF32 : GPU_FP32;
+    else if (!p->inference && strstr(p->precision->name, "bf16"))
+        *rate = tflops[GPU_BF16] > 0 ? GPU_BF16 : GPU_FP32;
     else
-        *rate = tflops[GPU_BF16] > 0 ? GPU_BF16 : GPU_FP16;
+        *rate = tflops[GPU_FP16] > 0 ? GPU_FP16 : GPU_FP16_PLAIN;
     return tflops[*rate] * 1e12;
 }
 
 /* 6 operations for each parameter that a token uses (2 forward, 4 backward: Kaplan et al. 2020), 8 where forward is
- * computed again; attention's own products beside them. */
+ * computed again; attention's own products beside them. Frozen weights have no gradients of their own: 4; what
+ * attention multiplies is no weight, and has both of its gradients. */
 static void compute(struct making *k)
 {
     const struct plan *p = k->p;
@@ -338,20 +356,19 @@ static void compute(struct making *k)
     double flops_per_s = products(p, &rate);
     if (!(flops_per_s > 0))
         return;
-    /* Frozen weights have no gradients of their own. */
-    double factor = p->inference ? 2
-                                 : (p->adapter == PLAN_ADAPTER_NONE ? 6 : 4) + (p->checkpoint == PLAN_CHECKPOINT_FULL ? 2 : 0);
+    double pass = p->inference ? 2 : 6, again = !p->inference && p->checkpoint == PLAN_CHECKPOINT_FULL ? 2 : 0;
+    double factor = (!p->inference && p->adapter != PLAN_ADAPTER_NONE ? 4 : pass) + again;
     double tokens = (double)p->batch * length * (p->inference ? 1 : passes(p));
     double active = active_params(p->model);
     bool causal = m->family == MODEL_GPT || m->family == MODEL_LLAMA;
     /* Two products a layer, of which a causal mask leaves half: as so many parameters. */
     double scores = (causal ? 1 : 2) * (double)m->layers * (double)m->heads * (double)m->head_dim * length;
     double split = (double)p->tp * (double)p->pp * (double)p->cp;
-    k->out->compute_s = factor * (active + scores) * tokens / split / flops_per_s;
+    k->out->compute_s = (factor * active + (pass + again) * scores) * tokens / split / flops_per_s;
     snprintf(k->out->compute, sizeof k->out->compute,
-             "%.0f · (%.3gB active + attention %.2gB) · %s tokens%s at %.4g TFLOPS (%s)", factor, active / 1e9, scores / 1e9,
-             format_count(word, units_whole(tokens)), split > 1 ? " over tp · pp · cp" : "", flops_per_s / 1e12,
-             gpu_rate_name[rate]);
+             "(%.0f · %.3gB active + %.0f · attention's %.2gB) · %s tokens%s at %.4g TFLOPS (%s)", factor, active / 1e9,
+             pass + again, scores / 1e9, format_count(word, units_whole(tokens)), split > 1 ? " over tp · pp · cp" : "",
+             flops_per_s / 1e12, gpu_rate_name[rate]);
 }
 
 static void serving(struct making *k)

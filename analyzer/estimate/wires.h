@@ -2,13 +2,15 @@
  * machines and the host, and how long that takes at the links' full rate.
  *
  * Of S bytes on each of n GPUs, at B bytes/s a direction:
- *   one pass                     S/B
+ *   one pass                     S/B              all of it once over one GPU's link
  *   all-reduce, as a ring        2(n-1)/n · S/B   (Patarasuk and Yuan 2009; NCCL's bus bandwidth)
  *   reduce-scatter, all-gather   (n-1)/n · S/B    S is the whole, of which each GPU ends or starts with 1/n
  *   all-to-all                   (n-1)/n · S/B
  * A group that spans m machines with g of its GPUs in each does it in three parts: scattered over the g,
  * then 1/g of it over the m, on every GPU's own share of the network, then gathered again:
  *   all-reduce                   2(g-1)/g · S/B + 2(m-1)/m · S/g/N
+ * which takes less than one pass S/N over the network: g GPUs share it. Machines that cannot be filled evenly hold
+ * floor(n/m) GPUs at the least, which is g: the fewest network cards hold up the others.
  * No latency, no overlap, nobody else on the wires. NCCL's protocol takes about 20 % of NVLink (nccl-tests issue
  * 212); all-reduces that H100's switches add up (NVLink SHARP) make about as much good. */
 #ifndef GPUSPY_ESTIMATE_WIRES_H
@@ -60,9 +62,10 @@ struct wire {
     uint64_t n, nodes; /* GPUs of a group, machines that it spans */
     double bandwidth; /* of its slowest link, bytes/s a direction */
     const char *link; /* that link's name */
-    double one_pass_s; /* times · bytes / bandwidth */
+    double one_pass_s; /* times · bytes / bandwidth: all of it once over one GPU's slowest link */
     double ring_s;    /* as it is done; = one_pass_s for sends and copies */
-    char formula[160];
+    double factor;    /* ring_s / one_pass_s: (n-1)/n …; across machines less, where their GPUs share the bytes */
+    char formula[192];
     const char *source;
 };
 

@@ -172,11 +172,11 @@ static json_t *wires(const struct wires *w)
     for (size_t i = 0; i < w->n; i++) {
         const struct wire *r = &w->rows[i];
         json_array_append_new(
-            list, json_pack("{s:s, s:o, s:I, s:f, s:I, s:I, s:f, s:o, s:f, s:f, s:o, s:o}", "kind",
+            list, json_pack("{s:s, s:o, s:I, s:f, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:o, s:o}", "kind",
                             wire_kind_word[r->kind], "name", text(r->name), "bytes", whole(r->bytes), "times", r->times,
                             "gpus", (json_int_t)r->n, "nodes", (json_int_t)r->nodes, "bytes_per_s", r->bandwidth,
-                            "link", text(r->link), "one_pass_s", r->one_pass_s, "ring_s", r->ring_s, "formula",
-                            text(r->formula), "source", text(r->source)));
+                            "link", text(r->link), "one_pass_s", r->one_pass_s, "ring_s", r->ring_s, "factor", r->factor,
+                            "formula", text(r->formula), "source", text(r->source)));
     }
     return list;
 }

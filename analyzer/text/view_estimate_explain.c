@@ -42,6 +42,27 @@ static void line_of(const struct view_estimate *v, const struct estimate_line *l
     label(v, "=", line->formula);
 }
 
+void view_estimate_explain_wires(const struct view_estimate *v)
+{
+    const struct wires *w = &v->a->wires;
+    char text[128];
+
+    for (size_t i = 0; i < w->n; i++) {
+        const struct wire *r = &w->rows[i];
+        bool last = i + 1 == w->n || !same(r->source, w->rows[i + 1].source);
+        snprintf(text, sizeof text, "%s, %s", r->name, wire_kind_word[r->kind]);
+        fprintf(v->out, "%*s", 2 * INDENT, "");
+        view_estimate_wrap(v, 2 * INDENT + 2, 2 * INDENT, text);
+        label(v, "=", r->formula);
+        label(v, "source", last ? r->source : NULL);
+    }
+    if (w->compute_s > 0) {
+        fprintf(v->out, "%*scompute\n", 2 * INDENT, "");
+        label(v, "=", w->compute);
+        label(v, "source", "Kaplan et al. 2020, section 2.1; the GPU's sheet");
+    }
+}
+
 /* What is said of one is not said of the next, too. */
 static void reason_of(const struct view_estimate *v, const struct estimate_line *line, const struct estimate_line *next)
 {

@@ -12,23 +12,47 @@ static bool one_link(const struct wires *w)
 
 static void wire_row(const struct view_estimate *v, const struct wire *r, bool link, struct table *t)
 {
-    char what[320], bytes[UNITS_TEXT], times[64], one[UNITS_TEXT], took[UNITS_TEXT], rate[UNITS_TEXT];
+    char what[320], bytes[UNITS_TEXT], times[64], one[UNITS_TEXT], factor[24], took[UNITS_TEXT], rate[UNITS_TEXT];
 
     snprintf(times, sizeof times, r->times == 1 ? "once" : "%.4g times", r->times);
     snprintf(what, sizeof what, "%s, %s", r->name, wire_kind_word[r->kind]);
     if (link)
         snprintf(what, sizeof what, "%s, %s; %s, %s", r->name, wire_kind_word[r->kind], r->link,
                  format_rate(rate, r->bandwidth));
-    const char *cells[] = {view_estimate_bytes(bytes, r->bytes), times, format_seconds(one, r->one_pass_s),
+    snprintf(factor, sizeof factor, "x%.3g", r->factor);
+    const char *cells[] = {view_estimate_bytes(bytes, r->bytes), times, format_seconds(one, r->one_pass_s), factor,
                            format_seconds(took, r->ring_s), what};
     table_add(t, cells, NULL);
+}
+
+/* S/B can be more than what it takes, or less: the factor between them. */
+static void ring_meant(const struct view_estimate *v, const struct wires *w)
+{
+    bool inside = false, across = false;
+
+    for (size_t i = 0; i < w->n; i++) {
+        if (w->rows[i].nodes > 1)
+            across |= w->rows[i].factor != 1;
+        else
+            inside |= w->rows[i].factor != 1;
+    }
+    if (!inside && !across)
+        return;
+    char text[320] = "S/B: the bytes once over one GPU's link.";
+    size_t n = strlen(text);
+    if (inside)
+        n += (size_t)snprintf(text + n, sizeof text - n, " Ring: of n GPUs, 2(n-1)/n of it (all-reduce) or (n-1)/n.");
+    if (across)
+        snprintf(text + n, sizeof text - n, " Between machines, a machine's GPUs share the bytes, each over its own part of "
+                                            "the network.");
+    view_estimate_indented(v, text);
 }
 
 void view_estimate_wires(const struct view_estimate *v)
 {
     const struct wires *w = &v->a->wires;
     bool one = one_link(w);
-    struct table t = {.head = {"bytes", "a step", "one pass", "takes", ""}, .left = {[4] = true}};
+    struct table t = {.head = {"bytes", "a step", "S/B", "ring", "takes", ""}, .left = {[5] = true}};
     char text[256], took[UNITS_TEXT], rate[UNITS_TEXT];
 
     if (!w->n)
@@ -48,8 +72,11 @@ void view_estimate_wires(const struct view_estimate *v)
                  took, format_seconds(compute, w->compute_s));
     }
     view_estimate_indented(v, text);
+    ring_meant(v, w);
     for (size_t i = 0; i < w->notes_n; i++)
         view_estimate_indented(v, w->notes[i]);
+    if (v->explain)
+        view_estimate_explain_wires(v);
 }
 
 /* ---------------------------------------------------------------- what would help */

@@ -10,6 +10,7 @@
 void view_estimate_head(const struct view_estimate *v);    /* what was understood */
 void view_estimate_table(const struct view_estimate *v);   /* categories, phases, the peak */
 void view_estimate_explain(const struct view_estimate *v); /* lines, instead of the categories */
+void view_estimate_explain_wires(const struct view_estimate *v); /* formulas and sources, below their table */
 void view_estimate_bars(const struct view_estimate *v);    /* view_estimate_bar.c: GPUs and verdicts */
 void view_estimate_solution(const struct view_estimate *v); /* view_estimate_more.c, as those that follow */
 void view_estimate_changes(const struct view_estimate *v);

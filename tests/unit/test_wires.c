@@ -62,9 +62,38 @@ static void across_machines_each_gpu_sends_its_part(void **state)
     near(w.ring_s, 2 * 15. / 16 * 16e9 / 50e9);
     w = one(WIRE_ALL_TO_ALL, 16e9, 16, 400e9, 8, 50e9); /* half goes out */
     near(w.ring_s, 0.5 * 16e9 / 50e9);
+    near(w.factor, 0.5);
     w = one(WIRE_ALL_REDUCE, 16e9, 8, 400e9, 8, 50e9);
     assert_int_equal(w.nodes, 1);
     near(w.ring_s, 2 * 7. / 8 * 16e9 / 400e9);
+    near(w.factor, 1.75);
+    near(w.factor * w.one_pass_s, w.ring_s);
+}
+
+/* 12 GPUs in machines of 8: six in each. 9: four and five, and four network cards carry it all. */
+static void machines_that_are_not_full(void **state)
+{
+    struct wire w = one(WIRE_ALL_REDUCE, 12e9, 12, 400e9, 8, 50e9);
+
+    assert_int_equal(w.nodes, 2);
+    near(w.ring_s, 2 * (5. / 6 * 12e9 / 400e9 + 0.5 * 2e9 / 50e9));
+    w = one(WIRE_REDUCE_SCATTER, 12e9, 9, 400e9, 8, 50e9);
+    assert_int_equal(w.nodes, 2);
+    near(w.ring_s, 3. / 4 * 12e9 / 400e9 + 0.5 * 3e9 / 50e9);
+    assert_non_null(strstr(w.formula, "g 4, m 2"));
+}
+
+/* Of an all-to-all the slower wire counts, and its formula says so: with a network as fast as the machine's, what
+ * stays in the machine is less than what leaves; with a far faster one it is what takes longer. */
+static void an_all_to_all_is_as_slow_as_its_slower_wire(void **state)
+{
+    struct wire w = one(WIRE_ALL_TO_ALL, 16e9, 16, 50e9, 8, 400e9);
+
+    near(w.ring_s, 7. / 16 * 16e9 / 50e9);
+    near(w.one_pass_s, 16e9 / 50e9);
+    assert_non_null(strstr(w.formula, "(g-1)/n · S/B"));
+    w = one(WIRE_ALL_TO_ALL, 16e9, 16, 400e9, 8, 50e9);
+    assert_non_null(strstr(w.formula, "(n-g)/n · S/N"));
 }
 
 static void links_of_a_gpu(void **state)
@@ -172,8 +201,9 @@ static void gradients_of_data_parallel_gpus(void **state)
     model_free(&m);
 }
 
-/* Megatron: two all-reduces of s·b·h a layer forward, two backward, two more where forward is computed again; as
- * much with sequence parallelism, which does each in its two halves. */
+/* Megatron: two all-reduces of s·b·h a layer forward, two backward, two more where forward is computed again. With
+ * sequence parallelism each is done in its two halves, and backward gathers the inputs of two layers again
+ * (LinearWithGradAccumulationAndAsyncCommunication's backward), unless their weights are frozen. */
 static void tensor_parallel_activations(void **state)
 {
     struct model m = llama_8b();
@@ -192,8 +222,14 @@ static void tensor_parallel_activations(void **state)
     double whole = w.sum_s;
     p.sequence_parallel = true;
     wires_make(&p, 0, &w);
-    near(w.sum_s, whole);
+    near(named(&w, WIRE_ALL_GATHER, "tensor parallel")->times, 32 * 6);
+    near(named(&w, WIRE_REDUCE_SCATTER, "tensor parallel")->times, 32 * 4);
+    near(w.sum_s, 1.25 * whole);
     p.checkpoint = PLAN_CHECKPOINT_FULL;
+    wires_make(&p, 0, &w);
+    near(named(&w, WIRE_ALL_GATHER, "tensor parallel")->times, 32 * 8);
+    near(named(&w, WIRE_REDUCE_SCATTER, "tensor parallel")->times, 32 * 6);
+    p.sequence_parallel = false;
     wires_make(&p, 0, &w);
     near(w.sum_s, 1.5 * whole);
     assert_true(w.compute_s > 0);
@@ -275,6 +311,37 @@ static void images_are_patches(void **state)
     model_free(&m);
 }
 
+/* What a GPU computes in: T4 and V100 have no bfloat16, and compute it in float32; frozen weights spare a third of the
+ * products with weights, none of attention's. */
+static void what_is_computed_and_in_what(void **state)
+{
+    struct model m;
+    int code = 0;
+    struct wires w;
+
+    assert_true(model_named("test", "llama-2-7b", &m, &code));
+    struct plan p = plan_of(&m, "amp-bf16");
+    p.gpus = 2;
+    p.batch = 1;
+    p.seq = 4096;
+    p.gpu = gpu_find("v100");
+    wires_make(&p, 0, &w);
+    assert_non_null(strstr(w.compute, "15.7 TFLOPS (fp32)"));
+    p.precision = estimate_precision("amp-fp16");
+    wires_make(&p, 0, &w);
+    assert_non_null(strstr(w.compute, "125 TFLOPS (fp16)"));
+    /* 6·(params - embedding) + 6·L·s·h a token */
+    double weights = 6738415616. - 32000 * 4096., attention = 32. * 4096 * 4096;
+    double all = w.compute_s;
+    if (fabs(all - 6 * (weights + attention) * 4096 / 125e12) > 1e-3 * all)
+        fail_msg("%.6g s", all);
+    p.adapter = PLAN_ADAPTER_LORA;
+    wires_make(&p, 0, &w);
+    if (fabs(w.compute_s - (4 * weights + 6 * attention) * 4096 / 125e12) > 1e-3 * all)
+        fail_msg("%.6g s with frozen weights", w.compute_s);
+    model_free(&m);
+}
+
 static uint64_t drawn;
 
 static uint64_t draw(uint64_t n)
@@ -339,6 +406,8 @@ int main(void)
         cmocka_unit_test(seven_billion_in_float32),
         cmocka_unit_test(an_all_reduce_is_a_scatter_and_a_gather),
         cmocka_unit_test(across_machines_each_gpu_sends_its_part),
+        cmocka_unit_test(machines_that_are_not_full),
+        cmocka_unit_test(an_all_to_all_is_as_slow_as_its_slower_wire),
         cmocka_unit_test(links_of_a_gpu),
         cmocka_unit_test(zero_moves_what_its_paper_says),
         cmocka_unit_test(gradients_of_data_parallel_gpus),
@@ -346,6 +415,7 @@ int main(void)
         cmocka_unit_test(other_ways_to_divide),
         cmocka_unit_test(adapters_reduce_only_themselves),
         cmocka_unit_test(images_are_patches),
+        cmocka_unit_test(what_is_computed_and_in_what),
         cmocka_unit_test(any_plan),
     };
 

@@ -154,8 +154,8 @@
         }
         if (e.wires.length) {
             byId("wires").hidden = false;
-            rows("wire-table", [["what"], ["bytes", 1], ["times", 1], ["GPUs", 1], ["over"], ["one pass", 1], ["takes", 1]], e.wires.map(w =>
-                [page.clean(w.name) + ", " + w.kind, bytes(w.bytes), String(w.times), String(w.gpus), page.clean(w.link) + ", " + page.rate(w.bytes_per_s), page.seconds(w.one_pass_s), page.seconds(w.ring_s)]));
+            rows("wire-table", [["what"], ["bytes", 1], ["times", 1], ["GPUs", 1], ["over"], ["S/B: once over the link", 1], ["ring", 1], ["takes", 1]], e.wires.map(w =>
+                [page.clean(w.name) + ", " + w.kind, bytes(w.bytes), String(w.times), String(w.gpus), page.clean(w.link) + ", " + page.rate(w.bytes_per_s), page.seconds(w.one_pass_s), "×" + Number(w.factor.toPrecision(3)), page.seconds(w.ring_s)]));
             byId("wires-note").textContent = page.seconds(e.wires_s) + " in all, if nothing overlaps" +
                 (e.compute_s ? "; the step computes for " + page.seconds(e.compute_s) + " at the GPU’s full rate." : ".");
         }
