@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TOO_MUCH 9.2e18 /* 2^63 bytes, and as many operations times a million */
+#define TOO_MUCH 1e24 /* operations, or bytes: nobody waits for so many */
 
 const char *const roof_dim_option[ROOF_DIMS_N] = {
 #define DIM(field, option, what) option,
@@ -54,7 +54,8 @@ static size_t matmul(const struct roof_shape *s, double e, struct roof_way *out)
     if (tile > 1) {
         double t = tile, across = ceil(n / t), down = ceil(m / t);
         way(&out[i++], "tiled", flops, work, e * b * (m * k * across + k * n * down + m * n),
-            "CUDA C++ Programming Guide, matrix multiplication with shared memory", "m·k·n/t + k·n·m/t + m·n");
+            "CUDA C++ Programming Guide, matrix multiplication with shared memory",
+            b > 1 ? "b·(m·k·ceil(n/t) + k·n·ceil(m/t) + m·n)" : "m·k·ceil(n/t) + k·n·ceil(m/t) + m·n");
     }
     way(&out[i++], "each once", flops, work, e * b * (m * k + k * n + m * n),
         "NVIDIA, Matrix Multiplication Background: arithmetic intensity",
@@ -79,7 +80,8 @@ static size_t attention(const struct roof_shape *s, double e, struct roof_way *o
     if (blocks > 1) {
         way(&out[1], "flash, no L2", 4 * b * h * pairs * d, work, e * again,
             "Dao 2023 (FlashAttention-2): each block of 128 queries reads keys and values again",
-            "2·b·h·s·d + 2·b·h·n·d · blocks of 128 queries");
+            s->causal ? "2·b·h·s·d + 2·b·h·n·d · blocks of 128 queries, less what is masked"
+                      : "2·b·h·s·d + 2·b·h·n·d · blocks of 128 queries");
         way(&out[2], "flash", 4 * b * h * pairs * d, work, e * once,
             "Dao et al. 2022: Q, K, V read and O written once, blocks share K and V in L2",
             "2·b·h·s·d + 2·b·kv·n·d");
@@ -175,7 +177,8 @@ const struct roof_op roof_ops[] = {
     {"layernorm", "layer normalisation", false, BIT(rows) | BIT(cols), 0, false, NULL, layernorm},
     {"rmsnorm", "root mean square normalisation", false, BIT(rows) | BIT(cols), 0, false, NULL, rmsnorm},
     {"softmax", "softmax over rows", false, BIT(rows) | BIT(cols), 0, false, NULL, softmax},
-    {"elementwise", "additions, activations, dropout", false, BIT(size), BIT(inputs) | BIT(steps), false, NULL, elementwise},
+    {"elementwise", "additions, activations, dropout", false, BIT(size), BIT(inputs) | BIT(steps), false,
+     "inputs 2 and steps 1 where not given", elementwise},
     {"reduce", "sum of all elements", false, BIT(size), 0, false, NULL, reduce},
     {"conv2d", "convolution", true, BIT(in_channels) | BIT(out_channels) | BIT(height) | BIT(kernel),
      BIT(batch) | BIT(width) | BIT(stride) | BIT(padding) | BIT(groups), false,
@@ -234,7 +237,7 @@ bool roof_check(const struct roof_op *op, const struct roof_shape *s, char *why,
     if (!sensible(s, why, size))
         return false;
     for (size_t i = 0, n = op->ways(s, 8, ways); i < n; i++)
-        if (!(ways[i].flops < TOO_MUCH * 1e6) || !(ways[i].bytes < TOO_MUCH * 1e6))
+        if (!(ways[i].flops < TOO_MUCH) || !(ways[i].bytes < TOO_MUCH))
             return no(why, size, "is too large: more than 10^24 operations or bytes");
     return true;
 }

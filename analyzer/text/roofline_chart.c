@@ -100,7 +100,7 @@ static void cell(const struct canvas *c, int row, int column, const struct term 
                 (term->utf8 ? line : plain)[d & 1 ? 0 : d & 2 ? 1 : 2], term_style(term, TERM_PLAIN));
 }
 
-/* "312 T" of operations a second. */
+/* "312 T" of operations a second; below one "1e-4". */
 static void short_rate(double rate, char out[16])
 {
     static const char unit[] = " kMGTPE";
@@ -108,7 +108,7 @@ static void short_rate(double rate, char out[16])
 
     for (; u + 2 < sizeof unit && rate >= 999.5; u++)
         rate /= 1000;
-    snprintf(out, 16, "%.3g %c", rate, unit[u]);
+    snprintf(out, 16, rate < 0.05 || rate > 9999 ? "%.0e %c" : "%.3g %c", rate, unit[u]);
 }
 
 /* The power of ten whose line is nearest to the middle of this row; false: none is in it. */

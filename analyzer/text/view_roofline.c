@@ -18,7 +18,7 @@ static const char *decimal(char out[UNITS_TEXT], double value, const char *unit)
 
     for (; u + 1 < sizeof prefix / sizeof *prefix && value >= 999.95; u++)
         value /= 1000;
-    snprintf(out, UNITS_TEXT, value >= 1e6 ? "%.4g %s%s" : "%.4g %s%s", value, prefix[u], unit);
+    snprintf(out, UNITS_TEXT, "%.4g %s%s", value, prefix[u], unit);
     return out;
 }
 
@@ -58,6 +58,12 @@ __attribute__((format(printf, 3, 4))) static void append(char *text, size_t size
     va_end(arguments);
 }
 
+/* By --peak and --bandwidth: it has one roof. */
+static bool described(const struct roofline *r)
+{
+    return r->gpu && !r->gpu->total_bytes;
+}
+
 static void print_head(const struct roofline *r, const struct term *term, FILE *out)
 {
     char text[1024] = "";
@@ -67,8 +73,11 @@ static void print_head(const struct roofline *r, const struct term *term, FILE *
     for (int i = 0; r->op && i < ROOF_DIMS_N; i++)
         if (r->shape.of[i])
             append(text, sizeof text, " %s %ju", roof_dim_option[i], (uintmax_t)r->shape.of[i]);
-    append(text, sizeof text, "%s%s%s", r->op && r->shape.causal ? " causal" : "", r->op ? ", " : "",
-           r->op ? gpu_rate_name[r->stored] : "");
+    append(text, sizeof text, "%s", r->op && r->shape.causal ? " causal" : "");
+    if (!described(r))
+        append(text, sizeof text, ", %s", gpu_rate_name[r->stored]);
+    if (!described(r) && r->stored != r->rate)
+        append(text, sizeof text, " computed in %s", gpu_rate_name[r->rate]);
     if (r->gpu)
         append(text, sizeof text, ", on %s", r->gpu->product);
     for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) {
@@ -104,7 +113,7 @@ static void print_formulas(const struct roofline *r, const struct term *term, FI
 /* Tensor cores do nothing for what is no product of matrices. */
 static bool concerns(const struct roofline *r, int rate)
 {
-    if (!r->gpu->total_bytes) /* described, not listed */
+    if (described(r))
         return rate == (int)r->rate;
     return r->gpu->tflops[rate] > 0 &&
            (!r->op || r->op->tensor || rate == GPU_FP64 || rate == GPU_FP32 || rate == GPU_FP16_PLAIN);
@@ -114,7 +123,7 @@ static void print_chart(const struct roofline *r, const struct term *term, FILE 
 {
     struct roof_chart c = {.bytes_per_s = r->gpu->hbm};
 
-    c.roofs[c.roofs_n].name = gpu_rate_name[r->rate];
+    c.roofs[c.roofs_n].name = described(r) ? "peak" : gpu_rate_name[r->rate];
     c.roofs[c.roofs_n++].flops_per_s = r->gpu->tflops[r->rate] * 1e12;
     for (int rate = 0; rate < GPU_RATES_N; rate++) {
         if (concerns(r, rate) && rate != (int)r->rate) {
@@ -179,13 +188,20 @@ static void print_measured(const struct roofline *r, FILE *out)
             format_share(share, p.least_s / r->measured_s), *w->name ? " of " : "", w->name,
             decimal(flops, w->flops / r->measured_s, "FLOP/s"), format_rate(rate, w->bytes / r->measured_s));
     if (r->measured_s < p.least_s)
-        fputs("  That is above the roof: fewer bytes came from memory than counted (caches), or the time is\n"
-              "  not of all this work.\n", out);
+        fputs("  That is above the roof: fewer bytes came from memory than counted (caches), or\n"
+              "  the time is not of all this work.\n", out);
 }
 
 /* What each precision's roof is. Of an operator's tensors, only one precision's bytes were counted. */
 static void print_rates(const struct roofline *r, const struct term *term, FILE *out)
 {
+    if (described(r)) {
+        struct roof_point p = point_of(r, r->gpu, r->ways);
+        char peak[UNITS_TEXT], speed[UNITS_TEXT];
+        fprintf(out, "\nAs given: %s, memory %s; ridge %.4g FLOP/B\n", decimal(peak, r->gpu->tflops[r->rate] * 1e12, "FLOP/s"),
+                decimal(speed, r->gpu->hbm, "B/s"), p.ridge);
+        return;
+    }
     struct table counted = {.head = {"", "TFLOPS", "ridge", "bound by", "what it is"}, .left = {true}};
     struct table shaped = {.head = {"", "TFLOPS", "ridge", "what it is"}, .left = {true}};
     struct table *t = r->op ? &shaped : &counted;
@@ -207,9 +223,7 @@ static void print_rates(const struct roofline *r, const struct term *term, FILE 
     fprintf(out, "\nRoofs of %s, without sparsity; memory %s\n", r->gpu->key, decimal(memory, r->gpu->hbm, "B/s"));
     table_print(t, term, 2, out);
     fprintf(out, "  from: %s\n", r->gpu->source);
-    if (!concerns(r, GPU_FP16))
-        return;
-    if (strstr(r->gpu->key, "a100") || strstr(r->gpu->key, "a800"))
+    if (concerns(r, GPU_FP16) && (strstr(r->gpu->key, "a100") || strstr(r->gpu->key, "a800")))
         fputs("  Where 77.6 or 78 TFLOPS are printed as this GPU's FP16, that is fp16-plain:\n"
               "  with tensor cores it is 312.\n", out);
 }
@@ -311,7 +325,7 @@ static json_t *rates_json(const struct roofline *r)
     json_t *list = json_array();
 
     for (int i = 0; i < GPU_RATES_N; i++)
-        if (r->gpu->tflops[i] > 0 && (r->gpu->total_bytes || i == (int)r->rate))
+        if (r->gpu->tflops[i] > 0 && (!described(r) || i == (int)r->rate))
             json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:s}", "dtype", gpu_rate_name[i], "tflops",
                                                   r->gpu->tflops[i], "ridge", r->gpu->tflops[i] * 1e12 / r->gpu->hbm,
                                                   "meaning", gpu_rate_meaning[i]));
