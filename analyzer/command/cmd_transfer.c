@@ -65,7 +65,7 @@ static const struct {
     {"network, 400 Gb/s", 50e9, true},
 };
 
-enum { LINKS_MAX = sizeof known / sizeof *known + 2 };
+enum { LINKS_MAX = sizeof known / sizeof *known + 3 };
 
 struct link {
     const char *name;
@@ -75,7 +75,7 @@ struct link {
 };
 
 struct answer {
-    double bytes;
+    double bytes, network; /* bytes/s a GPU between machines */
     uint64_t gpus;
     struct link links[LINKS_MAX];
     size_t n;
@@ -112,8 +112,11 @@ static void of_gpu(const struct settings *s, const struct gpu *gpu, struct answe
 
     if (s->network)
         l.network = (double)s->network;
+    a->network = l.network;
     if (s->gpus > 1)
         add(a, &l, l.node_name == l.host_name ? "PCIe, between GPUs" : l.node_name);
+    if (s->gpus > l.per_node)
+        a->links[a->n++] = (struct link){.name = "network, a GPU's share", .rate = l.network};
     add_host(a, &l, false);
     add_host(a, &l, true);
 }
@@ -123,6 +126,12 @@ static void of_links(const struct settings *s, struct answer *a)
     struct wire_links l = {.network = s->network ? (double)s->network : WIRES_NETWORK, .per_node = s->per_node};
     bool across = s->per_node && s->gpus > s->per_node;
 
+    a->network = l.network;
+    if (across && s->per_node == 1) { /* no link but the network */
+        l.node = l.network;
+        add(a, &l, "network");
+        return;
+    }
     for (size_t i = 0; i < (s->bandwidth ? 1 : sizeof known / sizeof *known); i++) {
         if (!s->bandwidth && across && known[i].network)
             continue;
@@ -136,14 +145,23 @@ static void print_head(const struct settings *s, const struct answer *a)
     const struct wire *first = &a->links[0].of[WIRE_ALL_REDUCE];
     char text[UNITS_TEXT], count[UNITS_TEXT];
 
-    printf("%.4g GB (%s)", a->bytes / 1e9, format_bytes(text, units_whole(a->bytes)));
+    format_bytes(text, units_whole(a->bytes));
+    if (a->bytes >= 1e6)
+        printf("%.4g GB (%s)", a->bytes / 1e9, text);
+    else
+        fputs(text, stdout);
     if (s->params)
         printf(": %s parameters, %s", format_count(count, s->params), estimate_precision(s->precision)->meaning);
     if (a->gpus > 1)
         printf("\n%s GPUs", format_count(count, a->gpus));
     if (first->nodes > 1)
-        printf(" in %ju machines, %s a GPU between them", (uintmax_t)first->nodes, format_rate(text, first->bandwidth));
+        printf(" in %ju machines, %s a GPU between them", (uintmax_t)first->nodes, format_rate(text, a->network));
     puts("\n");
+}
+
+static const char *time_text(char out[UNITS_TEXT], double s)
+{
+    return s > 0 && s < 0.5e-9 ? "<1 ns" : format_seconds(out, s);
 }
 
 /* "4.67-11.2 s" */
@@ -165,16 +183,35 @@ static void print_row(const struct answer *a, const struct link *l, struct table
     char rate[UNITS_TEXT], pass[2 * UNITS_TEXT + 4], reduce[UNITS_TEXT], scatter[UNITS_TEXT];
 
     format_rate(rate, l->rate);
-    format_seconds(pass, a->bytes / l->rate);
+    snprintf(pass, sizeof pass, "%s", time_text(reduce, a->bytes / l->rate));
     if (l->slow > 0) {
         interval(pass, sizeof pass, a->bytes / l->rate, a->bytes / l->slow);
         snprintf(rate, sizeof rate, "%.0f-%.0f GB/s", l->slow / 1e9, l->rate / 1e9);
     }
     const char *const alone[TABLE_COLUMNS] = {rate, pass, l->name};
     const char *const cells[TABLE_COLUMNS] = {
-        rate, pass, l->collective ? format_seconds(reduce, l->of[WIRE_ALL_REDUCE].ring_s) : "",
-        l->collective ? format_seconds(scatter, l->of[WIRE_REDUCE_SCATTER].ring_s) : "", l->name};
+        rate, pass, l->collective ? time_text(reduce, l->of[WIRE_ALL_REDUCE].ring_s) : "",
+        l->collective ? time_text(scatter, l->of[WIRE_REDUCE_SCATTER].ring_s) : "", l->name};
     table_add(t, a->gpus > 1 ? cells : alone, NULL);
+}
+
+static void print_meaning(const struct answer *a)
+{
+    const struct wire *w = &a->links[0].of[WIRE_ALL_REDUCE];
+    uint64_t least = w->nodes ? a->gpus / w->nodes : 0, most = w->nodes ? (a->gpus + w->nodes - 1) / w->nodes : 0;
+
+    puts("\nOne pass is S/B: all the bytes once over one GPU's link.");
+    if (w->nodes > 1 && most > 1)
+        printf("Across m = %ju machines of g = %ju GPUs%s, those share the bytes:\n"
+               "each sends its part over its own share N of the network.\n"
+               "  all-reduce      2(g-1)/g S/B + 2(m-1)/m S/g/N\n"
+               "  reduce-scatter  half of it, and so is all-gather\n",
+               (uintmax_t)w->nodes, (uintmax_t)least, most > least ? " or one more" : "");
+    else if (a->gpus > 1)
+        printf("A ring of %ju takes 2(n-1)/n = %.4g of that for an all-reduce,\n"
+               "(n-1)/n = %.4g for a reduce-scatter, an all-gather or an all-to-all.\n",
+               (uintmax_t)a->gpus, w->factor, w->factor / 2);
+    puts("At the links' full rate, without latency or anything else on the wires.");
 }
 
 static void print_text(const struct settings *s, const struct answer *a)
@@ -182,22 +219,12 @@ static void print_text(const struct settings *s, const struct answer *a)
     struct term term = term_of(stdout);
     struct table alone = {.head = {"a direction", "one pass", "link"}};
     struct table t = {.head = {"a direction", "one pass", "all-reduce", "reduce-scatter", "link"}};
-    const struct wire *first = &a->links[0].of[WIRE_ALL_REDUCE];
 
     print_head(s, a);
     for (size_t i = 0; i < a->n; i++)
         print_row(a, &a->links[i], a->gpus > 1 ? &t : &alone);
     table_print(a->gpus > 1 ? &t : &alone, &term, 2, stdout);
-    if (first->nodes > 1)
-        printf("\nall-reduce      2(g-1)/g S/B + 2(m-1)/m S/g/N   (%ju machines m of %ju GPUs g)\n"
-               "reduce-scatter  half of it, and so is all-gather\n",
-               (uintmax_t)first->nodes, (uintmax_t)((a->gpus + first->nodes - 1) / first->nodes));
-    else if (a->gpus > 1)
-        puts("\nOne pass is S/B; all-reduce takes 2(n-1)/n of it, and reduce-scatter, all-gather and\n"
-             "all-to-all (n-1)/n.");
-    else
-        putchar('\n');
-    puts("At the links' full rate, without latency or anything else on the wires.");
+    print_meaning(a);
 }
 
 static void print_json(const struct settings *s, const struct answer *a)
@@ -213,8 +240,8 @@ static void print_json(const struct settings *s, const struct answer *a)
             static const char *const key[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all"};
             for (size_t k = 0; k < sizeof shown / sizeof *shown; k++) {
                 const struct wire *w = &l->of[shown[k]];
-                json_object_set_new(one, key[k], json_pack("{s:f, s:s, s:I}", "time_s", w->ring_s, "formula", w->formula,
-                                                           "machines", (json_int_t)w->nodes));
+                json_object_set_new(one, key[k], json_pack("{s:f, s:s, s:I, s:f}", "time_s", w->ring_s, "formula", w->formula,
+                                                           "machines", (json_int_t)w->nodes, "factor", w->factor));
             }
         }
         json_array_append_new(links, one);

@@ -59,6 +59,29 @@ def test_links_of_a_gpu_and_across_machines():
     assert two["all_reduce"]["time_s"] == pytest.approx(2 * (7 / 8 * 16 / 300 + 1 / 2 * 2 / 25))
 
 
+@pytest.mark.parametrize("words, says", [
+    ("--gpus 8", "A ring of 8 takes 2(n-1)/n = 1.75 of that for an all-reduce, (n-1)/n = 0.875"),
+    ("--gpus 60 --gpu h100", "m = 8 machines of g = 7 GPUs or one more"), ("--gpus 16 --gpus-per-node 1", "A ring of 16"),
+    ("--gpus 12 --gpus-per-node 8 --bandwidth 300GB/s", "m = 2 machines of g = 6 GPUs,")])
+def test_what_a_pass_is_and_what_a_ring_takes(words, says):
+    """One pass over the network can take longer than what is done: how the two hang together is said."""
+    shown = text("transfer", "--params", "7e9", *words.split())
+    assert "One pass is S/B" in shown and says in " ".join(shown.split())
+    assert max(map(len, shown.splitlines())) <= 80
+    link = answer("transfer", "--params", "7e9", *words.split())["links"][0]
+    if link["all_reduce"]["machines"] == 1:
+        assert link["all_reduce"]["time_s"] == pytest.approx(link["all_reduce"]["factor"] * link["one_pass_s"])
+
+
+def test_formulas_of_the_wires_are_explained():
+    plan = ["estimate", "--model", "llama-3-8b", "--gpus", "16", "--gpu", "b200", "--batch", "1", "--seq", "2048"]
+    shown, whole = " ".join(gpuspy(*plan, "--explain").stdout.split()), json.loads(gpuspy(*plan, "--json").stdout)["wires"]
+    assert "S/B: the bytes once over one GPU's link." in shown
+    for row in whole:
+        assert " ".join(row["formula"].split()) in shown and f"x{row['factor']:.3g}" in shown
+        assert row["ring_s"] == pytest.approx(row["factor"] * row["one_pass_s"])
+
+
 def test_a_plans_traffic_is_in_the_estimate():
     """FSDP of 8 GPUs gathers the weights twice and scatters the gradients: 3 · 7/8 · 16-bit weights."""
     plan = ["estimate", "--model", "llama-3-8b", "--precision", "bf16", "--gpus", "8", "--sharding", "zero3", "--gpu", "h100"]
@@ -179,6 +202,24 @@ def test_bad_input_gets_one_line_and_2(words, hint):
         return
     assert done.returncode == 2 and not done.stdout
     assert re.fullmatch(r"gpuspy: [^\n]+\n", done.stderr) and hint in done.stderr, done.stderr
+
+
+def test_a_gpu_that_is_described_has_one_roof():
+    shown = text("roofline", "--op", "elementwise", "--size", "1e6", "--peak", "77.6T", "--bandwidth", "1555GB/s")
+    assert "As given: 77.6 TFLOP/s, memory 1.555 TB/s; ridge 49.9 FLOP/B" in shown and "fp32" not in shown
+
+
+def test_what_it_is_computed_in_is_said():
+    assert "a kernel, bf16, on" in text("roofline", "--flops", "1e12", "--bytes", "1GB", "--gpu", "h100")
+    assert "bf16 computed in fp32" in text("roofline", "--op", "reduce", "--size", "1e6", "--gpu", "h100")
+
+
+@pytest.mark.parametrize("words", ["--flops 1 --bytes 9e18", "--flops 18e18 --bytes 1 --time 1ns", "--flops 1 --bytes 1"])
+@pytest.mark.parametrize("columns", [80, 200])
+def test_odd_numbers_keep_to_their_lines(words, columns):
+    shown = text("roofline", *words.split(), "--gpu", "h100", columns=columns).splitlines()
+    assert len({line.index("│") for line in shown if "│" in line}) == 1
+    assert max(map(len, shown)) <= columns
 
 
 def test_the_largest_numbers_are_numbers():
