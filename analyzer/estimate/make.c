@@ -66,6 +66,17 @@ static void add_up(const struct plan *p, struct estimate_result *r)
                 interval_add(r->part[r->lines[i].part], r->lines[i].bytes);
 }
 
+static void add_notes(const struct plan *p, struct estimate_result *r)
+{
+    const struct model_shape *s = &p->model->shape;
+
+    if (s->context && s->vocab && p->seq > s->context)
+        estimate_note(r, "--seq %ju is longer than the %ju tokens that the model was made for", (uintmax_t)p->seq,
+                      (uintmax_t)s->context);
+    if (*p->model->note)
+        estimate_note(r, "%s", p->model->note);
+}
+
 static void make_stage(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     memset(r, 0, sizeof *r);
@@ -77,8 +88,7 @@ static void make_stage(const struct plan *p, uint64_t stage, struct estimate_res
     estimate_calibrate(p, r);
     estimate_serving(p, stage, r);
     estimate_fixed(p, stage, r);
-    if (*p->model->note)
-        estimate_note(r, "%s", p->model->note);
+    add_notes(p, r);
     add_up(p, r);
 }
 

@@ -91,6 +91,20 @@ static bool experts(const struct plan *p, char why[WHY])
     return false;
 }
 
+/* Beyond its table such a model fails at the first token; rotary positions only get worse (a note). */
+static bool positions(const struct plan *p, char why[WHY])
+{
+    uint64_t most = plan_positions(&p->model->shape);
+
+    if (most && p->seq > most)
+        return SAY("--seq: %ju tokens are more than the model can place: it has learned %ju positions", (uintmax_t)p->seq,
+                   (uintmax_t)most);
+    if (most && p->cp > most)
+        return SAY("--cp: %ju GPUs are more than the %ju positions that the model has learned", (uintmax_t)p->cp,
+                   (uintmax_t)most);
+    return false;
+}
+
 static bool context_parallel(const struct plan *p, char why[WHY])
 {
     if (p->cp > 1 && p->seq && p->seq % p->cp)
@@ -180,7 +194,7 @@ static bool serving(const struct plan *p, char why[WHY])
 /* The first contradiction, if there is one. */
 static bool contradicted(const struct plan *p, char why[WHY])
 {
-    static check *const checks[] = {zeroes, world, serving, tensor_parallel, pipeline, experts, context_parallel,
+    static check *const checks[] = {zeroes, world, serving, tensor_parallel, pipeline, experts, positions, context_parallel,
                                     offloads, adapters, formats};
 
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)

@@ -130,6 +130,15 @@ static inline uint64_t plan_dp(const struct plan *p)
     return divided && p->gpus >= divided ? p->gpus / divided : 1;
 }
 
+/* The longest sequence that a learned table of positions allows; 0: there is none. OPT's table has two rows that
+ * no token uses. */
+static inline uint64_t plan_positions(const struct model_shape *s)
+{
+    if (s->family == MODEL_VIT || !s->vocab)
+        return 0;
+    return s->context && s->context < s->positions ? s->context : s->positions;
+}
+
 #define PLAN_DEFAULT                                                                                 {                                                                                                    .accumulation = 1, .gpus = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1, .interleave = 1,               .rank = 16, .target = PLAN_TARGET_LINEAR                                                     }
 
 #endif

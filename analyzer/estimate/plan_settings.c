@@ -143,7 +143,8 @@ bool plan_settings_gpus(const char *command, const struct plan_settings *s, cons
 void plan_assume(struct plan *p, struct plan_assumed *a)
 {
     const struct model_shape *shape = &p->model->shape;
-    uint64_t seq = shape->context && shape->context < PLAN_SEQ ? shape->context : PLAN_SEQ;
+    uint64_t most = plan_positions(shape) ? plan_positions(shape) : shape->context;
+    uint64_t seq = most && most < PLAN_SEQ ? most : PLAN_SEQ, parts = p->cp * (p->sequence_parallel ? p->tp : 1);
 
     *a = (struct plan_assumed){0};
     if (shape->family == MODEL_UNKNOWN)
@@ -153,7 +154,7 @@ void plan_assume(struct plan *p, struct plan_assumed *a)
         a->batch = true;
     }
     if (!p->seq && shape->vocab) {
-        p->seq = seq;
+        p->seq = parts < seq ? seq / parts * parts : parts; /* what GPUs divide must be divisible */
         a->seq = true;
     }
 }

@@ -464,7 +464,4 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
         estimate_note(r, "servers such as vLLM take a share of the GPU (gpu_memory_utilization) whatever is needed; this "
                          "is what has to be in it");
     }
-    if (s->context && p->seq > s->context)
-        estimate_note(r, "--seq %ju is longer than the %ju tokens that the model was made for", (uintmax_t)p->seq,
-                      (uintmax_t)s->context);
 }

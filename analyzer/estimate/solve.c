@@ -264,7 +264,7 @@ static bool prepare(const char *command, struct plan *p, struct solution *s)
         snprintf(s->note, sizeof s->note, "with --batch 1, as no other was given");
     }
     if (s->what == SOLVE_BATCH && !p->seq && !images && shape->layers) {
-        p->seq = shape->context ? shape->context : shape->positions ? shape->positions : 2048;
+        p->seq = plan_positions(shape) ? plan_positions(shape) : shape->context ? shape->context : 2048;
         snprintf(s->note, sizeof s->note, "with --seq %ju%s, as no other was given", (uintmax_t)p->seq,
                  shape->context || shape->positions ? ", the model's context" : "");
     }
@@ -273,7 +273,7 @@ static bool prepare(const char *command, struct plan *p, struct solution *s)
 
 static uint64_t limit_of(const struct plan *p, enum solve_what what)
 {
-    uint64_t positions = p->model->shape.positions;
+    uint64_t positions = plan_positions(&p->model->shape);
 
     switch (what) {
     case SOLVE_BATCH: return LIMIT_BATCH;
@@ -321,7 +321,7 @@ bool solve(const char *command, const struct plan *plan, enum solve_what what, s
     } else {
         largest(&search, s->limit, true, &s->surely);
         largest(&search, s->limit, false, &s->likely);
-        if (s->likely.limited && what == SOLVE_SEQ && p.model->shape.positions == s->limit)
+        if (s->likely.limited && what == SOLVE_SEQ && plan_positions(&p.model->shape) == s->limit)
             snprintf(s->note, sizeof s->note, "the model has %ju positions", (uintmax_t)s->limit);
     }
     free(search.model.tensors);

@@ -423,6 +423,8 @@ static void read_by_type(struct reading *r)
         if (s->embedding == s->hidden)
             s->embedding = 0;
     }
+    if (s->positions > 2 && (strstr(type, "roberta") || strcmp(type, "camembert") == 0))
+        s->context = s->positions - 2; /* numbers begin after the padding's, 1 */
     if (strcmp(type, "starcoder2") == 0)
         s->qkv_bias = s->out_bias = s->mlp_bias = flag(r, "use_bias", true);
     if (strcmp(type, "stablelm") == 0) {

@@ -10,6 +10,7 @@
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/published.h"
+#include "analyzer/estimate/plan_settings.h"
 #include "analyzer/estimate/shard.h"
 
 static void shows(double value, const char *text)
@@ -255,6 +256,47 @@ static void contradictions(void **state)
     model_free(&a.model);
 }
 
+/* A learned table ends; rotary positions only get worse, which is a note. */
+static void longest_sequences(void **state)
+{
+    static const struct {
+        const char *model;
+        uint64_t most; /* 0: any */
+    } lengths[] = {{"gpt2", 1024}, {"opt-125m", 2048}, {"bert-base-uncased", 512}, {"roberta-base", 512},
+                  {"llama-3-8b", 0}, {"bloom-560m", 0}, {"t5-small", 0}, {"vit-b-16", 0}};
+    static struct asked a;
+    struct plan_assumed assumed;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        uint64_t most = lengths[i].most ? lengths[i].most : 8192;
+        ask(&a, lengths[i].model, 0);
+        a.plan.seq = most;
+        assert_true(plan_possible(&a.plan));
+        a.plan.seq++;
+        assert_true(plan_possible(&a.plan) == !lengths[i].most);
+        a.plan.inference = true;
+        a.plan.master_weights = false;
+        assert_true(plan_possible(&a.plan) == !lengths[i].most);
+        a.plan.seq = 0;
+        a.plan.cp = a.plan.gpus = 3; /* what is assumed is divisible */
+        plan_assume(&a.plan, &assumed);
+        assert_true(plan_possible(&a.plan));
+        if (lengths[i].most)
+            assert_int_equal(a.plan.seq, most / 3 * 3);
+        model_free(&a.model);
+    }
+    ask(&a, "llama-3-8b", 0);
+    a.plan.seq = 8193;
+    assert_true(estimate_make(&a.plan, &a.r));
+    assert_int_equal(a.r.notes_n, 1);
+    assert_string_equal(a.r.notes[0], "--seq 8193 is longer than the 8192 tokens that the model was made for");
+    a.plan.seq = 8192;
+    assert_true(estimate_make(&a.plan, &a.r));
+    assert_int_equal(a.r.notes_n, 0);
+    model_free(&a.model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +307,7 @@ int main(void)
         cmocka_unit_test(parts_are_the_whole),
         cmocka_unit_test(experts_are_spread),
         cmocka_unit_test(contradictions),
+        cmocka_unit_test(longest_sequences),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
