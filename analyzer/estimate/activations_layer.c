@@ -165,7 +165,7 @@ bool act_falls_back(const struct plan *p, const struct act_sizes *z)
            p->cp == 1; /* a ring of GPUs brings its own kernel */
 }
 
-static void attention(const struct plan *p, const struct act_sizes *z, const struct habits *h,
+static void attention(const struct plan *p, const struct act_sizes *z, const struct habits *h, bool cross,
                       struct act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
@@ -192,7 +192,7 @@ static void attention(const struct plan *p, const struct act_sizes *z, const str
         put(t, ACT_ATTENTION, c * (q + k + v), c * (q + k + v), 0, 0);
     if (eager)
         scores(z, h, !recomputed, heads, t);
-    else if (p->model->shape.family == MODEL_T5) /* the positions' bias, made for each layer */
+    else if (p->model->shape.family == MODEL_T5 && !cross) /* the positions' bias, made for each layer */
         put(t, ACT_SCORES, c * heads * z->seq / z->batch, c * out, 0, 0);
     else if (z->variant == ACT_PADDED) /* a mask that every layer casts anew */
         put(t, ACT_SCORES, c * z->seq, c * out, 0, 0);
@@ -263,11 +263,11 @@ void act_layer(const struct plan *p, const struct act_sizes *z, bool moe, struct
     t->n = 0;
     norm(p, z, &h, width, z->stream, t);
     reads(p, z, READ_QKV, width, h.one_matrix ? 1 : 3, 1, t);
-    attention(p, z, &h, t);
+    attention(p, z, &h, false, t);
     if (m->family == MODEL_T5 && moe) { /* the decoder also looks at what the encoder said */
         norm(p, z, &h, width, z->stream, t);
-        reads(p, z, READ_QKV, width, 1, 1, t);
-        attention(p, z, &h, t);
+        reads(p, z, READ_QKV, width, 3, 1, t);
+        attention(p, z, &h, true, t);
         moe = false;
     }
     if (m->norms == 4)

@@ -65,9 +65,11 @@ static void loss(const struct plan *p, const struct act_sizes *z, struct walk *w
     const struct model_shape *m = &p->model->shape;
     double logits = z->tokens * (double)m->vocab, c = z->compute;
     double weight = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)(m->vocab * m->hidden);
-    /* Hugging Face's losses ask for float32; a bare cross_entropy takes logits as they are, which only autocast
-     * makes float32. */
-    double wide = (z->variant == ACT_FUSED || m->family == MODEL_T5) && !z->amp ? c : 4;
+    /* Hugging Face's losses ask for float32; a bare cross_entropy takes logits as they are. Autocast runs its
+     * log_softmax in their type, as cross_entropy names that, and nll_loss in float32: log-probabilities are kept
+     * in both, and float32 is what backward makes once. */
+    bool bare = z->variant == ACT_FUSED || m->family == MODEL_T5, both = bare && z->amp;
+    double wide = bare && !z->amp ? c : 4, made = both ? wide : 2 * wide, narrow = both ? c : 0;
     double before = w->live, tanh_kept = act_caps_logits(p, z) ? c * logits : 0, held = c * logits;
 
     if (p->chunked_loss) { /* pieces of tokens, so that their logits are as large as the hidden states */
@@ -82,13 +84,14 @@ static void loss(const struct plan *p, const struct act_sizes *z, struct walk *w
     if (z->variant == ACT_FUSED) /* the trainer keeps the loss alone */
         held = 0;
     out->held = held;
-    w->live += held + tanh_kept + wide * logits;
-    see(w, 2 * wide * logits, 0);
-    out->logits = w->live + 2 * wide * logits - before;
+    w->live += held + tanh_kept + (wide + narrow) * logits;
+    see(w, made * logits, 0);
+    out->logits = w->live + made * logits - before;
     out->at_loss = true;
     w->live -= wide * logits; /* log-probabilities go; the gradient of the logits stays, cast */
     w->live += c * logits;
     see(w, c < wide ? wide * logits : 0, 0);
+    w->live -= narrow * logits;
     w->live -= tanh_kept;
     see(w, c * z->tokens * (double)m->hidden + (z->amp ? weight * c : 0), z->amp ? 0 : weight * z->gradient);
     w->live += c * z->tokens * (double)m->hidden - c * logits - (z->amp ? weight * c : 0);
@@ -127,6 +130,10 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
     out->head = act_saved(&last);
     if (act_embedding_dropout(p, &z))
         out->saved[ACT_MASKS] += z.tokens * (double)m->hidden;
+    if (m->family == MODEL_T5) { /* the encoder's own end, which it hands over; dropout at both ends of both stacks */
+        out->saved[ACT_NORM] += out->head;
+        out->saved[ACT_MASKS] += act_embedding_dropout(p, &z) ? 3 * z.tokens * (double)m->hidden : 0;
+    }
 
     w.live = out->inputs + out->head;
     for (int g = 0; g < ACT_GROUPS_N; g++)
