@@ -84,7 +84,8 @@ const struct command_text text_estimate = {
         "states stay float32, as PyTorch keeps them. bf16 and fp16 are a model converted as a whole: "
         "states have 16 bits too, and there are no master weights unless --master-weights says so.\n\n"
         "Activations need a shape: a model by its name or its config.json, or --layers, --hidden and --heads. "
-        "With --params alone they are left out.",
+        "With --params alone they are left out.\n\n"
+        "Held against a GPU (--gpu) or a size (--memory), there are three verdicts. " FIT_VERDICTS_EXPLAINED ".",
     .examples = examples,
 };
 

@@ -96,10 +96,22 @@ static bool hold_against(const struct estimate_answer *a, const struct gpu *gpu,
     return true;
 }
 
-/* " --model gpt2 --batch 8 --seq 1024": so far as gpuspy report takes it. */
+#define WORD(id, word, what) word,
+static const char *const attentions[] = {PLAN_ATTENTIONS(WORD)}, *const checkpoints[] = {PLAN_CHECKPOINTS(WORD)},
+                  *const steps[] = {PLAN_STEPS(WORD)}, *const adapters[] = {PLAN_ADAPTERS(WORD)},
+                  *const targets[] = {PLAN_TARGETS(WORD)};
+#undef WORD
+
+/* " --model gpt2 --batch 8 --seq 1024": all that the estimate depends on, in the options of gpuspy report. Nothing
+ * where it has none for them: it does not know of several GPUs. */
 static void beside(const struct plan *p, const char *model, char *out, size_t size)
 {
-    size_t at = model ? (size_t)snprintf(out, size, " --model %s", model)
+    size_t at;
+
+    out[0] = 0;
+    if (p->gpus > 1 || p->offload != PLAN_OFFLOAD_NONE)
+        return;
+    at = model ? (size_t)snprintf(out, size, " --model %s", model)
                       : (size_t)snprintf(out, size, " --params %ju", (uintmax_t)p->model->params);
 
     if (at < size)
@@ -108,7 +120,50 @@ static void beside(const struct plan *p, const char *model, char *out, size_t si
     if (p->batch && at < size)
         at += (size_t)snprintf(out + at, size - at, " --batch %ju", (uintmax_t)p->batch);
     if (p->batch && p->seq && at < size)
-        snprintf(out + at, size - at, " --seq %ju", (uintmax_t)p->seq);
+        at += (size_t)snprintf(out + at, size - at, " --seq %ju", (uintmax_t)p->seq);
+    if (p->accumulation > 1 && at < size)
+        at += (size_t)snprintf(out + at, size - at, " --accumulation %ju", (uintmax_t)p->accumulation);
+    const struct {
+        bool given;
+        const char *option, *word;
+    } words[] = {
+        {p->attention != PLAN_ATTENTION_FLASH, "attention", attentions[p->attention]},
+        {p->checkpoint != PLAN_CHECKPOINT_NONE, "checkpointing", checkpoints[p->checkpoint]},
+        {p->step != PLAN_STEP_FOREACH, "step", steps[p->step]},
+        {p->fused_layers, "fused-layers", NULL},
+        {p->chunked_loss, "chunked-loss", NULL},
+        {p->ema, "ema", NULL},
+        {p->adapter != PLAN_ADAPTER_NONE, "adapter", adapters[p->adapter]},
+        {p->adapter != PLAN_ADAPTER_NONE && p->target != PLAN_TARGET_LINEAR, "target", targets[p->target]},
+        {p->weights, "weights", p->weights ? p->weights->word : NULL},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words && at < size; i++)
+        if (words[i].given)
+            at += (size_t)snprintf(out + at, size - at, " --%s%s%s", words[i].option, words[i].word ? " " : "",
+                                   words[i].word ? words[i].word : "");
+    if (p->adapter != PLAN_ADAPTER_NONE && p->rank != PLAN_RANK && at < size)
+        snprintf(out + at, size - at, " --lora-rank %ju", (uintmax_t)p->rank);
+}
+
+/* What would help where it does not surely fit. */
+static bool help(struct estimate_answer *a)
+{
+    static _Thread_local struct estimate_result there;
+    struct plan on = a->plan;
+
+    for (size_t i = a->targets_n; i-- > 0;)
+        if (a->targets[i].fit.verdict != FIT_YES)
+            a->helped = i;
+    if (a->helped == 0 || !(a->plan.memory > 0)) { /* the plan's own, or no certain GPU */
+        changes_find(&a->plan, &a->result, &a->changes);
+        return true;
+    }
+    on.gpu = a->targets[a->helped].gpu;
+    on.memory = a->targets[a->helped].memory;
+    if (!estimate_make(&on, &there))
+        return false;
+    changes_find(&on, &there, &a->changes);
+    return true;
 }
 
 static void note_assumed(struct estimate_answer *a)
@@ -156,7 +211,8 @@ bool answer_make(const char *command, const struct plan *plan, const struct answ
                           &a->targets[i]))
             return too_much(command);
     wires_make(&a->plan, wish->network, &a->wires);
-    changes_find(&a->plan, &a->result, &a->changes);
+    if (!help(a))
+        return too_much(command);
     note_assumed(a);
     a->argc = wish->argc;
     a->argv = wish->argv;

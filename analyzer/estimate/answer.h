@@ -35,11 +35,12 @@ struct estimate_answer {
     size_t targets_n;
     struct wires wires; /* what a step moves; no rows: nothing */
     struct changes changes;
+    size_t helped; /* the target that changes are for: the first that it does not surely fit, else the first */
     bool solved;
     struct solution solution; /* where it was asked for */
     int argc;
     char **argv;              /* what was typed behind the command, for what to type next */
-    char beside[512];         /* options of gpuspy report that set this beside a recording */
+    char beside[1024];        /* options of gpuspy report that set this beside a recording */
 };
 
 /* What is asked besides the plan. */

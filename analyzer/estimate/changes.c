@@ -124,7 +124,8 @@ static void find_singles(const struct plan *p, const struct estimate_result *now
         if (!try(&moves[i], &changed, &w, &after))
             continue;
         fill(&moves[i], &w, now->peak, &after, p->memory, &c);
-        if (c.saved.likely < TOO_LITTLE)
+        if (c.saved.likely < TOO_LITTLE ||
+            (p->memory > 0 && c.cost_class == CHANGE_COST_HARDWARE && c.fit.verdict == FIT_NO))
             continue;
         add_wires(p, &changed, &c);
         keep(out, &c, p->memory > 0);

@@ -41,7 +41,8 @@ struct change {
 enum { CHANGES_MAX = 48, CHANGES_WAY_MAX = 4 };
 
 struct changes {
-    struct change rows[CHANGES_MAX]; /* by likely bytes saved, most first; none that saves nothing */
+    struct change rows[CHANGES_MAX]; /* by likely bytes saved, most first; none that saves nothing, no GPUs with
+                                      * which it does not fit all the same */
     size_t n;
     /* The cheapest that makes it surely fit (likely fit where nothing makes it surely), where the plan has
      * memory and does not surely fit as it is: of one change or several together. way_n 0: none is needed,

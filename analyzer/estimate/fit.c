@@ -2,12 +2,17 @@
 #include "analyzer/estimate/fit.h"
 
 const char *const fit_word[] = {
-#define VERDICT(id, word, words) word,
+#define VERDICT(id, word, words, meaning) word,
     FIT_VERDICTS(VERDICT)
 #undef VERDICT
 };
 const char *const fit_words[] = {
-#define VERDICT(id, word, words) words,
+#define VERDICT(id, word, words, meaning) words,
+    FIT_VERDICTS(VERDICT)
+#undef VERDICT
+};
+const char *const fit_meaning[] = {
+#define VERDICT(id, word, words, meaning) meaning,
     FIT_VERDICTS(VERDICT)
 #undef VERDICT
 };

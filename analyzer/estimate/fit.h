@@ -8,19 +8,25 @@
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/gpu.h"
 
-/* VERDICT(id, word in JSON, words). Ordered: the better the smaller. */
+/* VERDICT(id, word in JSON, words, what it means). Ordered: the better the smaller. All that is said of verdicts,
+ * in text, JSON, pages and --help, is from here. Exit status 0 is fits or tight, 1 does not fit. */
 #define FIT_VERDICTS(VERDICT)                                                                     \
-    VERDICT(YES, "fits", "fits: also where everything turns out at the high end")                \
-    VERDICT(TIGHT, "tight", "tight: likely, but not at the high end")                            \
-    VERDICT(NO, "does_not_fit", "does not fit")
+    VERDICT(YES, "fits", "fits", "even at the high end")                                         \
+    VERDICT(TIGHT, "tight", "tight", "the likely need fits, the high end does not")               \
+    VERDICT(NO, "does_not_fit", "does not fit", "the likely need is too much")
 
 enum fit_verdict {
-#define VERDICT(id, word, words) FIT_##id,
+#define VERDICT(id, word, words, meaning) FIT_##id,
     FIT_VERDICTS(VERDICT)
 #undef VERDICT
 };
 
-extern const char *const fit_word[], *const fit_words[]; /* by verdict: "does_not_fit", "does not fit" */
+/* By verdict: "does_not_fit", "does not fit", "the likely need is too much". */
+extern const char *const fit_word[], *const fit_words[], *const fit_meaning[];
+/* All of them in a sentence, for --help: a text literal. */
+#define FIT_VERDICT_SENTENCE(id, word, words, meaning) words ": " meaning ". "
+#define FIT_VERDICTS_EXPLAINED \
+    FIT_VERDICTS(FIT_VERDICT_SENTENCE) "Exit status 0 is fits or tight on a GPU that was named, 1 does not fit on any"
 
 struct fit {
     enum fit_verdict verdict;

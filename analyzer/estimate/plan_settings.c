@@ -13,7 +13,7 @@ const char plan_checkpoints[] = PLAN_CHECKPOINTS(WORD);
 const char plan_steps[] = PLAN_STEPS(WORD);
 const char plan_shardings[] = PLAN_SHARDINGS(WORD);
 const char plan_offloads[] = PLAN_OFFLOADS(WORD);
-const char plan_adapters[] = PLAN_ADAPTERS(WORD);
+const char plan_adapters[] = PLAN_ADAPTERS(WORD) "qlora|"; /* the last: adapter_of() */
 const char plan_targets[] = PLAN_TARGETS(WORD);
 const char plan_families[] = MODEL_FAMILIES(WORD);
 #undef WORD
@@ -170,6 +170,16 @@ static uint64_t gpus_of(const struct plan_settings *s)
     return divided < 1e6 ? (uint64_t)divided : 1;
 }
 
+/* "qlora" is LoRA on what its paper quantises to, unless --weights says otherwise. */
+static void adapter_of(const struct plan_settings *s, struct plan *p)
+{
+    bool qlora = s->adapter && strcmp(s->adapter, "qlora") == 0;
+
+    p->adapter = qlora ? PLAN_ADAPTER_LORA : place_of(s->adapter, plan_adapters);
+    if (qlora && !p->weights)
+        p->weights = quantisation_named("nf4-double");
+}
+
 bool plan_from_settings(const char *command, const struct plan_settings *s, struct plan *p,
                         struct model *m, int *exit_code)
 {
@@ -188,8 +198,8 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .pp = at_least_1(s->pp), .cp = at_least_1(s->cp), .ep = at_least_1(s->ep),
         .interleave = at_least_1(s->interleave), .sequence_parallel = s->sequence_parallel,
         .sharding = place_of(s->sharding, plan_shardings), .offload = place_of(s->offload, plan_offloads),
-        .bucket_view = s->bucket_view, .adapter = place_of(s->adapter, plan_adapters),
-        .rank = s->rank ? s->rank : strcmp(s->model.optimizer, "galore") == 0 ? 128 : 16,
+        .bucket_view = s->bucket_view,
+        .rank = s->rank ? s->rank : strcmp(s->model.optimizer, "galore") == 0 ? 128 : PLAN_RANK,
         .target = s->target ? place_of(s->target, plan_targets) : PLAN_TARGET_LINEAR,
         .ema = s->ema, .cache_block = s->cache_block, .memory = (double)s->memory,
     };
@@ -197,6 +207,9 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         return false;
     if (p->inference && !p->precision_given)
         p->precision = estimate_precision("bf16"); /* nobody serves in float32 who does not say so */
-    return quantisation_of(command, "weights", s->weights, &p->weights) &&
-           quantisation_of(command, "kv-cache", s->cache, &p->cache) && plan_check(command, p);
+    if (!quantisation_of(command, "weights", s->weights, &p->weights) ||
+        !quantisation_of(command, "kv-cache", s->cache, &p->cache))
+        return false;
+    adapter_of(s, p);
+    return plan_check(command, p);
 }

@@ -106,12 +106,12 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_COUNT(type, member, "ep", ep, "N", "expert parallel GPUs")
 
 #define PLAN_ADAPTER_OPTIONS(type, member)                                                                \
-    PLAN_WORD(type, member, "adapter", adapter, plan_adapters, "lora or dora: frozen weights"),           \
+    PLAN_WORD(type, member, "adapter", adapter, plan_adapters, "lora or dora beside frozen weights; qlora: lora with --weights=nf4-double"),           \
         PLAN_COUNT(type, member, "lora-rank", rank, "N", "of the adapters, 16 if not given"),                 \
         PLAN_WORD(type, member, "target", target, plan_targets,                                           \
                   "matrices with adapters, all-linear if not given"),                                     \
         {"weights", 0, OPTION_TEXT, PLAN_AT(type, member, weights), "WORD", plan_quantisations, 0, 0,     \
-         "how frozen or served weights are stored: nf4 with --adapter=lora is QLoRA"}
+         "how frozen or served weights are stored"}
 
 #define PLAN_INFERENCE_OPTIONS(type, member)                                                              \
     PLAN_FLAG(type, member, "inference", inference, "serve the model rather than train it"),              \
@@ -124,7 +124,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
      "hold it against this GPU, or several with commas between, or all; exit status 1 if it fits into "   \
      "none"},                                                                                             \
         {"memory", 0, OPTION_BYTES, PLAN_AT(type, member, memory), "SIZE", NULL, 1, 1e18,                 \
-         "say whether that fits into SIZE (such as 24GiB); exit status 1 if not"}
+         "hold it against SIZE (such as 24GiB); exit status 1 if it does not fit"}
 
 extern const char plan_gpus[]; /* plan_quantisations: quantisation.h */
 
@@ -136,6 +136,8 @@ bool plan_settings_gpus(const char *command, const struct plan_settings *s, cons
 /* What is taken where nothing is said: a batch of 1, and the sequence that the model was made for, of at most
  * PLAN_SEQ tokens. Nothing where the shape is not known: no activations then. */
 enum { PLAN_SEQ = 4096 };
+/* Of adapters, where none is given. */
+enum { PLAN_RANK = 16 };
 struct plan_assumed {
     bool batch, seq;
 };

@@ -236,6 +236,15 @@ static json_t *notes(const struct estimate_result *r)
     return list;
 }
 
+static json_t *meanings(void)
+{
+    json_t *o = json_object();
+
+    for (int i = 0; i <= FIT_NO; i++)
+        json_object_set_new(o, fit_word[i], json_pack("{s:s, s:s}", "words", fit_words[i], "meaning", fit_meaning[i]));
+    return o;
+}
+
 json_t *json_estimate(const struct estimate_answer *a)
 {
     const struct estimate *e = &a->floor;
@@ -257,6 +266,9 @@ json_t *json_estimate(const struct estimate_answer *a)
     json_object_set_new(root, "phases", phases(&a->result));
     json_object_set_new(root, "peak", peak(&a->result));
     json_object_set_new(root, "gpus", gpus_of(a));
+    json_object_set_new(root, "verdicts", meanings());
+    json_object_set_new(root, "changes_on", a->plan.memory > 0 && a->targets[a->helped].gpu
+                                                ? text(a->targets[a->helped].gpu->key) : json_null());
     json_object_set_new(root, "changes", changes(a, a->changes.rows, a->changes.n));
     json_object_set_new(root, "way", changes(a, a->changes.way, a->changes.way_n));
     json_object_set_new(root, "solve", solution(a));

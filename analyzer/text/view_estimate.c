@@ -78,8 +78,6 @@ static void say_training(struct head *h, const struct plan *p)
         say(h, "%s checkpointing", checkpoints[p->checkpoint]);
     if (p->fused_layers)
         say(h, "fused layers");
-    if (p->fused_layers)
-        say(h, "fused layers");
     if (p->chunked_loss)
         say(h, "loss in chunks");
     if (p->ema)
@@ -314,6 +312,54 @@ void view_estimate_table(const struct view_estimate *v)
     phase_rows(v);
 }
 
+/* ---------------------------------------------------------------- why low and high differ */
+
+/* The widest line of a part at the peak that has a reason. */
+static const struct estimate_line *widest(const struct estimate_result *r, int part)
+{
+    const struct estimate_line *best = NULL;
+
+    for (const struct estimate_line *l = r->lines; l < r->lines + r->lines_n; l++)
+        if ((int)l->part == part && !l->host && (l->phases & 1u << r->peak_phase) && l->why && *l->why &&
+            (!best || l->bytes.high - l->bytes.low > best->bytes.high - best->bytes.low))
+            best = l;
+    return best;
+}
+
+/* The two parts that make most of the peak's interval, where it is one to ask about. */
+void view_estimate_reasons(const struct view_estimate *v)
+{
+    enum { MOST = 2 };
+    const struct estimate_result *r = &v->a->result;
+    const struct interval *peak = &r->phase[r->peak_phase];
+    double wide = peak->high - peak->low, last = wide * 2;
+    struct table t = {.head = {"", "why low and high differ"}, .left = {true, true}};
+    int n = 0;
+
+    if (v->explain || wide < 0.1 * peak->likely)
+        return;
+    for (; n < MOST; n++) {
+        int best = -1;
+        double width = 0.2 * wide;
+        for (int part = 0; part < ESTIMATE_PARTS_N; part++) {
+            double here = r->part[part].high - r->part[part].low;
+            if (here > width && here < last && widest(r, part)) {
+                best = part;
+                width = here;
+            }
+        }
+        if (best < 0)
+            break;
+        const char *cells[] = {estimate_part_title[best], widest(r, best)->why};
+        table_add(&t, cells, NULL);
+        last = width;
+    }
+    if (!n)
+        return;
+    putc('\n', v->out);
+    table_print(&t, &v->term, INDENT, v->out);
+}
+
 /* ---------------------------------------------------------------- the rest */
 
 /* "assumed: x" → "Assumed: x." */
@@ -361,6 +407,7 @@ void view_estimate(const struct view_estimate *v)
 {
     view_estimate_head(v);
     view_estimate_table(v);
+    view_estimate_reasons(v);
     if (v->explain)
         view_estimate_explain(v);
     view_estimate_bars(v);

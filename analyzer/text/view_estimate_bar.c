@@ -137,8 +137,6 @@ static enum term_style style_of(enum fit_verdict verdict)
     return verdict == FIT_YES ? TERM_GREEN : verdict == FIT_TIGHT ? TERM_YELLOW : TERM_RED;
 }
 
-const char *const view_estimate_verdict[] = {"fits", "tight", "does not fit"};
-
 static void margin(const struct estimate_target *t, bool brief, char *out, size_t size)
 {
     char likely[UNITS_TEXT], other[UNITS_TEXT];
@@ -147,10 +145,10 @@ static void margin(const struct estimate_target *t, bool brief, char *out, size_
 
     view_estimate_bytes(likely, m->likely < 0 ? -m->likely : m->likely);
     if (t->fit.verdict == FIT_NO && m->high > 0 && !brief)
-        snprintf(out, size, "%s too much, though it might at the low end", likely);
+        snprintf(out, size, "%s too much, %s to spare at the low end", likely, view_estimate_bytes(other, m->high));
     else if (t->fit.verdict == FIT_NO)
         snprintf(out, size, "%s too much", likely);
-    else if (t->fit.verdict == FIT_TIGHT)
+    else if (t->fit.verdict == FIT_TIGHT && !brief)
         snprintf(out, size, "%s to spare, %s too much at the high end", likely,
                  view_estimate_bytes(other, -m->low));
     else if (brief || exact)
@@ -174,9 +172,9 @@ static void verdict(const struct view_estimate *v, const struct estimate_target 
     margin(t, false, left, sizeof left);
     at = fprintf(v->out, "%s", name_of(t));
     at += fprintf(v->out, ": ");
-    fprintf(v->out, "%s%s%s", term_style(&v->term, style_of(t->fit.verdict)), view_estimate_verdict[t->fit.verdict],
+    fprintf(v->out, "%s%s%s", term_style(&v->term, style_of(t->fit.verdict)), fit_words[t->fit.verdict],
             term_style(&v->term, TERM_PLAIN));
-    at += (int)strlen(view_estimate_verdict[t->fit.verdict]);
+    at += (int)strlen(fit_words[t->fit.verdict]);
     snprintf(text, sizeof text, ". %s%s%s%s of %s; %s.", view_estimate_bytes(peak, t->peak.likely),
              *range ? " (" : "", range, *range ? ")" : "", view_estimate_bytes(memory, t->memory), left);
     view_estimate_wrap(v, INDENT, at, text);
@@ -202,21 +200,24 @@ static void wide(const struct view_estimate *v, double scale)
 /* Of many GPUs, the one to take. */
 static void smallest(const struct view_estimate *v)
 {
-    const struct estimate_target *best = NULL;
-    size_t fits = 0;
-    char text[160];
+    const struct estimate_target *best[FIT_NO + 1] = {NULL};
+    size_t n[FIT_NO + 1] = {0};
+    char text[256];
+    int at;
 
     for (size_t i = 0; i < v->a->targets_n; i++) {
-        const struct estimate_target *t = &v->a->targets[i];
-        fits += t->fit.verdict == FIT_YES;
-        if (t->fit.verdict == FIT_YES && (!best || t->memory < best->memory))
-            best = t;
+        const struct estimate_target *t = &v->a->targets[i], **of = &best[t->fit.verdict];
+        n[t->fit.verdict]++;
+        if (!*of || t->memory < (*of)->memory)
+            *of = t;
     }
-    if (!best)
-        snprintf(text, sizeof text, "It surely fits on none of these %zu.", v->a->targets_n);
-    else
-        snprintf(text, sizeof text, "It surely fits on %zu of %zu, the smallest of which is %s.", fits,
-                 v->a->targets_n, name_of(best));
+    at = n[FIT_YES] ? snprintf(text, sizeof text, "It fits on %zu of %zu, the smallest of which is %s", n[FIT_YES],
+                               v->a->targets_n, name_of(best[FIT_YES]))
+                    : snprintf(text, sizeof text, "It surely fits on none of these %zu", v->a->targets_n);
+    if (n[FIT_TIGHT])
+        at += snprintf(text + at, sizeof text - (size_t)at, "; it is tight on %zu, the smallest of which is %s",
+                       n[FIT_TIGHT], name_of(best[FIT_TIGHT]));
+    snprintf(text + at, sizeof text - (size_t)at, ".");
     view_estimate_indented(v, text);
 }
 
@@ -238,7 +239,7 @@ static void compact(const struct view_estimate *v)
         fprintf(v->out, "  %-14s ", name_of(t));
         draw(v, &b);
         fprintf(v->out, " %10s  %s%s%s, %s\n", view_estimate_bytes(memory, t->memory),
-                term_style(&v->term, style_of(t->fit.verdict)), view_estimate_verdict[t->fit.verdict],
+                term_style(&v->term, style_of(t->fit.verdict)), fit_words[t->fit.verdict],
                 term_style(&v->term, TERM_PLAIN), left);
     }
     legend(v, &seen);

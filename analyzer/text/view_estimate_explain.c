@@ -29,13 +29,13 @@ static bool same(const char *a, const char *b)
     return strcmp(a ? a : "", b ? b : "") == 0;
 }
 
-static void line_of(const struct view_estimate *v, const struct estimate_line *line)
+static void line_of(const struct view_estimate *v, const struct estimate_line *line, bool alone)
 {
     char size[UNITS_TEXT], range[VIEW_RANGE], phases[128], text[512];
 
     when(v, line, phases, sizeof phases);
     view_estimate_range(v, range, line->bytes);
-    snprintf(text, sizeof text, "%s: %s%s%s%s, %s", line->name, view_estimate_bytes(size, line->bytes.likely),
+    snprintf(text, sizeof text, "%s%s%s%s%s%s, %s", alone ? "" : line->name, alone ? "" : ": ", view_estimate_bytes(size, line->bytes.likely),
              *range ? " (" : "", range, *range ? ")" : "", phases);
     fprintf(v->out, "%*s", 2 * INDENT, "");
     view_estimate_wrap(v, 2 * INDENT + 2, 2 * INDENT, text);
@@ -86,11 +86,13 @@ void view_estimate_explain(const struct view_estimate *v)
 
     for (int part = 0; part < ESTIMATE_PARTS_N; part++) {
         const struct estimate_line *line = next_of(r, part, NULL);
+        /* "weights: weights" says nothing */
+        bool alone = line && same(line->name, estimate_part_title[part]);
         if (line)
             fprintf(v->out, "\n  %s%s%s\n", term_style(&v->term, TERM_BOLD), estimate_part_title[part],
                     term_style(&v->term, TERM_PLAIN));
         for (; line; line = next_of(r, part, line)) {
-            line_of(v, line);
+            line_of(v, line, alone && same(line->name, estimate_part_title[part]));
             reason_of(v, line, next_of(r, part, line));
         }
     }

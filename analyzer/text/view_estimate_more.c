@@ -102,25 +102,72 @@ static void change_row(const struct view_estimate *v, const struct change *c, st
     snprintf(what, sizeof what, "%s%s%.*s", *c->option ? c->option : c->what, *c->cost ? ": " : "",
              v->explain ? (int)sizeof c->cost : clause(c->cost), c->cost);
     const char *cells[] = {view_estimate_bytes(saved, c->saved.likely), view_estimate_bytes(then, c->peak.likely),
-                           held ? view_estimate_verdict[c->fit.verdict] : what, held ? what : NULL};
+                           held ? fit_words[c->fit.verdict] : what, held ? what : NULL};
     table_add(t, cells, NULL);
+}
+
+/* What is trained or served stays as it was asked for. */
+static bool same_task(const struct change *c)
+{
+    return c->cost_class != CHANGE_COST_RESULT;
+}
+
+/* What makes it fit, first: the rows below are single changes, and it may be several. */
+static void way(const struct view_estimate *v)
+{
+    const struct estimate_answer *a = v->a;
+    const struct change *last;
+    char options[512], peak[UNITS_TEXT], text[640];
+
+    if (!a->changes.way_n)
+        return;
+    last = &a->changes.way[a->changes.way_n - 1];
+    snprintf(text, sizeof text, "%s %s: %s then, %s.", last->fit.verdict == FIT_YES ? "Cheapest that makes it fit:" : "Nearest:",
+             answer_way(a, options, sizeof options), view_estimate_bytes(peak, last->peak.likely), fit_words[last->fit.verdict]);
+    view_estimate_indented(v, text);
+}
+
+/* Where it fits already, that there is more is enough. */
+static bool only_told(const struct view_estimate *v)
+{
+    const struct estimate_answer *a = v->a;
+    const struct change *most = NULL;
+    char saved[UNITS_TEXT], text[256];
+
+    if (v->explain || !a->targets_n || a->targets[a->helped].fit.verdict != FIT_YES)
+        return false;
+    for (size_t i = 0; i < a->changes.n && !most; i++)
+        most = a->changes.rows[i].cost_class < CHANGE_COST_RESULT ? &a->changes.rows[i] : NULL;
+    most = most ? most : &a->changes.rows[0];
+    snprintf(text, sizeof text, ": %zu change%s, up to %s by %s; --explain shows them.", a->changes.n,
+             a->changes.n == 1 ? "" : "s", view_estimate_bytes(saved, most->saved.likely), most->option);
+    fprintf(v->out, "\n%sMore room%s", term_style(&v->term, TERM_BOLD), term_style(&v->term, TERM_PLAIN));
+    view_estimate_wrap(v, INDENT, 9, text);
+    return true;
 }
 
 void view_estimate_changes(const struct view_estimate *v)
 {
     const struct changes *c = &v->a->changes;
     bool held = v->a->plan.memory > 0;
+    size_t left;
     size_t shown = v->explain || c->n <= FEW ? c->n : FEW;
     struct table t = {.head = {"saves", "then", held ? "" : "change: what it costs", held ? "change: what it costs" : NULL},
                       .left = {[2] = true, [3] = true}};
 
-    if (!shown)
+    if (!shown || only_told(v))
         return;
     fprintf(v->out, "\n%sWhat would save memory%s%s%s\n", term_style(&v->term, TERM_BOLD),
             term_style(&v->term, TERM_PLAIN), v->a->targets_n > 1 && held && v->a->plan.gpu ? ", on " : "",
-            v->a->targets_n > 1 && held && v->a->plan.gpu ? v->a->plan.gpu->key : "");
-    for (size_t i = 0; i < shown; i++)
-        change_row(v, &c->rows[i], &t);
+            v->a->targets_n > 1 && held && v->a->plan.gpu ? v->a->targets[v->a->helped].gpu->key : "");
+    way(v);
+    left = shown;
+    for (int same = 1; same >= 0; same--) /* what changes the task comes last, whatever it saves */
+        for (size_t i = 0; i < c->n && left; i++)
+            if (same_task(&c->rows[i]) == same) {
+                change_row(v, &c->rows[i], &t);
+                left--;
+            }
     table_print(&t, &v->term, INDENT, v->out);
     if (c->n > shown)
         fprintf(v->out, "%*s%sand %zu more: --explain shows them%s\n", INDENT, "", term_style(&v->term, TERM_DIM),
@@ -166,11 +213,15 @@ void view_estimate_solution(const struct view_estimate *v)
 static void next_command(const struct view_estimate *v, const char *command, const char *what)
 {
     char clean[4096];
+    bool beside;
 
     term_clean(clean, sizeof clean, command, v->term.utf8);
+    beside = 6 + term_columns(clean) + term_columns(what) <= v->term.width;
+    if (!beside && *what) /* a comment, for whoever pastes both lines */
+        fprintf(v->out, "  %s# %s%s\n", term_style(&v->term, TERM_DIM), what, term_style(&v->term, TERM_PLAIN));
     fprintf(v->out, "  %s", clean);
-    if (4 + term_columns(clean) + term_columns(what) <= v->term.width)
-        fprintf(v->out, "  %s%s%s", term_style(&v->term, TERM_DIM), what, term_style(&v->term, TERM_PLAIN));
+    if (beside && *what)
+        fprintf(v->out, "  %s# %s%s", term_style(&v->term, TERM_DIM), what, term_style(&v->term, TERM_PLAIN));
     putc('\n', v->out);
 }
 
@@ -194,5 +245,5 @@ void view_estimate_next(const struct view_estimate *v)
         next_command(v, text, "measured beside estimated");
     }
     if (!v->explain)
-        next_command(v, answer_command(a, "--explain", text, sizeof text), "formulas and sources, and all that would help");
+        next_command(v, answer_command(a, "--explain", text, sizeof text), "");
 }

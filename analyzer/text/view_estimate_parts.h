@@ -9,6 +9,7 @@
 
 void view_estimate_head(const struct view_estimate *v);    /* what was understood */
 void view_estimate_table(const struct view_estimate *v);   /* categories, phases, the peak */
+void view_estimate_reasons(const struct view_estimate *v); /* of the widest intervals at the peak */
 void view_estimate_explain(const struct view_estimate *v); /* lines, instead of the categories */
 void view_estimate_explain_wires(const struct view_estimate *v); /* formulas and sources, below their table */
 void view_estimate_bars(const struct view_estimate *v);    /* view_estimate_bar.c: GPUs and verdicts */
@@ -20,7 +21,7 @@ void view_estimate_notes(const struct view_estimate *v);
 
 /* ---- helpers */
 
-extern const char *const view_estimate_verdict[], *const view_estimate_phase[]; /* in a word or two */
+extern const char *const view_estimate_phase[]; /* in a word or two */
 
 char *view_estimate_bytes(char out[UNITS_TEXT], double bytes);
 /* "9.92 – 14.88 GiB"; "" where both are the same. */

@@ -277,6 +277,108 @@ def test_solving_needs_a_limit():
     one_line(gpuspy("estimate", *LLAMA, "--solve", "batch"), 2)
 
 
+# ---------------------------------------------------------------- what one reads
+
+VERDICTS = {"fits": "even at the high end", "tight": "the likely need fits, the high end does not",
+            "does not fit": "the likely need is too much"}
+
+
+@pytest.mark.parametrize("gib, word, code", [("120", "fits", 0), ("85", "tight", 0), ("80.5", "does not fit", 1), ("20", "does not fit", 1)])
+def test_verdicts_are_the_same_everywhere(gib, word, code):
+    words = [*LLAMA, "--batch", "1", "--seq", "4096", "--memory", gib + "GiB"]
+    e = answer(*words, code=code)
+    done = gpuspy("estimate", *words, env={"COLUMNS": 200})
+    assert done.returncode == code and f"--memory: {word}. " in done.stdout
+    (gpu,) = e["gpus"]
+    said_so = e["verdicts"][gpu["verdict"]]
+    assert said_so == {"words": word, "meaning": VERDICTS[word]} and e["memory"]["fits"] == (code == 0)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("--memory: ")]
+    assert said(abs(gpu["margin_bytes"])) + (" too much" if code else " to spare") in line
+    if code and gpu["margin_high_bytes"] > 0:
+        assert said(gpu["margin_high_bytes"]) + " to spare at the low end" in line
+    else:
+        assert "at the low end" not in line
+
+
+def test_help_says_what_the_verdicts_mean():
+    for text in (gpuspy("estimate", "--help").stdout, gpuspy("help", "--man", "estimate").stdout):
+        plain = " ".join(text.split())
+        for word, meaning in VERDICTS.items():
+            assert f"{word}: {meaning}" in plain, plain
+
+
+def test_what_fits_needs_no_advice():
+    words = ["--model", "gpt2", "--batch", "8", "--gpu", "h100"]
+    e = answer(*words)
+    text = gpuspy("estimate", *words).stdout
+    assert f"More room: {len(e['changes'])} changes" in text and "What would save memory" not in text
+    assert "What would save memory" in gpuspy("estimate", *words, "--explain").stdout
+
+
+@pytest.mark.parametrize("words", [[*LLAMA, "--batch", "1", "--gpu", "h100"], [*LLAMA, "--gpu", "4090", "--inference", "--batch", "4"]], ids=" ".join)
+def test_what_changes_the_task_comes_last(words):
+    e = json.loads(gpuspy("estimate", *words, "--json").stdout)
+    text = " ".join(gpuspy("estimate", *words, "--explain", env={"COLUMNS": 250}).stdout.split("What would save memory")[1].split("Next")[0].split())
+    text = text.split("change: what it costs")[1]
+    at = {c["option"]: text.index(" " + c["option"] + ": ") for c in e["changes"]}
+    others = [at[c["option"]] for c in e["changes"] if c["cost_class"] == "result"]
+    assert others and max(at[c["option"]] for c in e["changes"] if c["cost_class"] != "result") < min(others)
+
+
+def test_the_way_is_said_before_single_changes():
+    words = [*LLAMA, "--batch", "1", "--seq", "4096", "--gpu", "h100"]
+    e = answer(*words, code=1)
+    way = " ".join(c["option"] for c in e["way"])
+    assert f"Cheapest that makes it fit: {way}: {said(e['way'][-1]['peak']['bytes'])} then, fits." in gpuspy(
+        "estimate", *words, env={"COLUMNS": 200}).stdout
+
+
+def test_changes_are_for_the_gpu_that_needs_them():
+    e = answer("--model", "gpt2", "--precision", "amp", "--batch", "8", "--gpu", "h100,t4")
+    alone = answer("--model", "gpt2", "--precision", "amp", "--batch", "8", "--gpu", "t4", code=1)
+    assert e["changes_on"] == "t4-16g" and e["way"] == alone["way"] and e["changes"] == alone["changes"]
+    assert "What would save memory, on t4-16g" in gpuspy("estimate", "--model", "gpt2", "--precision", "amp", "--batch", "8",
+                                                         "--gpu", "h100,t4").stdout
+
+
+def test_no_gpus_that_do_not_help():
+    e = answer("--model", "llama-3.1-405b", "--precision", "bf16", "--gpus", "64", "--sharding", "zero3", "--seq", "8192",
+               "--gpu", "h100", code=1)
+    assert all(c["verdict"] != "does_not_fit" for c in e["changes"] if c["cost_class"] == "hardware")
+    assert any(c["option"] == "--tp 8" for c in e["changes"])  # of those that are there
+
+
+def test_reasons_stand_below_the_table():
+    words = [*LLAMA, "--batch", "1", "--seq", "4096"]
+    e, text = answer(*words), " ".join(gpuspy("estimate", *words).stdout.split())
+    (why,) = [line["why"] for line in e["lines"] if line["part"] == "allocator"]
+    assert why in text and "why low and high differ" in text
+    assert "why low" not in gpuspy("estimate", "--params", "1e9").stdout
+
+
+def test_qlora_is_a_word():
+    assert answer(*LLAMA, "--adapter", "qlora")["peak"] == answer(*LLAMA, "--adapter", "lora", "--weights", "nf4-double")["peak"]
+    e = answer(*LLAMA, "--adapter", "qlora", "--weights", "nf4")
+    assert e["plan"]["weights"] == "nf4" and e["plan"]["adapter"] == "lora"
+
+
+def test_what_is_said_is_said_once():
+    head = gpuspy("estimate", *LLAMA, "--fused-layers").stdout.split("\n\n")[0]
+    assert head.count("fused layers") == 1
+    assert "weights: " not in gpuspy("estimate", *LLAMA, "--explain").stdout.split("gradients")[0]
+
+
+def test_next_sets_the_same_plan_beside_a_recording():
+    """All that the estimate depends on is in the command, or no plan is."""
+    words = ["--model", "gpt2", "--batch", "4", "--seq", "512", "--gpu", "h100", "--checkpointing", "full", "--attention", "eager",
+             "--step", "fused", "--adapter", "dora", "--lora-rank", "8", "--target", "qv", "--chunked-loss", "--accumulation", "2"]
+    (line,) = [line for line in gpuspy("estimate", *words).stdout.splitlines() if "gpuspy report" in line]
+    options = line.split("run.db ")[1].split("  #")[0].split()
+    assert answer(*options, "--gpu", "h100")["peak"] == answer(*words)["peak"]
+    several = gpuspy("estimate", "--model", "gpt2", "--gpus", "4", "--gpu", "h100").stdout
+    assert re.search(r"^  gpuspy report run.db( |$)", several, re.M) and "run.db --" not in several
+
+
 # ---------------------------------------------------------------- other forms
 
 @named

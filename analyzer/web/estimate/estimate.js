@@ -5,7 +5,9 @@
     const e = JSON.parse(byId("gpuspy-data").textContent);
     const phaseName = {forward_end: "End of forward", backward_end: "End of backward", step: "Optimizer step",
                        prefill: "Prefill", decode: "Decode"};
-    const verdicts = {fits: ["fits", "good"], tight: ["tight", "warn"], does_not_fit: ["does not fit", "bad"]};
+    const shades = {fits: "good", tight: "warn", does_not_fit: "bad"};
+    const tag = (verdict, before) => make("span", {class: "tag " + shades[verdict], title: e.verdicts[verdict].words + ": " + e.verdicts[verdict].meaning},
+        (before ? before + ": " : "") + e.verdicts[verdict].words);
     const phases = Object.keys(phaseName).filter(name => e.phases[name]);
     const partName = e.part_names;
     const parts = Object.keys(partName).filter(part => e.lines.some(line => line.part === part && !line.host));
@@ -39,7 +41,10 @@
         return make("dl", {class: "facts"}, list.filter(Boolean).map(([name, value]) => make("div", null, make("dt", null, name), make("dd", null, page.clean(value)))));
     }
     function margin(gpu) {
-        return gpu.margin_bytes >= 0 ? bytes(gpu.margin_bytes) + " to spare" : bytes(-gpu.margin_bytes) + " too much";
+        const side = n => (n >= 0 ? bytes(n) + " to spare" : bytes(-n) + " too much");
+        const low = gpu.verdict === "does_not_fit", end = low ? gpu.margin_high_bytes : gpu.margin_low_bytes;
+        if (end === gpu.margin_bytes || (low && end < 0)) return side(gpu.margin_bytes);
+        return side(gpu.margin_bytes) + ", " + side(end) + (low ? " at the low end" : " at the high end");
     }
     const gpuName = gpu => page.clean(gpu.name || "The memory given");
     function verdict() {
@@ -47,7 +52,7 @@
         const range = between(e.peak);
         page.fill(byId("verdict"),
             make("div", {class: "kicker"}, make("span", null, page.clean(e.model.name || "A model of " + page.count(e.params) + " parameters")),
-                few.map(gpu => make("span", {class: "tag " + verdicts[gpu.verdict][1]}, gpuName(gpu) + ": " + verdicts[gpu.verdict][0]))),
+                few.map(gpu => tag(gpu.verdict, gpuName(gpu)))),
             make("h1", null, "needs " + bytes(e.peak.bytes) + (e.plan.gpus > 1 ? " on each GPU" : "") + (range ? " (" + range + ")" : "")),
             make("p", {class: "soft"}, "Most at: " + e.peak.meaning + ". " + few.map(gpu => gpuName(gpu) + ", " + bytes(gpu.total_bytes) + ": " + margin(gpu) + ".").join(" ")),
             facts());
@@ -129,8 +134,11 @@
             make("thead", null, make("tr", null, heads.map(([name, number]) => make("th", {class: number ? "n" : null}, name)))),
             make("tbody", null, list.map(cells => make("tr", null, cells.map((cell, i) => make("td", {class: heads[i][1] ? "n" : typeof cell === "string" && cell.length > 24 ? "words" : null}, cell)))))));
     }
-    const tag = word => make("span", {class: "tag " + verdicts[word][1]}, verdicts[word][0]);
-    const copied = text => make("button", {class: "copy", type: "button", title: "copies it", onclick: () => page.copy(text)}, page.clean(text));
+    /* A line ends between words, not behind the hyphens of an option. */
+    const unbroken = text => page.clean(text, 4000).split(" ").flatMap((word, i) => [i ? " " : "", word.length < 24 ? make("span", {class: "word"}, word) : word]);
+    const copied = text => make("button", {class: "copy", type: "button", title: "copies it", onclick: () => page.copy(text)}, unbroken(text));
+    /* What changes the task comes last, whatever it saves. */
+    const anotherTask = c => Number(c.cost_class === "result");
     function rest() {
         if (e.gpus.length > 1) {
             byId("gpus").hidden = false;
@@ -140,11 +148,11 @@
         if (e.changes.length) {
             const fits = e.changes.some(c => c.verdict);
             byId("changes").hidden = false;
-            rows("change-table", [["saves", 1], ["then", 1]].concat(fits ? [["", 0]] : [], [["change"], ["costs"], ["option"]]), e.changes.map(c =>
+            rows("change-table", [["saves", 1], ["then", 1]].concat(fits ? [["", 0]] : [], [["change"], ["costs"], ["option"]]), e.changes.slice().sort((a, b) => anotherTask(a) - anotherTask(b)).map(c =>
                 [bytes(c.saved.bytes), bytes(c.peak.bytes)].concat(fits ? [c.verdict ? tag(c.verdict) : ""] : [], [page.clean(c.what, 600), page.clean(c.cost, 600), copied(c.option)])));
         }
         if (e.way.length) {
-            page.fill(byId("way"), make("p", {class: "way"}, "The cheapest that makes it fit" + (e.gpus.length > 1 ? " the first" : "") + ": ", copied(e.way.map(c => c.option).join(" ")), ", " + bytes(e.way[e.way.length - 1].peak.bytes) + " then."));
+            page.fill(byId("way"), make("p", {class: "way"}, "The cheapest that makes it fit" + (e.gpus.length > 1 && e.changes_on ? " " + e.changes_on : "") + ": ", copied(e.way.map(c => c.option).join(" ")), ", " + bytes(e.way[e.way.length - 1].peak.bytes) + " then."));
         }
         if (e.solve) {
             const one = (how, s) => make("p", null, how + ": ", s ? [copied(s.option), ", " + bytes(s.peak.bytes) + " (at most " + bytes(s.peak.high_bytes) + ")"] : "none fits");
