@@ -189,7 +189,7 @@ static void add_trained(const struct plan *p, const struct adapted *a, struct es
     }
     if (p->sharding == PLAN_SHARDING_DDP && shard_group(p, false) > 1)
         states_buckets(p, &a->n, (unsigned)FLOAT32, r);
-    states_step(p, &a->n, &a->optimizer, r);
+    states_step(p, &a->n, &a->optimizer, FLOAT32, r);
 }
 
 static void add_temporaries(const struct frozen *f, const struct adapted *a, struct estimate_result *r)
@@ -223,7 +223,7 @@ void estimate_adapters(const struct plan *p, uint64_t stage, struct estimate_res
     a = adapted_of(p, stage);
     add_frozen(p, &f, r);
     add_trained(p, &a, r);
-    if (p->sharding == PLAN_SHARDING_ZERO3 && shard_group(p, false) > 1 && f.plain + f.quantised > 0)
+    if (states_gathers(p) && f.plain + f.quantised > 0)
         states_gathered(p, stage, &f.n, (f.plain_bytes + f.quantised_bytes) / (f.plain + f.quantised), r);
     add_temporaries(&f, &a, r);
     if (!p->weights)

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "analyzer/estimate/calibration.h"
 #include "analyzer/estimate/estimate.h"
+#include "analyzer/estimate/shard.h"
 
 #define TOO_MUCH 9.2e18 /* 2^63 bytes */
 
@@ -92,14 +93,31 @@ static void make_stage(const struct plan *p, uint64_t stage, struct estimate_res
     add_up(p, r);
 }
 
+static bool layers_differ(const struct model *m)
+{
+    for (size_t i = 0; i < m->tensors_n; i++)
+        if (m->tensors[i].kind && m->tensors[i].place == TENSOR_IN_LAYER)
+            return true;
+    return false;
+}
+
+/* The first holds the embedding and most micro-batches, the last the logits. One between has fewer micro-batches
+ * than those before it: it can be the fullest only with more parameters than all of them, as where the first
+ * layers have no experts. */
 bool estimate_make(const struct plan *p, struct estimate_result *r)
 {
-    make_stage(p, 0, r);
-    if (p->pp > 1) { /* the first holds the embedding and most micro-batches, the last the logits */
-        static _Thread_local struct estimate_result last;
-        make_stage(p, p->pp - 1, &last);
-        if (last.peak.likely > r->peak.likely)
-            *r = last;
+    static _Thread_local struct estimate_result other;
+    bool between = p->pp > 2 && layers_differ(p->model);
+    double most = 0;
+
+    for (uint64_t stage = 0; stage < p->pp; stage = between || stage + 1 == p->pp ? stage + 1 : p->pp - 1) {
+        double params = between ? shard_sum(p, stage, NULL).all : 1;
+        if (params <= most && stage + 1 < p->pp)
+            continue;
+        most = params > most ? params : most;
+        make_stage(p, stage, stage ? &other : r);
+        if (stage && other.peak.likely > r->peak.likely)
+            *r = other;
     }
     return r->peak.high < TOO_MUCH; /* also false for NaN */
 }

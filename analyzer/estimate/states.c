@@ -123,11 +123,11 @@ static void add_states(const struct plan *p, const struct shard_sum *n, const st
 }
 
 /* What the step makes and frees: the optimizer's temporaries, and gradients in float32 for master weights. */
-void states_step(const struct plan *p, const struct shard_sum *n, const struct optimizer_sum *sum,
-                     struct estimate_result *r)
+void states_step(const struct plan *p, const struct shard_sum *n, const struct optimizer_sum *sum, double element,
+                 struct estimate_result *r)
 {
     bool divided = p->sharding != PLAN_SHARDING_DDP;
-    double element = states_element(p), gradients = ceil(part_of(n, divided) * 4);
+    double gradients = ceil(part_of(n, divided) * 4);
     const char *how;
     char here[UNITS_TEXT], largest[UNITS_TEXT];
     struct interval bytes = optimizer_temporaries(p, sum, element, &how);
@@ -180,7 +180,8 @@ void states_buckets(const struct plan *p, const struct shard_sum *n, unsigned ea
  * reduces a unit's, and with the next one's already made; Megatron-LM reduces in place. */
 static void add_reduced(const struct plan *p, const struct shard_sum *n, double unit, struct estimate_result *r)
 {
-    double each = p->precision->gradients, others = n->all - n->own;
+    bool away = p->offload != PLAN_OFFLOAD_NONE && p->sharding >= PLAN_SHARDING_ZERO2; /* the own part too */
+    double each = p->precision->gradients, others = n->all - (away ? 0 : n->own);
     double bucket = least(n->all, BUCKET) * each, units = least(2 * unit, others) * each;
     bool kept = p->sharding == PLAN_SHARDING_ZERO1; /* the gradients are all there anyway */
     struct interval bytes = {0, p->master_weights ? bucket : kept ? 0 : units, least(n->all, 2 * BUCKET) * each};
@@ -196,12 +197,18 @@ static void add_reduced(const struct plan *p, const struct shard_sum *n, double 
     line->why = "in place (Megatron-LM), the units in flight (FSDP) or one or two buckets (DeepSpeed)";
 }
 
+bool states_gathers(const struct plan *p)
+{
+    return p->sharding == PLAN_SHARDING_ZERO3 && (shard_group(p, false) > 1 || p->offload == PLAN_OFFLOAD_ALL);
+}
+
 /* Weights that are whole for a moment: the root unit (embedding, last norm, output layer) stays, of the
  * layers one runs and the next is on its way. */
 void states_gathered(const struct plan *p, uint64_t stage, const struct shard_sum *n, double each,
                      struct estimate_result *r)
 {
-    double unit = shard_layer(p, stage), root = shard_outside(p, stage), others = n->all - n->own;
+    double unit = shard_layer(p, stage), root = shard_outside(p, stage);
+    double others = n->all - (p->offload == PLAN_OFFLOAD_ALL ? 0 : n->own); /* that are not here already */
     double one = least(root + unit, others) * each, two = least(root + 2 * unit, others) * each;
     double live = least(n->all, LIVE) * each;
     char outside[UNITS_TEXT], layer[UNITS_TEXT];
@@ -220,19 +227,19 @@ static void add_communication(const struct plan *p, uint64_t stage, const struct
 {
     double unit = shard_layer(p, stage), root = shard_outside(p, stage);
 
-    if (shard_group(p, false) <= 1)
-        return;
+    if (shard_group(p, false) <= 1 && (p->offload == PLAN_OFFLOAD_NONE || p->sharding < PLAN_SHARDING_ZERO2))
+        return; /* nothing comes from elsewhere, or goes there */
     if (p->sharding == PLAN_SHARDING_DDP) {
         states_buckets(p, n, p->precision->gradients, r);
         return;
     }
     if (unit <= 0) { /* only a number is known */
-        if (p->sharding == PLAN_SHARDING_ZERO3)
+        if (states_gathers(p))
             estimate_note(r, "the largest layer is not known (give --model): weights gathered for it are left out");
         return;
     }
     add_reduced(p, n, unit > root ? unit : root, r);
-    if (p->sharding == PLAN_SHARDING_ZERO3)
+    if (states_gathers(p))
         states_gathered(p, stage, n, p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : p->precision->weights, r);
 }
 
@@ -264,14 +271,16 @@ static void add_autocast(const struct plan *p, uint64_t stage, struct estimate_r
     char count[UNITS_TEXT];
 
     format_count(count, units_whole(n.all));
-    if (p->sharding == PLAN_SHARDING_ZERO3 && shard_group(p, false) > 1)
-        return; /* FSDP's MixedPrecision gathers 16-bit weights: add_gathered */
+    if (states_gathers(p))
+        return; /* FSDP's MixedPrecision gathers 16-bit weights: states_gathered */
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "autocast's 16-bit weights",
                         (struct interval){hidden.all > 0 ? 0 : bytes, bytes, bytes});
     estimate_explain(line, "aten/src/ATen/autocast_mode.cpp: cached_cast; linear saves the copy for backward",
                      "%s weights that are multiplied with · %u B", count, p->precision->cast_copy);
     if (hidden.all > 0)
         line->why = "which parameters are multiplied with is not known";
+    if (p->adapter != PLAN_ADAPTER_NONE)
+        return; /* the cache keeps what needs a gradient */
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "autocast's cache, if backward runs inside",
                         (struct interval){0, 0, bytes});
     estimate_explain(line, "aten/src/ATen/autocast_mode.cpp: clear_cache at the outermost region's end",
@@ -328,7 +337,7 @@ static void add_trained(const struct plan *p, uint64_t stage, const struct shard
     add_gradients(p, n, r);
     add_states(p, n, &sum, r);
     add_communication(p, stage, n, r);
-    states_step(p, n, &sum, r);
+    states_step(p, n, &sum, states_element(p), r);
 }
 
 struct estimate estimate_floor(const struct model *m, const struct optimizer *optimizer,

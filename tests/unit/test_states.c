@@ -198,6 +198,66 @@ static void offloaded_states_are_the_hosts(void **state)
     model_free(&m);
 }
 
+/* One GPU has nobody to gather from, but nothing of its own either where all is the host's. */
+static void offloaded_weights_come_to_one_gpu_too(void **state)
+{
+    struct model m;
+    struct plan p;
+    double layer = 202383360, outside = 2 * 32000 * 4096.0 + 4096;
+
+    (void)state;
+    preset("llama-2-7b", &m, &p);
+    p.sharding = PLAN_SHARDING_ZERO3;
+    assert_null(line(&p, ESTIMATE_BUCKETS, "gathered"));
+    p.offload = PLAN_OFFLOAD_OPTIMIZER;
+    assert_null(line(&p, ESTIMATE_BUCKETS, "gathered"));
+    assert_true(bytes(&p, ESTIMATE_BUCKETS, "reduced") == 2 * 2 * outside);
+    p.offload = PLAN_OFFLOAD_ALL;
+    assert_true(bytes(&p, ESTIMATE_BUCKETS, "gathered") == 2 * (outside + 2 * layer));
+    p.gpus = 8; /* its own eighth is the host's too */
+    assert_true(bytes(&p, ESTIMATE_BUCKETS, "gathered") == 2 * (outside + 2 * layer));
+    p.gpus = 1;
+    p.adapter = PLAN_ADAPTER_LORA;
+    assert_true(bytes(&p, ESTIMATE_BUCKETS, "gathered") == 2 * (outside + 2 * layer));
+    model_free(&m);
+}
+
+/* Adapters are float32 beside 16-bit weights, and so is what their step makes; frozen weights are in no cache. */
+static void the_step_of_adapters_is_float32(void **state)
+{
+    struct model m;
+    struct plan p;
+
+    (void)state;
+    preset("llama-3-8b", &m, &p);
+    p.adapter = PLAN_ADAPTER_LORA;
+    assert_true(bytes(&p, ESTIMATE_TEMPORARIES, "optimizer step") == 4 * 41943040.0);
+    p.precision = estimate_precision("amp-bf16");
+    assert_non_null(line(&p, ESTIMATE_TEMPORARIES, "autocast's 16-bit weights"));
+    assert_null(line(&p, ESTIMATE_TEMPORARIES, "autocast's cache"));
+    model_free(&m);
+}
+
+/* DeepSeek-V3's first three layers have no experts: in 16 stages the second one has more than the first. */
+static void a_stage_between_can_be_the_fullest(void **state)
+{
+    struct model m;
+    struct plan p;
+
+    (void)state;
+    preset("deepseek-v3", &m, &p);
+    p.pp = p.gpus = 16;
+    assert_true(estimate_make(&p, &r) && r.stage == 1);
+    assert_true(estimate_local_params(&p, 1).experts == 4 * estimate_local_params(&p, 0).experts);
+    p.pp = p.gpus = 2;
+    assert_true(estimate_make(&p, &r) && r.stage < 2);
+    model_free(&m);
+    preset("llama-3-8b", &m, &p);
+    p.pp = p.gpus = 16;
+    assert_true(estimate_make(&p, &r) && (r.stage == 0 || r.stage == 15));
+    model_free(&m);
+}
+
 static void workspaces_are_the_gpus(void **state)
 {
     struct model m;
@@ -225,6 +285,9 @@ int main(void)
         cmocka_unit_test(autocast_copies_what_is_multiplied_with),
         cmocka_unit_test(gradients_live_on_between_passes),
         cmocka_unit_test(offloaded_states_are_the_hosts),
+        cmocka_unit_test(offloaded_weights_come_to_one_gpu_too),
+        cmocka_unit_test(the_step_of_adapters_is_float32),
+        cmocka_unit_test(a_stage_between_can_be_the_fullest),
         cmocka_unit_test(workspaces_are_the_gpus),
     };
 
