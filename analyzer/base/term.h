@@ -40,5 +40,8 @@ size_t term_fit(const char *text, int columns);
 
 /* One line "gpuspy: …" on stderr, cleaned. The only way in which the analyzer complains. */
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* From here on the first complaint goes, cleaned and without "gpuspy: ", to `out` and the others nowhere, until
+ * NULL is given: for who puts it into a line of their own. */
+void complain_into(char *out, size_t size);
 
 #endif

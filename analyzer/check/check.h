@@ -67,6 +67,7 @@ struct limit {
     bool off;       /* a section lifts it */
     bool relative;  /* to the baseline: value is a share of it, or bytes or a number more than it */
     bool of_share;  /* … a share */
+    bool unreadable; /* no limit, because a file that it names is none of a model */
     double value;
     struct budget_limit budget;
 };
@@ -85,6 +86,7 @@ struct limits {
     struct limit_entry *entries; /* later ones win */
     size_t n, cap;
     bool allow_incomplete; /* as the file says */
+    bool unreadable;       /* limits_read failed, because a limit was unreadable */
 };
 void limits_add(struct limits *l, const struct limit_entry *entry);
 /* The lines of a file, `name` for errors: "name:3: …". False: one line in `error`. */

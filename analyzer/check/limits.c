@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
+#include "analyzer/command/command.h"
 #include "analyzer/model/model.h"
 
 /* ---------------------------------------------------------------- values */
@@ -134,16 +136,13 @@ struct budget_text { /* what was given */
     double tolerance, activations;
 };
 
-static bool known_word(const char *key, const char *value, const char *words, const char *why_not,
-                       char why[LIMIT_WHY])
+static bool known_word(const char *key, const char *value, const char *words, char why[LIMIT_WHY])
 {
     char near[32], list[256];
     if (options_is_word(value, words)) {
         return true;
     }
-    if (why_not) {
-        say(why, "asks for the %s '%s', whose states depend on the shapes of the matrices (%s)", key, value, why_not);
-    } else if (options_nearest(value, words, near, sizeof near)) {
+    if (options_nearest(value, words, near, sizeof near)) {
         say(why, "asks for an unknown %s '%s'; did you mean '%s'?", key, value, near);
     } else {
         options_list(words, list, sizeof list);
@@ -210,15 +209,15 @@ static bool budget_key(struct budget_text *b, const char *key, const char *value
     }
     if (strcmp(key, "model") == 0) {
         b->s.model = value;
-        return model_preset_params(value) > 0 || known_word(key, value, model_names, NULL, why);
+        return true;
     }
     if (strcmp(key, "optimizer") == 0) {
         b->s.optimizer = value;
-        return known_word(key, value, estimate_optimizers, estimate_shaped(value), why);
+        return known_word(key, value, estimate_all_optimizers, why);
     }
     if (strcmp(key, "precision") == 0) {
         b->s.precision = value;
-        return known_word(key, value, estimate_precisions, NULL, why);
+        return known_word(key, value, estimate_precisions, why);
     }
     return budget_number(b, key, value, why);
 }
@@ -232,11 +231,36 @@ static char *trimmed(char *text)
     return text;
 }
 
+/* What --model takes: a name, or a path. */
+static bool budget_floor_of_model(const struct budget_text *b, const struct optimizer *o, const struct precision *p,
+                                  struct limit *out, char why[LIMIT_WHY])
+{
+    static const char *const before[] = {": ", "--model: "};
+    char line[LIMIT_WHY];
+    const char *reason = line;
+    struct model m;
+    int exit_code;
+    complain_into(line, sizeof line);
+    bool ok = model_named("", b->s.model, &m, &exit_code);
+    complain_into(NULL, 0);
+    if (ok) {
+        out->budget.estimate = estimate_floor(&m, o, p, b->s.master_weights);
+    } else {
+        for (int i = 0; i < 2; i++) {
+            reason += strncmp(reason, before[i], strlen(before[i])) == 0 ? strlen(before[i]) : 0;
+        }
+        say(why, "names no model: %s", reason);
+        out->unreadable = exit_code == EXIT_INPUT;
+    }
+    model_free(&m);
+    return ok;
+}
+
 /* Settings that go together. */
-static bool budget_settled(const struct budget_text *b, struct budget_limit *out, char why[LIMIT_WHY])
+static bool budget_settled(const struct budget_text *b, struct limit *out, char why[LIMIT_WHY])
 {
     const struct precision *p = estimate_precision(b->s.precision);
-    const struct optimizer *o = estimate_optimizer(b->s.optimizer);
+    const struct optimizer *o = estimate_any_optimizer(b->s.optimizer);
     if (!b->s.params && !b->s.model) {
         say(why, "says of no model; add params=1e9 or model=NAME");
         return false;
@@ -245,20 +269,24 @@ static bool budget_settled(const struct budget_text *b, struct budget_limit *out
         say(why, "has params and model; '%s' says how many parameters there are: give one of them", b->s.model);
         return false;
     }
+    if (b->s.params && estimate_shaped(o->name)) {
+        say(why, "asks for the optimizer '%s', whose states depend on the shapes of the matrices (%s); give model=, not params=",
+            o->name, estimate_shaped(o->name));
+        return false;
+    }
     if (b->s.master_weights && p->weights >= 4) {
         say(why, "has master-weights with precision %s, where the weights are float32 already", p->name);
         return false;
     }
-    *out = (struct budget_limit){
-        .estimate = estimate_training(b->s.model ? model_preset_params(b->s.model) : b->s.params, o, p,
-                                      b->s.master_weights),
-        .tolerance = b->tolerance,
-        .activations = b->activations,
-    };
+    out->budget = (struct budget_limit){.tolerance = b->tolerance, .activations = b->activations};
+    if (b->s.model) {
+        return budget_floor_of_model(b, o, p, out, why);
+    }
+    out->budget.estimate = estimate_training(b->s.params, o, p, b->s.master_weights);
     return true;
 }
 
-static bool budget_of(const char *text, struct budget_limit *out, char why[LIMIT_WHY])
+static bool budget_of(const char *text, struct limit *out, char why[LIMIT_WHY])
 {
     enum { MOST = 1000 };
     char copy[MOST], *rest = copy, *part;
@@ -286,7 +314,7 @@ bool limit_parse(const struct gate *g, const char *text, struct limit *out, char
 {
     *out = (struct limit){.budget = {.activations = NAN}};
     if (g->unit == UNIT_BUDGET) {
-        return budget_of(text, &out->budget, why);
+        return budget_of(text, out, why);
     }
     out->relative = *text == '+';
     if (out->relative && gate_is_flag(g)) {
@@ -424,6 +452,7 @@ static bool one_limit(struct reader *r, enum gate_id id, const char *value)
         }
         e.limit.off = !on;
     } else if (!limit_parse(g, value, &e.limit, why)) {
+        r->l->unreadable = e.limit.unreadable;
         return bad(r, "%s: '%s' %s", g->option, value, why);
     }
     limits_add(r->l, &e);

@@ -85,7 +85,7 @@ const struct command_text text_check = {
 
 /* ---------------------------------------------------------------- limits */
 
-static bool from_command_line(const struct settings *s, struct limits *l)
+static int from_command_line(const struct settings *s, struct limits *l)
 {
     for (int i = 0; i < GATES_N; i++) {
         struct limit_entry e = {.gate = (enum gate_id)i, .device = -1};
@@ -94,11 +94,11 @@ static bool from_command_line(const struct settings *s, struct limits *l)
             continue;
         if (s->text[i] && !limit_parse(&gates[i], s->text[i], &e.limit, why)) {
             complain("check: --%s: '%s' %s", gates[i].option, s->text[i], why);
-            return false;
+            return e.limit.unreadable ? EXIT_INPUT : EXIT_USAGE;
         }
         limits_add(l, &e);
     }
-    return true;
+    return EXIT_YES;
 }
 
 /* The whole of a small file; NULL after a line on stderr. */
@@ -138,7 +138,7 @@ static int from_file(const struct settings *s, struct limits *l)
     if (!ok)
         complain("check: %s", error);
     free(text);
-    return ok ? EXIT_YES : EXIT_USAGE;
+    return ok ? EXIT_YES : l->unreadable ? EXIT_INPUT : EXIT_USAGE;
 }
 
 static bool relative_without_baseline(const struct settings *s, const struct limits *l)
@@ -163,7 +163,10 @@ static int limits_of(const struct settings *s, struct limits *l)
 
     if (code != EXIT_YES)
         return code;
-    if (!from_command_line(s, l) || relative_without_baseline(s, l))
+    code = from_command_line(s, l);
+    if (code != EXIT_YES)
+        return code;
+    if (relative_without_baseline(s, l))
         return EXIT_USAGE;
     if (!l->n) {
         complain("check: nothing to check; give a limit, such as --max-peak 10GiB, or a file of them (%s)", FOUND);

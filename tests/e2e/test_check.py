@@ -292,6 +292,21 @@ def test_wrong_words_are_usage(recorded, words, said):
     assert re.fullmatch(r"gpuspy: [^\n]+\n", done.stderr) and said in done.stderr, done.stderr
 
 
+def test_budget_of_a_models_file(recorded, tmp_path):
+    one, path = recorded(), tmp_path / "config.json"
+    path.write_text('{"model_type": "gpt2"}')
+    for model in (path, tmp_path, "gpt2"):
+        assert one.json("--budget", f"optimizer=galore,model={model}", code=1)["budget"]["status"] == "unknown"
+    path.write_text('{"model_type": "gpt2", "n_head": 5}')
+    (tmp_path / "limits").write_text(f"\nbudget = model={path}\n")
+    for words in (["--budget", f"model={path}"], ["--config", tmp_path / "limits"]):
+        done = one.check(*words)
+        assert done.returncode == 3 and not done.stdout
+        assert re.fullmatch(r"gpuspy: check: [^\n]+config.json': num_attention_heads is 5[^\n]+\n", done.stderr), done.stderr
+    done = one.check("--budget", "model=gpt22")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "did you mean 'gpt2'?" in done.stderr
+
+
 def test_bad_input(recorded, tmp_path):
     one = recorded()
     assert one.check("--no-oom", database=tmp_path / "none.db").returncode == 3
