@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
 #include "analyzer/command/command.h"
 #include "analyzer/command/options.h"
@@ -659,15 +660,45 @@ static bool read_json(struct reading *r, json_t *root, const struct model_file *
     return true;
 }
 
+/* Python writes NaN and Infinity, which no JSON has (Mamba's time_step_limit): they become texts of the same
+ * length, which no number is. */
+static void quote_no_numbers(char *text, size_t n)
+{
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+    bool quoted = false;
+
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '"')
+            quoted = !quoted;
+        else if (quoted)
+            i += text[i] == '\\';
+        else
+            for (size_t k = 0; k < sizeof words / sizeof *words; k++) {
+                const size_t length = strlen(words[k]);
+                if (n - i >= length && memcmp(text + i, words[k], length) == 0) {
+                    text[i] = text[i + length - 1] = '"';
+                    i += length - 1;
+                    break;
+                }
+            }
+    }
+}
+
 static json_t *load(const struct model_file *f, const char *bytes, size_t n)
 {
     json_error_t error;
+    char *copy;
 
     if (n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0) { /* some editors' first character */
         bytes += 3;
         n -= 3;
     }
-    json_t *root = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &error);
+    copy = gs_realloc(NULL, n + 1, 1);
+    if (n)
+        memcpy(copy, bytes, n);
+    quote_no_numbers(copy, n);
+    json_t *root = json_loadb(copy, n, JSON_REJECT_DUPLICATES, &error);
+    free(copy);
     if (!root)
         model_bad(f, "is no JSON: line %d: %s", error.line, error.text);
     return root;
