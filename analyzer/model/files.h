@@ -55,6 +55,8 @@ struct stored_hints {
 
 struct stored *stored_new(void);
 void stored_free(struct stored *s);
+/* Another file's header will be read; false after a line: together they are longer than any model's. */
+bool stored_header(struct stored *s, const struct model_file *f, uint64_t bytes);
 /* False after a line: the name was there already, or the limits are passed. */
 bool stored_add(struct stored *s, const struct model_file *f, const struct stored_tensor *t);
 bool stored_has(const struct stored *s, const char *name, size_t length);

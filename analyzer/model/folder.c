@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/model/files.h"
 
@@ -26,10 +26,12 @@ static bool list(const struct model_file *f, struct entries *e)
 
     if (!dir)
         return model_bad(f, "cannot be read: %s", strerror(errno));
-    for (struct dirent *d; (d = readdir(dir)) && e->n < ENTRIES_MAX;)
+    for (struct dirent *d; (d = readdir(dir)) && e->n <= ENTRIES_MAX;)
         if (d->d_name[0] != '.')
             *GS_PUSH(e->names, e->n, e->cap) = strcpy(gs_realloc(NULL, strlen(d->d_name) + 1, 1), d->d_name);
     closedir(dir);
+    if (e->n > ENTRIES_MAX) /* what was not seen may be the index, or a part */
+        return model_bad(f, "has more than %d files; name the model's own among them", ENTRIES_MAX);
     if (e->n > 1)
         qsort(e->names, e->n, sizeof *e->names, by_name);
     return true;
@@ -107,17 +109,24 @@ static bool all_files(const struct model_file *f, const struct entries *e, struc
 /* A folder of Hugging Face's cache, models--…: refs/main names the folder in snapshots. */
 static bool in_cache(const struct model_file *f, struct model *m)
 {
-    char *path = within(f, "refs/main"), hash[41] = "", inside[64];
-    FILE *refs = fopen(path, "re");
-    bool ok = false;
+    enum { HASH = 40 };
+    struct model_file refs;
+    char *path = within(f, "refs/main"), hash[HASH + 1] = "", inside[HASH + 16];
+    struct stat st;
+    bool named_there = false;
 
-    free(path);
-    if (refs) {
-        ok = fread(hash, 1, 40, refs) == 40 && strspn(hash, "0123456789abcdef") == 40;
-        fclose(refs);
+    if (stat(path, &st) == 0) {
+        if (!model_file_open(&refs, f->command, path, f->exit_code)) {
+            free(path);
+            return false;
+        }
+        named_there = refs.size >= HASH && model_file_read(&refs, 0, hash, HASH) && strspn(hash, "0123456789abcdef") == HASH;
+        model_file_close(&refs);
     }
+    free(path);
     snprintf(inside, sizeof inside, "snapshots/%s", hash);
-    return ok ? one(f, inside, m) : model_bad(f, "has snapshots; name one of the folders in '%s/snapshots'", f->path);
+    return named_there ? one(f, inside, m)
+                       : model_bad(f, "has snapshots; name one of the folders in '%s/snapshots'", f->path);
 }
 
 static bool choose(const struct model_file *f, const struct entries *e, struct model *m)

@@ -9,7 +9,8 @@
 #include "analyzer/command/command.h"
 #include "analyzer/model/gguf.h"
 
-enum { KEYS_MAX = 100000, KEY_BYTES_MAX = 1000, DIMS_MAX = 4 };
+/* Texts in lists: a vocabulary of 200 000 and its merges are half a million. */
+enum { KEYS_MAX = 100000, KEY_BYTES_MAX = 1000, DIMS_MAX = 4, TEXTS_MAX = 20000000 };
 
 static const struct {
     uint32_t number;
@@ -31,6 +32,7 @@ struct reader {
     uint64_t at;
     uint64_t from; /* what the buffer holds */
     size_t have;
+    uint64_t texts; /* in lists so far: they are passed over one by one */
     unsigned char buffer[1 << 16];
 };
 
@@ -152,6 +154,9 @@ static bool array(struct reader *r, struct value *v)
     if (n > (r->f.size - r->at) / (type == STRING ? 8 : value_bytes[type]))
         return cut_off(r);
     if (type == STRING) {
+        r->texts += n;
+        if (r->texts > TEXTS_MAX)
+            return model_bad(&r->f, "has more than %d texts in its metadata: it is damaged", TEXTS_MAX);
         for (uint64_t i = 0; i < n; i++)
             if (!number(r, 8, &length) || !skip(r, length))
                 return false;

@@ -224,7 +224,7 @@ bool safetensors_read(const char *command, const char *path, int *exit_code, str
             model_bad(&f, "is no safetensors file: its header would have %ju bytes, 100 MB are the most", (uintmax_t)n);
         else if (n > f.size - 8)
             model_bad(&f, "is cut off: its header has %ju bytes, the file %ju", (uintmax_t)n, (uintmax_t)f.size);
-        else {
+        else if (stored_header(s, &f, n)) {
             char *bytes = gs_realloc(NULL, (size_t)n + 1, 1);
             ok = model_file_read(&f, 8, bytes, (size_t)n) && read_header(&f, bytes, (size_t)n, s);
             free(bytes);

@@ -266,8 +266,9 @@ static void list_t5(struct lister *l)
 
 /* --- what a shape must have --------------------------------------------------------------------- */
 
-/* With products of two of them, and sums of a few such products, in 64 bits. */
+/* With products of two of them, and sums of a few such products, in 64 bits; and of three of a picture. */
 #define SIZE_LARGEST 1000000000u
+#define PICTURE_LARGEST 100000u
 
 static bool refused(const char *command, const char *what, int *exit_code, const char *why)
 {
@@ -320,20 +321,19 @@ static bool sizes_in_bounds(const char *command, const char *what, const struct 
         const char *name;
         uint64_t size;
     } sizes[] = {
-        {"layers", s->layers}, {"hidden size", s->hidden}, {"heads", s->heads}, {"heads of keys", s->kv_heads},
-        {"head size", s->head_dim}, {"MLP size", s->ffn}, {"vocabulary", s->vocab},
+        {"layers", s->layers}, {"image size", s->image}, {"patch size", s->patch}, {"channels", s->channels},
+        {"hidden size", s->hidden}, {"heads", s->heads}, {"heads of keys", s->kv_heads}, {"head size", s->head_dim}, {"MLP size", s->ffn}, {"vocabulary", s->vocab},
         {"positions", s->positions == MODEL_AS_CONTEXT ? s->context : s->positions}, {"token types", s->token_types},
         {"experts", s->experts}, {"experts' size", s->expert_ffn}, {"shared experts", s->shared_experts},
         {"shared experts' size", s->shared_ffn}, {"query rank", s->q_rank}, {"key and value rank", s->kv_rank},
         {"rotary part of a head", s->rope_dim}, {"other part of a head", s->nope_dim},
-        {"head size of values", s->v_dim}, {"image size", s->image}, {"patch size", s->patch},
-        {"channels", s->channels}, {"classes", s->classes}, {"embedding size", s->embedding},
+        {"head size of values", s->v_dim}, {"classes", s->classes}, {"embedding size", s->embedding},
         {"buckets", s->buckets}, {"context", s->context}, {"window", s->window},
     };
     char why[160];
 
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        if (sizes[i].size > (i == 0 ? MODEL_LAYERS_MAX : SIZE_LARGEST)) {
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) { /* the layers, a picture's three, the others */
+        if (sizes[i].size > (i == 0 ? MODEL_LAYERS_MAX : i <= 3 ? PICTURE_LARGEST : SIZE_LARGEST)) {
             snprintf(why, sizeof why, "%s of %ju is more than any model has", sizes[i].name,
                      (uintmax_t)sizes[i].size);
             return refused(command, what, exit_code, why);

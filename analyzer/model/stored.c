@@ -5,7 +5,7 @@
 #include "analyzer/model/stored.h"
 
 /* A model of 10 000 experts in 100 layers has a million tensors of a few forms. */
-enum { TENSORS_MAX = 4000000, FORMS_MAX = 4000, NAME_BYTES_MAX = 1000 };
+enum { TENSORS_MAX = 4000000, FORMS_MAX = 4000, NAME_BYTES_MAX = 1000, HEADERS_MAX = 1000000000 };
 
 struct stored *stored_new(void)
 {
@@ -108,6 +108,13 @@ const struct stored_form *stored_find(const struct stored *s, const char *patter
     uint32_t at = gs_map_get(&s->patterns, hash_bytes(pattern, strlen(pattern), SEED));
 
     return at == GS_MAP_NEW ? NULL : &s->forms[at];
+}
+
+bool stored_header(struct stored *s, const struct model_file *f, uint64_t bytes)
+{
+    s->header_bytes += bytes; /* of at most 10000 files */
+    return s->header_bytes <= HEADERS_MAX ||
+           model_bad(f, "and those before it have headers of more than %d bytes: no model that is known", HEADERS_MAX);
 }
 
 bool stored_add(struct stored *s, const struct model_file *f, const struct stored_tensor *t)

@@ -13,6 +13,7 @@ struct stored_form {
     uint64_t count;
     uint64_t layer_first, layer_last; /* of those within layers */
     double bytes;       /* of all */
+    enum tensor_role role; /* stored_model.c, once a form: it reads the whole name many times */
     unsigned packing;   /* parameters in a stored number, in parts; stored_model.c */
     bool by_columns;    /* a packed matrix has more columns than are stored, not more rows */
     uint32_t next;      /* form of the same pattern; GS_MAP_NEW: none */
@@ -26,6 +27,7 @@ struct stored {
     struct stored_form *forms;
     size_t forms_n, forms_cap;
     uint64_t tensors;
+    uint64_t header_bytes; /* of all files */
     uint64_t layers; /* one more than the largest number of a layer */
 };
 

@@ -152,11 +152,6 @@ static enum tensor_role role_named(const char *pattern, unsigned rank, bool but_
     return rank == 4 ? TENSOR_CONV : TENSOR_OTHER;
 }
 
-static enum tensor_role role_of(const char *pattern, unsigned rank)
-{
-    return role_named(pattern, rank, false);
-}
-
 static enum tensor_place place_of(const char *pattern, enum tensor_role role)
 {
     if (strchr(pattern, '*'))
@@ -288,13 +283,14 @@ static bool add_form(struct model *m, const struct stored *s, const struct store
     const unsigned parts = t->packing;
     const bool stack = t->rank >= 3 && (strstr(t->pattern, "expert") || strstr(t->pattern, "_exps"));
     uint64_t rows = t->first, count = t->count, each = t->elements;
-    enum tensor_role role = role_of(t->pattern, t->rank);
+    const enum tensor_role role = t->role;
     char name[80];
 
     if (each == 0)
         return true;
     if (stack) {
-        count *= t->first; /* elements is a multiple of it, so that no more than the elements */
+        if (__builtin_mul_overflow(count, t->first, &count))
+            return false;
         rows = t->second;
         each /= t->first;
     }
@@ -361,13 +357,13 @@ static void add_type(struct type_bytes types[64], size_t *n, const struct stored
 }
 
 /* The output layer is the embedding, and is stored once more. */
-static bool stored_twice(const struct stored *s, const struct stored_hints *hints, const struct stored_form *t)
+static bool stored_twice(const struct stored *s, const struct stored_form *forms, const struct stored_hints *hints,
+                         const struct stored_form *t)
 {
     if (!hints->shape || !hints->shape->tied || !ends_with(t->pattern, "lm_head.weight"))
         return false;
     for (size_t i = 0; i < s->forms_n; i++)
-        if (&s->forms[i] != t && s->forms[i].elements == t->elements &&
-            role_of(s->forms[i].pattern, s->forms[i].rank) == TENSOR_EMBEDDING)
+        if (&s->forms[i] != t && s->forms[i].elements == t->elements && forms[i].role == TENSOR_EMBEDDING)
             return true;
     return false;
 }
@@ -444,7 +440,7 @@ static bool add_forms(const struct stored *s, struct stored_form *forms, const s
         bool by_columns;
         unsigned parts = unpacking(s, t, hints->bits, &by_columns);
         m->stored_bytes += t->bytes;
-        if ((parts == PLAIN && is_companion(s, t)) || stored_twice(s, hints, t)) {
+        if ((parts == PLAIN && is_companion(s, t)) || stored_twice(s, forms, hints, t)) {
             m->other_bytes += t->bytes;
             forms[i].count = 0;
             continue;
@@ -475,6 +471,8 @@ bool stored_model(const struct stored *s, const struct model_file *f, const stru
 
     if (s->forms_n)
         memcpy(forms, s->forms, s->forms_n * sizeof *forms);
+    for (size_t i = 0; i < s->forms_n; i++)
+        forms[i].role = role_named(forms[i].pattern, forms[i].rank, false);
     ok = add_forms(s, forms, hints, &sorting, m);
     free(forms);
     if (!ok)

@@ -125,6 +125,17 @@ def test_config_with_a_byte_order_mark(tmp_path):
     assert estimate(config(tmp_path, b"\xef\xbb\xbf" + json.dumps(LLAMA_2_7B).encode()))["params"] == 6738415616
 
 
+def test_config_with_what_only_python_calls_a_number(tmp_path):
+    plain = estimate(config(tmp_path))["params"]
+    assert estimate(config(tmp_path, time_step_limit=[0.0, float("inf"), -float("inf"), float("nan")],
+                           text='a "NaN\\', other="Infinity"))["params"] == plain
+    assert "vocab_size" in estimate(config(tmp_path, vocab_size=float("nan")), code=3)
+    assert "is no JSON" in estimate(config(tmp_path, raw=b'{"a": Infinit'), code=3)
+    safetensors(tmp_path / "model.safetensors", {"a": ("F32", (2, 3))})  # beside weights of another kind
+    config(tmp_path, model_type="mamba2", hidden_size=None, time_step_limit=[0.0, float("inf")])
+    assert estimate(tmp_path)["params"] == 6
+
+
 def test_config_cut_at_every_byte(tmp_path):
     whole = json.dumps(dict(model_type="gpt2", n_embd=96, n_layer=2)).encode()
     for n in range(len(whole)):
@@ -247,8 +258,24 @@ def test_folder_of_the_cache(tmp_path):
     safetensors(tmp_path / "blobs" / "1f", llama(2, 64, 4, 2, 128, 100))
     (tmp_path / "snapshots" / commit / "model.safetensors").symlink_to(tmp_path / "blobs" / "1f")
     assert "name one of the folders" in estimate(tmp_path, code=3)
+    os.mkfifo(tmp_path / "refs" / "main")
+    assert "no ordinary file" in estimate(tmp_path, code=3)
+    (tmp_path / "refs" / "main").unlink()
+    for text in ("", "main", commit[:39], "../" * 13 + "/"):
+        (tmp_path / "refs" / "main").write_text(text)
+        assert "name one of the folders" in estimate(tmp_path, code=3)
+    (tmp_path / "refs" / "main").unlink()
     (tmp_path / "refs" / "main").write_text(commit)
     assert estimate(tmp_path)["params"] == estimate(tmp_path / "snapshots" / commit)["params"] > 0
+
+
+def test_folder_of_the_cache_within_itself(tmp_path):
+    commit = "0123456789abcdef" * 2 + "01234567"
+    (tmp_path / "refs").mkdir()
+    (tmp_path / "snapshots").mkdir()
+    (tmp_path / "refs" / "main").write_text(commit)
+    (tmp_path / "snapshots" / commit).symlink_to("..")
+    assert "cannot be read" in estimate(tmp_path, code=3)
 
 
 def row(kind="F32", shape=(2, 3), begin=0, end=24):
@@ -389,6 +416,14 @@ def test_gguf_of_an_unknown_architecture(tmp_path):
     gguf(tmp_path / "a.gguf", {"general.architecture": "new\x1b[31m"}, {"a": ("F32", (7,))})
     answer = estimate(tmp_path / "a.gguf")
     assert answer["params"] == 7 and "is not known" in notes(answer) and "\x1b" not in notes(answer)
+
+
+def test_gguf_with_more_texts_than_any_vocabulary(tmp_path):
+    head = b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1) + b"a" + struct.pack("<IIQ", 9, 8, 10**9)
+    with open(tmp_path / "a.gguf", "wb") as f:
+        f.write(head)
+        f.truncate(len(head) + 8 * 10**9)  # all of them empty: a hole
+    assert "texts" in estimate(tmp_path / "a.gguf", code=3)
 
 
 def test_gguf_damaged(tmp_path):

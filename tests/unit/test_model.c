@@ -448,6 +448,23 @@ static void contradictions_are_refused(void **state)
     assert_false(taken(&s, &m));
 }
 
+/* 64 * 2^29 * 2^29 is 0 in 64 bits. */
+static void a_patch_does_not_overflow(void **state)
+{
+    struct model_shape s = model_family_shape(MODEL_VIT);
+    struct model m = {0};
+    int exit_code = 0;
+
+    (void)state;
+    s.layers = s.heads = 1;
+    s.hidden = 64;
+    s.image = s.patch = 1u << 29;
+    s.channels = 64;
+    assert_false(model_shaped("test", "--layers", &s, &m, &exit_code));
+    assert_int_equal(exit_code, 2);
+    model_free(&m);
+}
+
 /* Every number in turn is everything that 64 bits can hold: refused, or in bounds, never wrapped. */
 static void no_number_overflows(void **state)
 {
@@ -648,6 +665,7 @@ int main(void)
         cmocka_unit_test(matrices_are_there_for_adapters),
         cmocka_unit_test(families_have_defaults),
         cmocka_unit_test(contradictions_are_refused),
+        cmocka_unit_test(a_patch_does_not_overflow),
         cmocka_unit_test(no_number_overflows),
         cmocka_unit_test(published_names_are_found),
         cmocka_unit_test(unknown_names_are_refused),

@@ -203,12 +203,50 @@ static void names_are_those_of_folders(void **state)
     (void)state;
 }
 
+/* However many files there are, and even where they hold no tensor. */
+static void headers_have_an_end(void **state)
+{
+    int exit_code = 0;
+    const struct model_file f = {"test", "a.safetensors", &exit_code, -1, 0};
+    struct stored *s = stored_new();
+
+    for (int i = 0; i < 10; i++)
+        assert_true(stored_header(s, &f, 100000000));
+    assert_false(stored_header(s, &f, 1));
+    assert_int_equal(exit_code, EXIT_INPUT);
+    stored_free(s);
+    (void)state;
+}
+
+/* 16 stacks of 2^60 experts are 2^64 experts, which are none. */
+static void stacks_do_not_overflow(void **state)
+{
+    int exit_code = 0;
+    const struct model_file f = {"test", "a.safetensors", &exit_code, -1, 0};
+    const struct stored_hints hints = {NULL, 0};
+    struct model m = {.source = "safetensors"};
+    struct stored *s = stored_new();
+    char name[64];
+
+    for (int i = 0; i < 16; i++) {
+        int n = snprintf(name, sizeof name, "layers.%d.experts.w1", i);
+        const struct stored_tensor t = {name, (size_t)n, "F4", 4, 3, (uint64_t)1 << 60, 1, (uint64_t)1 << 60, (uint64_t)1 << 59};
+        assert_true(stored_add(s, &f, &t));
+    }
+    assert_false(stored_model(s, &f, &hints, &m));
+    assert_int_equal(exit_code, EXIT_INPUT);
+    model_free(&m);
+    stored_free(s);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_is_what_jansson_takes), cmocka_unit_test(strings_are_decoded), cmocka_unit_test(numbers_are_whole),
         cmocka_unit_test(utf8_is_strict), cmocka_unit_test(tensors_are_gathered_by_form), cmocka_unit_test(roles_come_from_names),
-        cmocka_unit_test(names_are_those_of_folders),
+        cmocka_unit_test(names_are_those_of_folders), cmocka_unit_test(headers_have_an_end),
+        cmocka_unit_test(stacks_do_not_overflow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
