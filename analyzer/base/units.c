@@ -64,6 +64,8 @@ char *format_seconds(char out[UNITS_TEXT], double s)
         snprintf(out, UNITS_TEXT, "?");
     } else if (s == 0) {
         snprintf(out, UNITS_TEXT, "0 s");
+    } else if (s < 0.5e-9) {
+        snprintf(out, UNITS_TEXT, "<1 ns");
     } else if (s < 999.5e-9) {
         snprintf(out, UNITS_TEXT, "%.0f ns", s * 1e9);
     } else if (s < 999.5e-6) {

@@ -159,11 +159,6 @@ static void print_head(const struct settings *s, const struct answer *a)
     puts("\n");
 }
 
-static const char *time_text(char out[UNITS_TEXT], double s)
-{
-    return s > 0 && s < 0.5e-9 ? "<1 ns" : format_seconds(out, s);
-}
-
 /* "4.67-11.2 s" */
 static void interval(char *out, size_t size, double low, double high)
 {
@@ -183,15 +178,15 @@ static void print_row(const struct answer *a, const struct link *l, struct table
     char rate[UNITS_TEXT], pass[2 * UNITS_TEXT + 4], reduce[UNITS_TEXT], scatter[UNITS_TEXT];
 
     format_rate(rate, l->rate);
-    snprintf(pass, sizeof pass, "%s", time_text(reduce, a->bytes / l->rate));
+    format_seconds(pass, a->bytes / l->rate);
     if (l->slow > 0) {
         interval(pass, sizeof pass, a->bytes / l->rate, a->bytes / l->slow);
         snprintf(rate, sizeof rate, "%.0f-%.0f GB/s", l->slow / 1e9, l->rate / 1e9);
     }
     const char *const alone[TABLE_COLUMNS] = {rate, pass, l->name};
     const char *const cells[TABLE_COLUMNS] = {
-        rate, pass, l->collective ? time_text(reduce, l->of[WIRE_ALL_REDUCE].ring_s) : "",
-        l->collective ? time_text(scatter, l->of[WIRE_REDUCE_SCATTER].ring_s) : "", l->name};
+        rate, pass, l->collective ? format_seconds(reduce, l->of[WIRE_ALL_REDUCE].ring_s) : "",
+        l->collective ? format_seconds(scatter, l->of[WIRE_REDUCE_SCATTER].ring_s) : "", l->name};
     table_add(t, a->gpus > 1 ? cells : alone, NULL);
 }
 

@@ -147,12 +147,6 @@ static void print_chart(const struct roofline *r, const struct term *term, FILE 
     roof_chart_print(&c, term, out);
 }
 
-/* A picosecond is no time that anybody measures. */
-static const char *time_text(char out[UNITS_TEXT], double s)
-{
-    return s > 0 && s < 0.5e-9 ? "<1 ns" : format_seconds(out, s);
-}
-
 static void print_ways(const struct roofline *r, const struct term *term, FILE *out)
 {
     int wide = 0;
@@ -169,7 +163,7 @@ static void print_ways(const struct roofline *r, const struct term *term, FILE *
         char work[UNITS_TEXT], moved[UNITS_TEXT], most[UNITS_TEXT], least[UNITS_TEXT];
         fprintf(out, "  %s%c%s %-*s %11s %8s %7.4g %13s %10s  %s\n", term_style(term, TERM_YELLOW), mark_of(r, i),
                 term_style(term, TERM_PLAIN), wide, w->name, decimal(work, w->flops, "FLOP"), decimal(moved, w->bytes, "B"),
-                p.intensity, decimal(most, p.attainable, "FLOP/s"), time_text(least, p.least_s),
+                p.intensity, decimal(most, p.attainable, "FLOP/s"), format_seconds(least, p.least_s),
                 p.by_memory ? "memory" : "compute");
     }
     if (point_of(r, r->gpu, &r->ways[r->ways_n - 1]).least_s < LAUNCH)
@@ -244,7 +238,7 @@ static void print_all(const struct roofline *r, const struct term *term, FILE *o
         struct roof_point p = point_of(r, &gpus[i], w);
         snprintf(ridge, sizeof ridge, "%.1f", p.ridge);
         const char *const cells[TABLE_COLUMNS] = {gpus[i].key, ridge, p.by_memory ? "memory" : "compute",
-                                                  decimal(most, p.attainable, "FLOP/s"), time_text(least, p.least_s)};
+                                                  decimal(most, p.attainable, "FLOP/s"), format_seconds(least, p.least_s)};
         table_add(&t, cells, NULL);
     }
     table_print(&t, term, 2, out);
