@@ -10,7 +10,7 @@
 #include "analyzer/estimate/quantisation.h"
 #include "analyzer/estimate/states.h"
 
-#define FLOAT32 4.0
+#define FLOAT32 ADAPTERS_BYTES
 
 static double most(double a, double b)
 {
@@ -61,7 +61,7 @@ struct frozen {
     double largest;                      /* parameters of the largest quantised matrix */
 };
 
-static struct frozen frozen_of(const struct plan *p, uint64_t stage)
+static struct frozen frozen_of(const struct plan *p, uint64_t stage, bool divided)
 {
     struct frozen f = {.n = shard_sum(p, stage, NULL)};
     struct shard s;
@@ -71,7 +71,7 @@ static struct frozen frozen_of(const struct plan *p, uint64_t stage)
         double plain = p->weights ? 16 : 8.0 * p->precision->weights, bits, n;
         if (!shard_of(p, stage, t, &s))
             continue;
-        n = s.count * s.rows * s.cols / (p->sharding == PLAN_SHARDING_ZERO3 ? shard_group(p, s.expert) : 1);
+        n = s.count * s.rows * s.cols / (divided ? shard_group(p, s.expert) : 1);
         bits = p->weights ? quantisation_bits(p->weights, p->model, t, plain) : plain;
         if (p->weights && bits < 16 && t->dims >= 2) {
             f.quantised += n;
@@ -162,6 +162,13 @@ static struct adapted adapted_of(const struct plan *p, uint64_t stage)
     return a;
 }
 
+struct adapters_moved adapters_moved(const struct plan *p, uint64_t stage)
+{
+    struct frozen f = frozen_of(p, stage, false);
+
+    return (struct adapters_moved){adapted_of(p, stage).n.all, f.quantised_bytes + f.plain_bytes};
+}
+
 static void add_trained(const struct plan *p, const struct adapted *a, struct estimate_result *r)
 {
     bool states_divided = p->sharding != PLAN_SHARDING_DDP, away = p->offload != PLAN_OFFLOAD_NONE;
@@ -219,7 +226,7 @@ void estimate_adapters(const struct plan *p, uint64_t stage, struct estimate_res
 
     if (p->inference || p->adapter == PLAN_ADAPTER_NONE)
         return;
-    f = frozen_of(p, stage);
+    f = frozen_of(p, stage, p->sharding == PLAN_SHARDING_ZERO3);
     a = adapted_of(p, stage);
     add_frozen(p, &f, r);
     add_trained(p, &a, r);

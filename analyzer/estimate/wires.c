@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/units.h"
+#include "analyzer/estimate/adapters.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/gpu.h"
 #include "analyzer/estimate/shard.h"
@@ -193,77 +194,85 @@ static double length_of(const struct plan *p)
     return side > 0 ? side * side + 1 : (double)p->seq;
 }
 
-/* Gradients and weights of one kind of parameters, among the n that hold the same ones. */
-static void data_parallel(struct making *k, const char *what, double params, double trained, uint64_t n,
-                          uint64_t stride)
+/* Bytes on a GPU, before they are divided among those that hold the same. */
+struct moved {
+    double gradients, stepped; /* of what is trained: its weights after the step */
+    double weights;            /* all, as they are gathered for a layer */
+};
+
+/* Of parameters that are trained. */
+static struct moved all_trained(const struct plan *p, double params)
+{
+    double gathered = p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : p->precision->weights; /* MixedPrecision */
+
+    return (struct moved){params * p->precision->gradients, params * p->precision->weights, params * gathered};
+}
+
+static struct moved few_trained(const struct plan *p)
+{
+    struct adapters_moved m = adapters_moved(p, 0);
+    double bytes = m.trained * ADAPTERS_BYTES;
+
+    return (struct moved){bytes, bytes, m.frozen_bytes + bytes};
+}
+
+/* What n GPUs that hold the same reduce and gather. */
+static void data_parallel(struct making *k, const char *what, struct moved m, uint64_t n, uint64_t stride)
 {
     const struct plan *p = k->p;
-    double gradients = trained * p->precision->gradients, acc = passes(p);
-    double weights = params * (p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : p->precision->weights);
+    double acc = passes(p);
     char name[48];
 
     snprintf(name, sizeof name, "gradients%s", what);
     if (p->sharding == PLAN_SHARDING_DDP) {
-        add(k, WIRE_ALL_REDUCE, name, gradients, 1, n, stride,
+        add(k, WIRE_ALL_REDUCE, name, m.gradients, 1, n, stride,
             "DistributedDataParallel: once a step, with no_sync() while gradients are added up");
         return;
     }
     const char *zero = p->sharding == PLAN_SHARDING_ZERO3
                            ? "ZeRO, Rajbhandari et al. 2020, section 7.2; FSDP FULL_SHARD"
                            : "ZeRO, Rajbhandari et al. 2020, section 7.1";
-    add(k, WIRE_REDUCE_SCATTER, name, gradients, p->sharding == PLAN_SHARDING_ZERO1 ? 1 : acc, n, stride, zero);
+    add(k, WIRE_REDUCE_SCATTER, name, m.gradients, p->sharding == PLAN_SHARDING_ZERO1 ? 1 : acc, n, stride, zero);
     if (p->sharding == PLAN_SHARDING_ZERO3) {
         snprintf(name, sizeof name, "weights%s, for forward", what);
-        add(k, WIRE_ALL_GATHER, name, weights, acc, n, stride, zero);
+        add(k, WIRE_ALL_GATHER, name, m.weights, acc, n, stride, zero);
         snprintf(name, sizeof name, "weights%s, for backward", what);
-        add(k, WIRE_ALL_GATHER, name, weights, acc, n, stride, zero);
+        add(k, WIRE_ALL_GATHER, name, m.weights, acc, n, stride, zero);
     } else {
         snprintf(name, sizeof name, "stepped weights%s", what);
-        add(k, WIRE_ALL_GATHER, name, trained * p->precision->weights, 1, n, stride, zero);
+        add(k, WIRE_ALL_GATHER, name, m.stepped, 1, n, stride, zero);
     }
 }
 
-static double adapter_params(const struct plan *p, const struct model_tensor *t)
-{
-    bool attention = t->role == TENSOR_ATTENTION;
-
-    if (t->dims != 2 || (!attention && t->role != TENSOR_MLP && t->role != TENSOR_EXPERT))
-        return 0;
-    if (!attention && p->target != PLAN_TARGET_LINEAR)
-        return 0;
-    if (p->target == PLAN_TARGET_QV && !strstr(t->name, "q_proj") && !strstr(t->name, "v_proj") &&
-        !strstr(t->name, "query") && !strstr(t->name, "value"))
-        return 0;
-    return (double)p->rank * ((double)t->rows + (double)t->cols) * (double)t->count;
-}
-
-static double trained(const struct plan *p, double params)
-{
-    double sum = 0;
-
-    if (p->adapter == PLAN_ADAPTER_NONE)
-        return params;
-    for (size_t i = 0; i < p->model->tensors_n; i++)
-        sum += adapter_params(p, &p->model->tensors[i]);
-    return sum / (double)p->tp / (double)p->pp;
-}
-
-/* `own`: the part of the parameters, of them that are trained, that a GPU steps. */
-static void offloaded(struct making *k, double own, double changed)
+/* `m`: bytes that this GPU steps, and its weights. */
+static void offloaded(struct making *k, struct moved m)
 {
     const struct plan *p = k->p;
     static const char ren[] = "ZeRO-Offload, Ren et al. 2021";
 
     if (p->offload == PLAN_OFFLOAD_NONE)
         return;
-    add(k, WIRE_TO_HOST, "gradients, to the host's optimizer", changed * p->precision->gradients, 1, 1, 1, ren);
-    add(k, WIRE_TO_GPU, "stepped weights", changed * p->precision->weights, 1, 1, 1, ren);
+    add(k, WIRE_TO_HOST, "gradients, to the host's optimizer", m.gradients, 1, 1, 1, ren);
+    add(k, WIRE_TO_GPU, "stepped weights", m.stepped, 1, 1, 1, ren);
     if (p->offload == PLAN_OFFLOAD_ALL)
-        add(k, WIRE_TO_GPU, "weights, forward and backward", own * p->precision->weights, 2 * passes(p), 1, 1,
+        add(k, WIRE_TO_GPU, "weights, forward and backward", m.weights, 2 * passes(p), 1, 1,
             "ZeRO-Infinity, Rajbhandari et al. 2021");
     note(k->out, "Host transfers: from pinned memory. From pageable memory they take %.0f to %.0f times that; GPUs that "
                  "share a PCIe switch or a CPU's memory share the rate.",
          1 / WIRES_PAGEABLE_HIGH, 1 / WIRES_PAGEABLE_LOW);
+}
+
+/* `hidden`: bytes of the tokens of one GPU, each of which goes to all experts that it uses; `times` a layer. */
+static void experts(struct making *k, const char *name, double hidden, double times)
+{
+    const struct plan *p = k->p;
+    const struct model_shape *m = &p->model->shape;
+    double layers = (double)(m->moe_layers ? m->moe_layers : m->layers) / (double)p->pp;
+
+    if (p->ep > 1 && m->experts)
+        add(k, WIRE_ALL_TO_ALL, name, hidden * (double)(m->experts_used ? m->experts_used : 1), layers * times, p->ep, p->tp,
+            p->inference ? "GShard, Lepikhin et al. 2020: dispatch and combine"
+                         : "GShard, Lepikhin et al. 2020: dispatch and combine, forward and backward");
 }
 
 /* What layers hand to each other, of one micro-batch. */
@@ -294,12 +303,7 @@ static void between_layers(struct making *k)
         add(k, WIRE_SEND, "keys and values, context parallel", kv, ((double)p->cp - 1) * layers * acc * (3 + again),
             p->cp, p->tp, "ring attention, Liu et al. 2023: forward K and V; backward them and their gradients");
     }
-    if (p->ep > 1 && m->experts) {
-        double moe = (double)(m->moe_layers ? m->moe_layers : m->layers) / (double)p->pp;
-        double routed = hidden * (double)(m->experts_used ? m->experts_used : 1) / (double)(p->sequence_parallel ? p->tp : 1);
-        add(k, WIRE_ALL_TO_ALL, "tokens to experts and back", routed, moe * acc * (4 + 2 * again), p->ep, p->tp,
-            "GShard, Lepikhin et al. 2020: dispatch and combine, forward and backward");
-    }
+    experts(k, "tokens to experts and back", hidden / (double)(p->sequence_parallel ? p->tp : 1), acc * (4 + 2 * again));
     if (p->pp > 1) {
         uint64_t stride = p->gpus / p->pp;
         add(k, WIRE_SEND, "activations to the next stage, and back",
@@ -379,14 +383,17 @@ static void serving(struct making *k)
     static const char source[] = "Megatron-LM, Shoeybi et al. 2019: two a layer";
 
     add(k, WIRE_ALL_REDUCE, "activations of the prompt", token * (double)p->seq, 2 * layers, p->tp, 1, source);
+    experts(k, "the prompt's tokens to experts and back", token * (double)p->seq, 2);
     double prompt = k->out->sum_s;
     add(k, WIRE_ALL_REDUCE, "activations of one more token", token, 2 * layers, p->tp, 1, source);
+    experts(k, "one more token to experts and back", token, 2);
     k->out->sum_s = prompt; /* that is another pass */
     if (p->pp > 1)
         add(k, WIRE_SEND, "activations of the prompt, to the next stage", token * (double)p->seq, 1, p->pp,
             p->gpus / p->pp ? p->gpus / p->pp : 1, "Narayanan et al. 2021, section 2.2");
-    if (p->tp > 1)
-        note(k->out, "One token moves so little that the links' latency counts: about 10 us for each all-reduce.");
+    if (p->tp > 1 || (p->ep > 1 && m->experts))
+        note(k->out, "One token moves so little that the links' latency counts: about 10 us for each %s.",
+             p->tp > 1 ? "all-reduce" : "all-to-all");
 }
 
 static void training(struct making *k)
@@ -395,18 +402,20 @@ static void training(struct making *k)
     struct local_params local = estimate_local_params(p, 0);
     /* Context parallel GPUs hold the same weights, of other tokens: they reduce gradients with the data parallel. */
     uint64_t dp = plan_dp(p) * p->cp, inner = p->tp;
-    double changed = trained(p, local.dense + local.experts);
+    bool adapted = p->adapter != PLAN_ADAPTER_NONE;
     double all = local.dense + local.experts;
+    struct moved m = adapted ? few_trained(p) : all_trained(p, all);
 
-    if (p->adapter != PLAN_ADAPTER_NONE || !(local.experts > 0)) {
-        data_parallel(k, "", all, changed, dp, inner);
+    if (adapted || !(local.experts > 0)) {
+        data_parallel(k, "", m, dp, inner);
     } else {
-        data_parallel(k, "", local.dense, local.dense, dp, inner);
-        data_parallel(k, " of experts", local.experts, local.experts, dp / p->ep, inner * p->ep);
+        data_parallel(k, "", all_trained(p, local.dense), dp, inner);
+        data_parallel(k, " of experts", all_trained(p, local.experts), dp / p->ep, inner * p->ep);
     }
     struct shard_sum sum = shard_sum(p, 0, NULL);
-    double own = p->sharding == PLAN_SHARDING_DDP ? sum.all : sum.own;
-    offloaded(k, own, sum.all > 0 ? own * changed / all : 0);
+    double own = p->sharding != PLAN_SHARDING_DDP && sum.all > 0 ? sum.own / sum.all : 1;
+    offloaded(k, (struct moved){own * m.gradients, own * m.stepped,
+                                own * (adapted ? m.weights : all * p->precision->weights)});
     between_layers(k);
 }
 

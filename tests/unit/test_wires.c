@@ -8,6 +8,7 @@
 #include <string.h>
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/gpu.h"
+#include "analyzer/estimate/quantisation.h"
 #include "analyzer/estimate/wires.h"
 
 static void near(double is, double should)
@@ -266,8 +267,8 @@ static void other_ways_to_divide(void **state)
     model_free(&m);
 }
 
-/* LoRA of rank 8 on Llama-2-7B's queries and values trains 4,194,304 parameters (peft's own count); frozen weights
- * move only where they are divided. */
+/* LoRA of rank 8 on Llama-2-7B's queries and values trains 4,194,304 parameters (peft's own count), in float32 beside
+ * 16-bit weights; DoRA a number a row more. Frozen weights move only where they are divided, as they are stored. */
 static void adapters_reduce_only_themselves(void **state)
 {
     struct model m;
@@ -282,10 +283,18 @@ static void adapters_reduce_only_themselves(void **state)
     p.target = PLAN_TARGET_QV;
     wires_make(&p, 0, &w);
     assert_int_equal(w.n, 1);
-    near(w.rows[0].bytes, 4194304 * 2.);
+    near(w.rows[0].bytes, 4194304 * 4.);
+    p.adapter = PLAN_ADAPTER_DORA;
+    wires_make(&p, 0, &w);
+    near(w.rows[0].bytes, (4194304 + 64 * 4096) * 4.);
+    p.adapter = PLAN_ADAPTER_LORA;
     p.sharding = PLAN_SHARDING_ZERO3;
     wires_make(&p, 0, &w);
-    near(named(&w, WIRE_ALL_GATHER, "forward")->bytes, 6738415616 * 2.);
+    near(named(&w, WIRE_ALL_GATHER, "forward")->bytes, 6738415616 * 2. + 4194304 * 4.);
+    p.weights = quantisation_named("nf4");
+    assert_non_null(p.weights);
+    wires_make(&p, 0, &w);
+    assert_true(named(&w, WIRE_ALL_GATHER, "forward")->bytes < 0.35 * 6738415616 * 2);
     model_free(&m);
 }
 
@@ -339,6 +348,29 @@ static void what_is_computed_and_in_what(void **state)
     wires_make(&p, 0, &w);
     if (fabs(w.compute_s - (4 * weights + 6 * attention) * 4096 / 125e12) > 1e-3 * all)
         fail_msg("%.6g s with frozen weights", w.compute_s);
+    model_free(&m);
+}
+
+/* Served, each token goes to two of Mixtral's experts and back in each layer; one pass of the prompt is the sum. */
+static void served_experts_get_their_tokens(void **state)
+{
+    struct model m;
+    int code = 0;
+    struct wires w;
+
+    assert_true(model_named("test", "mixtral-8x7b", &m, &code));
+    struct plan p = plan_of(&m, "bf16");
+    p.inference = true;
+    p.gpus = p.ep = 8;
+    p.batch = 1;
+    p.seq = 4096;
+    wires_make(&p, 0, &w);
+    const struct wire *r = named(&w, WIRE_ALL_TO_ALL, "prompt");
+    assert_non_null(r);
+    near(r->bytes, 2. * 4096 * 4096 * 2);
+    near(r->times, 32 * 2);
+    near(w.sum_s, r->ring_s);
+    near(named(&w, WIRE_ALL_TO_ALL, "one more token")->bytes, 2. * 4096 * 2);
     model_free(&m);
 }
 
@@ -416,6 +448,7 @@ int main(void)
         cmocka_unit_test(adapters_reduce_only_themselves),
         cmocka_unit_test(images_are_patches),
         cmocka_unit_test(what_is_computed_and_in_what),
+        cmocka_unit_test(served_experts_get_their_tokens),
         cmocka_unit_test(any_plan),
     };
 
