@@ -155,15 +155,21 @@ static void take(struct solve_answer *a, const struct plan *p, struct interval p
         snprintf(a->option + n, sizeof a->option - (size_t)n, " --sharding zero3");
 }
 
+static struct interval peak_on(const struct plan *p)
+{
+    static _Thread_local struct estimate_result r;
+
+    return estimate_make(p, &r) ? r.peak : EXACTLY(INFINITY);
+}
+
 /* Tries one division; true when both answers are there. */
 static bool try_gpus(const struct plan *p, struct solution *s, struct interval *before)
 {
-    static _Thread_local struct estimate_result r;
     struct interval peak;
 
     if (!plan_possible(p))
         return false;
-    peak = estimate_make(p, &r) ? r.peak : EXACTLY(INFINITY);
+    peak = peak_on(p);
     if (!s->likely.any && within(peak, p->memory, false))
         take(&s->likely, p, peak, *before);
     if (!s->surely.any && within(peak, p->memory, true))
@@ -192,19 +198,62 @@ static void fewest_serving(const struct plan *base, struct solution *s)
         }
 }
 
+/* Divisions of a training by tp: `n` groups of GPUs with other data, each ep times. */
+struct divisions {
+    struct plan p;
+    uint64_t group, step, most; /* GPUs of one copy of the model; n is up to most */
+};
+
+/* False where that cannot be. */
+static bool with_groups(struct divisions *d, uint64_t n, struct interval *peak)
+{
+    d->p.gpus = n * d->step * d->group;
+    if (!plan_possible(&d->p))
+        return false;
+    *peak = peak_on(&d->p);
+    return true;
+}
+
+/* Each GPU's part shrinks with every one that joins, what is gathered grows to two layers and no further: past
+ * the first few, more never need more (tests/unit/test_solve.c), so the rest is halved rather than walked. */
+static void fewest_groups(struct divisions *d, bool surely, struct solve_answer *a)
+{
+    enum { WALKED = 64 };
+    double memory = d->p.memory;
+    uint64_t not = 0, fits = 0;
+    struct interval peak, before = {0, 0, 0};
+
+    for (uint64_t n = 1; n <= d->most && !fits;) {
+        if (with_groups(d, n, &peak))
+            *(within(peak, memory, surely) ? &fits : &not) = n;
+        n = n < WALKED || n == d->most ? n + 1 : n > d->most / 2 ? d->most : 2 * n;
+    }
+    if (!fits)
+        return;
+    while (fits - not > 1) {
+        uint64_t middle = not + (fits - not) / 2;
+        if (with_groups(d, middle, &peak) && within(peak, memory, surely))
+            fits = middle;
+        else
+            not = middle;
+    }
+    if (not)
+        with_groups(d, not, &before);
+    with_groups(d, fits, &peak);
+    take(a, &d->p, peak, before);
+}
+
 static void fewest_training(const struct plan *base, uint64_t tp, struct solution *s)
 {
-    uint64_t group = tp * base->pp * base->cp;
-    struct interval before = {0, 0, 0};
+    struct divisions d = {.p = *base, .group = tp * base->pp * base->cp, .step = base->ep};
 
-    for (uint64_t dp = base->ep; dp * group <= s->limit; dp += base->ep) {
-        struct plan p = *base;
-        p.gpus = dp * group;
-        p.tp = tp;
-        p.sequence_parallel |= tp > base->tp && p.seq % (tp * p.cp) == 0;
-        if (try_gpus(&p, s, &before))
-            return;
-    }
+    d.p.tp = tp;
+    d.p.sequence_parallel |= tp > base->tp && base->seq % (tp * base->cp) == 0;
+    d.most = s->limit / (d.group * d.step);
+    if (!s->likely.any)
+        fewest_groups(&d, false, &s->likely);
+    if (!s->surely.any)
+        fewest_groups(&d, true, &s->surely);
 }
 
 static void fewest(const struct plan *p, struct solution *s)
@@ -229,9 +278,9 @@ static void fewest(const struct plan *p, struct solution *s)
                  "zero3 (FSDP) is assumed");
     }
     fewest_training(&sharded, p->tp, s);
-    for (uint64_t tp = 2; !s->likely.any && p->tp == 1 && tp <= node_of(p); tp *= 2)
+    for (uint64_t tp = 2; !s->surely.any && p->tp == 1 && tp <= node_of(p); tp *= 2)
         fewest_training(&sharded, tp, s);
-    if (s->likely.any && p->tp == 1 && strstr(s->likely.option, "--tp"))
+    if (p->tp == 1 && (strstr(s->likely.option, "--tp") || strstr(s->surely.option, "--tp")))
         snprintf(s->note, sizeof s->note,
                  "what data-parallel GPUs do not divide is too much for one: tensor and sequence parallel");
     if (!s->likely.any)

@@ -98,6 +98,59 @@ static void fewest_gpus(void **state)
     random_done(&random);
 }
 
+/* The search skips most numbers of GPUs: none of those that it skips would have been enough. */
+static void fewest_gpus_of_all(void **state)
+{
+    struct random_plans random = {.seed = 15};
+    unsigned answered = 0;
+
+    for (int i = 0; i < 300 && answered < 60; i++) {
+        struct plan p = *random_plan(&random), tried;
+        bool surely = i % 2;
+        uint64_t n = 1;
+        if (p.inference || p.sharding == PLAN_SHARDING_DDP)
+            continue;
+        p.ep = 1;
+        tried = p;
+        tried.gpus = p.tp * p.pp * p.cp * (1 + (uint64_t)i * 7 % 700);
+        p.memory = surely ? peak(&tried).high : peak(&tried).likely;
+        assert_true(solve("test", &p, SOLVE_GPUS, &s));
+        for (;; n++) {
+            tried.gpus = p.tp * p.pp * p.cp * n;
+            if ((surely ? peak(&tried).high : peak(&tried).likely) <= p.memory)
+                break;
+        }
+        assert_true((surely ? s.surely : s.likely).value == tried.gpus);
+        answered += n > 64;
+    }
+    assert_true(answered > 20);
+    random_done(&random);
+}
+
+/* What likely fits alone is not the end: with tensor parallelism it surely does. */
+static void surely_with_tensor_parallelism(void **state)
+{
+    struct model m;
+    struct plan p = PLAN_DEFAULT;
+    int exit_code;
+
+    (void)state;
+    assert_true(model_named("test", "llama-3-8b", &m, &exit_code));
+    p.model = &m;
+    p.optimizer = estimate_optimizer("adamw");
+    p.precision = estimate_precision("bf16");
+    p.sharding = PLAN_SHARDING_ZERO3;
+    p.batch = 1;
+    p.seq = 4096;
+    p.gpus = 16384;
+    p.memory = peak(&p).likely * 1.001; /* with the most GPUs likely, not surely */
+    assert_true(solve("test", &p, SOLVE_GPUS, &s));
+    assert_true(s.likely.any && !strstr(s.likely.option, "--tp"));
+    assert_true(s.surely.any && strstr(s.surely.option, "--tp") && s.surely.peak.high <= p.memory);
+    assert_true(*s.note);
+    model_free(&m);
+}
+
 /* A server: the fewest are tried first, so a smaller tp does not fit. */
 static void gpus_of_a_server(void **state)
 {
@@ -226,6 +279,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_more_does_not_fit),     cmocka_unit_test(fewest_gpus),
+        cmocka_unit_test(fewest_gpus_of_all),        cmocka_unit_test(surely_with_tensor_parallelism),
         cmocka_unit_test(gpus_of_a_server),          cmocka_unit_test(most_layers),
         cmocka_unit_test(no_answer_and_no_question), cmocka_unit_test(more_sharding_never_needs_more),
         cmocka_unit_test(more_gpus_never_need_more),
