@@ -161,7 +161,33 @@ static bool published_name(const char *text)
     return slash && slash != text && slash[1] && !strchr(slash + 1, '/') && text[0] != '.' && text[0] != '~';
 }
 
-/* A name that goes on where `name` ends, or one that differs by a slip of the hand. */
+/* "-0528-qwen3-8b": a part of the name says how large it is. */
+static bool says_a_size(const char *rest)
+{
+    for (const char *word = rest + 1; *word; word += strcspn(word, "-"), word += *word == '-') {
+        const size_t n = strcspn(word, "-"), digits = strspn(word, "0123456789.");
+        if (digits > 0 && digits + 1 == n && (word[digits] == 'b' || word[digits] == 'm'))
+            return true;
+    }
+    return false;
+}
+
+/* The longest that `name` begins with: what follows says how it is stored (-awq, -fp8) or from when it is. */
+static bool longest_beginning(const char *name, char *near, size_t size)
+{
+    size_t longest = 0;
+
+    for (const char *p = model_names; *p; p += strcspn(p, "|") + 1) {
+        const size_t n = strcspn(p, "|");
+        if (n > longest && strncmp(p, name, n) == 0 && name[n] == '-' && !says_a_size(name + n)) {
+            snprintf(near, size, "%.*s", (int)n, p);
+            longest = n;
+        }
+    }
+    return longest > 0;
+}
+
+/* A name that goes on where `name` ends, one that differs by a slip of the hand, or one that ends earlier. */
 static bool nearest_name(const char *name, char *near, size_t size)
 {
     size_t n = strlen(name);
@@ -172,7 +198,7 @@ static bool nearest_name(const char *name, char *near, size_t size)
             return true;
         }
     }
-    return options_nearest(name, model_names, near, size);
+    return options_nearest(name, model_names, near, size) || longest_beginning(name, near, size);
 }
 
 bool model_named(const char *command, const char *text, struct model *m, int *exit_code)
