@@ -250,14 +250,20 @@ static void read_window(struct reading *r, unsigned traits)
         s->window = s->window_layers = 0;
 }
 
-static bool listed(json_t *list, uint64_t layer)
+/* Of the layers every step-th has experts, but for those in the list. */
+static uint64_t sparse_layers(uint64_t layers, uint64_t step, json_t *dense)
 {
-    uint64_t n;
+    bool *is_dense = gs_realloc(NULL, layers, sizeof *is_dense);
+    uint64_t n = 0, layer;
 
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (whole(json_array_get(list, i), &n) && n == layer)
-            return true;
-    return false;
+    memset(is_dense, 0, layers * sizeof *is_dense);
+    for (size_t i = 0; i < json_array_size(dense); i++)
+        if (whole(json_array_get(dense, i), &layer) && layer < layers)
+            is_dense[layer] = true;
+    for (uint64_t i = 0; i < layers; i++)
+        n += (i + 1) % step == 0 && !is_dense[i];
+    free(is_dense);
+    return n;
 }
 
 static void read_experts(struct reading *r, const char *type)
@@ -298,10 +304,7 @@ static void read_experts(struct reading *r, const char *type)
         s->moe_layers = dense < s->layers ? s->layers - dense : 0;
     } else {
         uint64_t step = positive(r, "decoder_sparse_step", 1, MODEL_LAYERS_MAX);
-        json_t *dense = json_object_get(r->json, "mlp_only_layers");
-        s->moe_layers = 0;
-        for (uint64_t i = 0; i < s->layers && json_array_size(dense) <= 1000; i++)
-            s->moe_layers += (i + 1) % step == 0 && !listed(dense, i);
+        s->moe_layers = sparse_layers(s->layers, step, json_object_get(r->json, "mlp_only_layers"));
     }
     if (s->moe_layers == 0)
         s->experts = s->experts_used = s->shared_experts = s->expert_ffn = 0;

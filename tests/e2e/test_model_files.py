@@ -125,6 +125,15 @@ def test_config_with_a_byte_order_mark(tmp_path):
     assert estimate(config(tmp_path, b"\xef\xbb\xbf" + json.dumps(LLAMA_2_7B).encode()))["params"] == 6738415616
 
 
+def test_config_that_lists_its_dense_layers(tmp_path):
+    def experts(**keys):
+        answer = estimate(config(tmp_path, model_type="qwen3_moe", num_hidden_layers=4, num_key_value_heads=32, **keys))
+        return answer["params"]
+    each = (experts() - experts(mlp_only_layers=[0, 1, 2, 3])) // 4
+    assert experts() - experts(mlp_only_layers=[2] * 5000 + [4, -1, "0", 10**9]) == each
+    assert experts() - experts(mlp_only_layers=[1], decoder_sparse_step=2) == 3 * each
+
+
 def test_config_with_what_only_python_calls_a_number(tmp_path):
     plain = estimate(config(tmp_path))["params"]
     assert estimate(config(tmp_path, time_step_limit=[0.0, float("inf"), -float("inf"), float("nan")],
