@@ -145,6 +145,32 @@ char *model_config_beside(const char *path)
     return NULL;
 }
 
+/* Of "…/models--owner--name/snapshots/0123…", Hugging Face's cache: "owner/name". `end` is that of the folder
+ * called by its commit, which begins at `begin`. */
+static bool name_in_cache(const char *path, size_t begin, size_t end, char *out, size_t size)
+{
+    static const char snapshots[] = "/snapshots/", models[] = "models--";
+    const size_t n = sizeof snapshots - 1;
+    char part[256];
+    size_t at = 0;
+
+    if (end - begin != 40 || begin < n || memcmp(path + begin - n, snapshots, n) != 0)
+        return false;
+    end = begin - n;
+    for (begin = end; begin > 0 && path[begin - 1] != '/';)
+        begin--;
+    if (end - begin <= sizeof models - 1 || memcmp(path + begin, models, sizeof models - 1) != 0)
+        return false;
+    for (size_t i = begin + sizeof models - 1; i < end && at < sizeof part - 1; i++) {
+        const bool slash = path[i] == '-' && path[i + 1] == '-';
+        part[at++] = slash ? '/' : path[i];
+        i += slash;
+    }
+    part[at] = 0;
+    term_clean(out, size, part, true);
+    return true;
+}
+
 void model_name_of(const char *path, char *out, size_t size)
 {
     static const char *const common[] = {"config.json", "model.safetensors", "model.safetensors.index.json",
@@ -164,6 +190,8 @@ void model_name_of(const char *path, char *out, size_t size)
         begin = folder;
         end = strlen(path);
     }
+    if (name_in_cache(path, begin, end, out, size))
+        return;
     snprintf(part, sizeof part, "%.*s", (int)(end - begin > 250 ? 250 : end - begin), path + begin);
     term_clean(out, size, part, true);
 }

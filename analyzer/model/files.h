@@ -29,7 +29,8 @@ char *model_beside(const char *path, const char *name);
 uint64_t model_parts(const char *path, const char *ending);
 /* The path of part `no`, from 1, of the same; to be freed. */
 char *model_part(const char *path, const char *ending, uint64_t no);
-/* The name that people would give it: the folder's where the file has a name that all have. */
+/* The name that people would give it: the folder's where the file has a name that all have, and in Hugging Face's
+ * cache, where folders are called by commits, the one that it was published under. */
 void model_name_of(const char *path, char *out, size_t size);
 
 /* A file or a folder with a config.json beside it; NULL: none there (nothing is said). To be freed. */

@@ -192,7 +192,13 @@ static void names_are_those_of_folders(void **state)
 {
     static const char *const rows[][2] = {
         {"a/b/config.json", "b"}, {"config.json", "config.json"}, {"./config.json", "config.json"}, {"/config.json", "config.json"},
-        {"a/model.safetensors", "a"}, {"x.gguf", "x.gguf"}, {"a/x.gguf", "x.gguf"}, {"a/../config.json", "config.json"}, {"a/\x1b[1m.gguf", "?[1m.gguf"},
+        {"a/model.safetensors", "a"}, {"x.gguf", "x.gguf"}, {"a/x.gguf", "x.gguf"}, {"a/../config.json", "config.json"},
+#define COMMIT "0123456789abcdef0123456789abcdef01234567"
+        {"h/models--a--b-c/snapshots/" COMMIT "/config.json", "a/b-c"}, {"models--gpt2/snapshots/" COMMIT "/model.safetensors", "gpt2"},
+        {"h/models--/snapshots/" COMMIT "/config.json", COMMIT}, {"/snapshots/" COMMIT "/config.json", COMMIT},
+        {"snapshots/" COMMIT "/config.json", COMMIT}, {"models--a--/snapshots/" COMMIT "/config.json", "a/"},
+#undef COMMIT
+        {"a/\x1b[1m.gguf", "?[1m.gguf"},
     };
     char name[64];
 
