@@ -99,6 +99,25 @@ static int show(const struct settings *s, const struct calibration *c, const str
     return EXIT_YES;
 }
 
+/* Reading recordings takes its time, and another may have learned meanwhile: the file is read anew. */
+static int keep(const struct learned *l, struct calibration *c)
+{
+    char path[sizeof c->path];
+    int lock = calibration_lock(c), code;
+
+    snprintf(path, sizeof path, "%s", c->path);
+    calibration_free(c);
+    if (calibration_load("calibrate", path, c, &code)) {
+        for (size_t i = 0; i < l->n; i++)
+            if (l->rows[i].any)
+                calibration_learn(c, &l->rows[i].row);
+        code = calibration_save("calibrate", c) ? EXIT_YES : EXIT_INPUT;
+    }
+    if (lock >= 0)
+        close(lock);
+    return code;
+}
+
 static int learn_all(const struct settings *s, char **paths, size_t n, const struct plan *plan,
                      const struct estimate_result *result, struct calibration *c)
 {
@@ -111,11 +130,8 @@ static int learn_all(const struct settings *s, char **paths, size_t n, const str
 
     for (size_t i = 0; i < n && code == EXIT_YES; i++)
         code = learn(s, paths[i], &options_, &l) ? EXIT_YES : EXIT_INPUT;
-    for (size_t i = 0; i < l.n && code == EXIT_YES; i++)
-        if (l.rows[i].any)
-            calibration_learn(c, &l.rows[i].row);
-    if (code == EXIT_YES && learned_any(&l) && !calibration_save("calibrate", c))
-        code = EXIT_INPUT;
+    if (code == EXIT_YES && learned_any(&l))
+        code = keep(&l, c);
     if (code == EXIT_YES) {
         show(s, c, &l);
         code = learned_any(&l) ? EXIT_YES : EXIT_NO;

@@ -1,11 +1,13 @@
 #include "analyzer/estimate/calibration.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
@@ -96,9 +98,16 @@ static bool read_row(const json_t *o, struct calibration_row *row, char *why, si
 {
 #define TEXT(key, field) &&read_text(o, key, row->field, sizeof row->field, why, n)
 #define NUMBER(key, field, least, most) &&read_number(o, key, &row->field, least, most, why, n)
-    return true FIELDS(TEXT, NUMBER);
+    if (!(true FIELDS(TEXT, NUMBER)))
+        return false;
 #undef TEXT
 #undef NUMBER
+    const double factor = row->activations / row->activations_predicted;
+    if (factor < CALIBRATION_FACTOR_LEAST || factor > CALIBRATION_FACTOR_MOST) {
+        snprintf(why, n, "'activations_bytes' and what was predicted are more than %g times apart", CALIBRATION_FACTOR_MOST);
+        return false;
+    }
+    return true;
 }
 
 static bool read_rows(json_t *runs, struct calibration *c, char *why, size_t why_size)
@@ -148,16 +157,18 @@ bool calibration_parse(const char *text, size_t n, struct calibration *c, char *
 static char *whole(const char *path, size_t *n)
 {
     struct stat st;
-    FILE *in = stat(path, &st) != 0 ? NULL : fopen(path, "re");
+    FILE *in;
     char *text;
 
-    if (!in)
+    if (stat(path, &st) != 0)
         return NULL;
-    if (!S_ISREG(st.st_mode) || st.st_size > FILE_MAX) {
-        fclose(in);
-        errno = S_ISDIR(st.st_mode) ? EISDIR : S_ISREG(st.st_mode) ? EFBIG : EINVAL;
+    if (!S_ISREG(st.st_mode) || st.st_size > FILE_MAX) { /* looked at first: a pipe would be waited for */
+        errno = S_ISDIR(st.st_mode) ? EISDIR : S_ISREG(st.st_mode) ? EFBIG : ENOTSUP;
         return NULL;
     }
+    in = fopen(path, "re");
+    if (!in)
+        return NULL;
     text = gs_realloc(NULL, FILE_MAX + 1, 1);
     *n = fread(text, 1, FILE_MAX + 1, in);
     if (ferror(in) || *n > FILE_MAX) {
@@ -186,7 +197,8 @@ bool calibration_load(const char *command, const char *path, struct calibration 
     if (!text) {
         if (!*path || errno == ENOENT)
             return true;
-        complain("%s: cannot read the calibration '%s': %s", command, path, strerror(errno));
+        complain("%s: cannot read the calibration '%s': %s", command, path,
+                 errno == ENOTSUP ? "it is no regular file" : strerror(errno));
         return false;
     }
     ok = calibration_parse(text, n, c, why, sizeof why);
@@ -251,6 +263,27 @@ static void make_folders(const char *path)
         mkdir(folder, 0777);
         *slash = '/';
     }
+}
+
+int calibration_lock(const struct calibration *c)
+{
+    char folder[sizeof c->path];
+    char *slash;
+    int fd;
+
+    if (!*c->path)
+        return -1;
+    make_folders(c->path);
+    snprintf(folder, sizeof folder, "%s", c->path);
+    slash = strrchr(folder, '/');
+    snprintf(slash ? slash + 1 : folder, 3, slash ? "" : ".");
+    fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (fd >= 0 && flock(fd, LOCK_EX) != 0)
+        if (errno != EINTR) {
+            close(fd);
+            return -1;
+        }
+    return fd;
 }
 
 bool calibration_save(const char *command, const struct calibration *c)
@@ -507,8 +540,8 @@ bool calibration_own(const char *command, const struct calibration **c, int *exi
 
     *c = NULL;
     calibration_path(path, sizeof path);
-    /* A home that is another's, as in a sandbox: nobody asked for what is in it. */
-    if (!set_in("GPUSPY_CALIBRATION") && stat(path, &st) != 0 && errno == EACCES)
+    /* A home that is another's, as in a sandbox, or none, as /dev/null: nobody asked for what is in it. */
+    if (!set_in("GPUSPY_CALIBRATION") && stat(path, &st) != 0 && (errno == EACCES || errno == ENOTDIR || errno == ENAMETOOLONG))
         return true;
     if (!calibration_load(command, path, &own, exit_code))
         return false;

@@ -17,6 +17,10 @@ enum { CALIBRATION_FORMULAS = 2 };
 
 enum { CALIBRATION_ROWS_MAX = 512 }; /* older ones go */
 
+/* What was measured and predicted are of the same thing if they are that near. */
+#define CALIBRATION_FACTOR_LEAST 0.2
+#define CALIBRATION_FACTOR_MOST 5.0
+
 struct calibration_row {
     char run[80];        /* which run, process and device */
     char gpu[96];        /* as the driver calls it */
@@ -45,6 +49,9 @@ bool calibration_path(char *path, size_t size);
  * (3). calibration_free() in any case. */
 bool calibration_load(const char *command, const char *path, struct calibration *c, int *exit_code);
 void calibration_free(struct calibration *c);
+/* So that of two that learn at once neither loses what the other learned: waits, and holds the folder until the
+ * descriptor that is returned is closed. -1 where there is no such thing; then the last one wins. */
+int calibration_lock(const struct calibration *c);
 /* Replaces the row of the same run, or adds it. */
 void calibration_learn(struct calibration *c, const struct calibration_row *row);
 /* Writes it: there complete, or as it was. False after one line on stderr. */

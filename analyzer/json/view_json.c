@@ -524,6 +524,7 @@ static void set_planned(json_t *estimate, json_t *measured, const struct gs_budg
     set(estimate, "peak_high_bytes", number_json(b->expected_peak.high));
     set_text(estimate, "phase", gs_moment_key(b->expected_phase));
     set_text(measured, "phase", gs_moment_key(b->measured_phase));
+    set(measured, "out_of_memory", json_boolean(b->failed));
 }
 
 static json_t *budget_json(const struct gs_budget *b)

@@ -239,6 +239,7 @@ static void make_rows(struct gs_budgets *g, struct gs_budget *budget, const stru
     plan_rows(g->b, budget, peak, most, all);
     look_at_shares(&f);
     look_at_run(&f);
+    budget->failed = f.failed;
     f.pass_inside = budget->levels_n && budget->levels[0].level == GS_LEVEL_PASS ? budget->levels[0].inside : -1;
     for (int c = 0; c < GS_CATEGORIES_N; c++) {
         if (all[c].estimate_bytes > 0 || all[c].peak_bytes > 0 || c == GS_CATEGORY_GRADIENTS) {

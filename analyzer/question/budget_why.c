@@ -66,7 +66,8 @@ static const char *none_yet(const struct gs_budget_facts *f, const struct gs_bud
 
 static const char *of_the_likely(const struct gs_budget_facts *f, const struct gs_budget_row *row)
 {
-    return TEXT(f, "%.2g times the likely", (double)row->peak_bytes / row->estimate_bytes);
+    return row->peak_bytes > 0 ? TEXT(f, "%.2g times the likely", (double)row->peak_bytes / row->estimate_bytes)
+                               : "none at that moment";
 }
 
 static const char *more_or_less_kept(const struct gs_budget_facts *f, const struct gs_budget_row *row)
@@ -78,6 +79,7 @@ static const char *more_or_less_kept(const struct gs_budget_facts *f, const stru
                 (double)row->peak_bytes > row->expected.high
                     ? "a larger batch than said, outputs kept too long, or layers that keep more than "
                       "the formula knows"
+                : f->failed ? "memory ran out before all of them were there"
                     : "a smaller batch than said, checkpointing, or fused layers that keep less");
 }
 
@@ -191,15 +193,17 @@ static const char *count(const struct gs_budget_facts *f, double n)
 static const char *a_little_more(const struct gs_budget_facts *f, const struct gs_budget_row *row)
 {
     double over = most(row) - row->estimate_bytes;
-    uint64_t blocks = f->blocks[GS_CATEGORY_PARAMETERS];
+    uint64_t blocks = f->blocks[row->category];
+    const char *too = row->category == GS_CATEGORY_PARAMETERS ? "; buffers count, too" : "";
+    if (row->estimate_bytes <= 0)
+        return NULL;
     /* Of what the allocator has in one piece, up to 1 MiB more than was asked for is not split off. */
     if (over > 512.0 * (double)blocks && over <= 0.1 * row->estimate_bytes && over <= (double)blocks * (1 << 20)) {
-        return TEXT(f, "%s more: blocks are up to 1 MiB larger than what they were made for; buffers count, too",
-                    BYTES(f, over));
+        return TEXT(f, "%s more: blocks are up to 1 MiB larger than what they were made for%s", BYTES(f, over), too);
     }
     return over > 0 && over <= 512.0 * (double)blocks
-               ? TEXT(f, "up to %s of it is the rounding of %llu blocks to 512 bytes; buffers count, too",
-                      BYTES(f, 512.0 * (double)blocks), (unsigned long long)blocks)
+               ? TEXT(f, "up to %s of it is the rounding of %llu blocks to 512 bytes%s",
+                      BYTES(f, 512.0 * (double)blocks), (unsigned long long)blocks, too)
                : NULL;
 }
 
@@ -312,8 +316,8 @@ static rule_fn *const rules[GS_CATEGORIES_N][RULES] = {
                                 a_little_more, other_count},
     [GS_CATEGORY_GRADIENTS] = {none_yet, in_forward, as_estimated, no_gradients, made_up_for, spread, with_buckets, at_other_times,
                                gradients_beside, not_explained},
-    [GS_CATEGORY_OPTIMIZER_STATE] = {as_estimated, no_states, spread, at_other_times, states_beside,
-                                     not_explained},
+    [GS_CATEGORY_OPTIMIZER_STATE] = {as_estimated, no_states, spread, at_other_times, a_little_more,
+                                     states_beside, not_explained},
     [GS_CATEGORY_ACTIVATIONS] = {as_expected, made_up_for, elsewhere, more_or_less_kept, with_casts, not_estimated},
     [GS_CATEGORY_INPUTS] = {not_estimated},
     [GS_CATEGORY_TEMPORARIES] = {as_expected, made_up_for, in_the_step, elsewhere, more_or_less, not_estimated},

@@ -10,9 +10,6 @@
 
 /* Smaller runs say nothing: their segments of 2 and 20 MiB are mostly empty. */
 #define TENSORS_LEAST (64 << 20)
-/* What was measured and predicted are of the same thing if they are that near. */
-#define FACTOR_LEAST 0.2
-#define FACTOR_MOST 5.0
 
 static double known(int64_t bytes)
 {
@@ -82,6 +79,14 @@ static void workspace(const struct gs_peak *peak, struct learned_row *l)
         l->why[LEARN_WORKSPACE] = "none was seen at the peak";
 }
 
+static bool ran_out(const struct gs_report *r, uint32_t process)
+{
+    for (size_t i = 0; i < r->ooms_n; i++)
+        if (r->ooms[i].process == process && r->ooms[i].fatal)
+            return true;
+    return false;
+}
+
 static void activations(const struct gs_report *r, const struct gs_device_memory *m, const struct plan *plan,
                         const struct estimate_result *result, struct learned_row *l)
 {
@@ -97,8 +102,12 @@ static void activations(const struct gs_report *r, const struct gs_device_memory
         l->why[LEARN_ACTIVATIONS] = "none was recognised: it needs Python stacks and PyTorch's tensors";
         return;
     }
+    if (ran_out(r, m->process)) {
+        l->why[LEARN_ACTIVATIONS] = "memory ran out, maybe before all of them were there";
+        return;
+    }
     factor = (double)b->pass_most_bytes / predicted.likely;
-    if (!(factor >= FACTOR_LEAST && factor <= FACTOR_MOST)) {
+    if (!(factor >= CALIBRATION_FACTOR_LEAST && factor <= CALIBRATION_FACTOR_MOST)) {
         l->why[LEARN_ACTIVATIONS] =
             "measured and predicted are more than 5 times apart: the model, --batch or --seq are hardly those of "
             "the recording";

@@ -506,6 +506,7 @@ struct gs_budget {
     int expected_phase, measured_phase; /* enum estimate_phase; measured -1: it cannot be told */
     struct gs_budget_level levels[GS_LEVELS_N]; /* those that both are known of */
     size_t levels_n;
+    bool failed; /* memory ran out for good in that process: its last step is not whole */
     int64_t parameter_bytes; /* of one device, the most that were measured; 0 none */
 };
 

@@ -48,8 +48,8 @@ static void categories(struct table *t, const struct gs_budget *b)
     for (size_t i = 0; i < b->rows_n; i++) {
         const struct gs_budget_row *r = &b->rows[i];
         range(of, sizeof of, &r->expected, (double)r->peak_bytes, r->inside);
-        if (r->inside == 0 && !r->why) /* it is judged in a sum */
-            *of = 0;
+        if (r->inside == 0 && !r->why)
+            snprintf(of, sizeof of, "%s", b->levels_n && b->levels[0].level == GS_LEVEL_PASS ? ": judged below, in a sum" : "");
         snprintf(what, sizeof what, "%s%s%s%s", gs_category_text(r->category), of,
                  r->why ? *of ? ", " : ": " : "", r->why ? r->why : "");
         row(t, what, r->estimate_bytes, &(struct measured){r->peak_bytes, r->difference_bytes});
@@ -74,7 +74,9 @@ static void moment(const struct view_text *v, const struct gs_budget *b)
 {
     char line[256];
 
-    if (b->measured_phase == b->expected_phase)
+    if (b->failed && b->measured_phase == PHASE_FORWARD)
+        snprintf(line, sizeof line, "Memory ran out in forward: the estimates are those of its end, which was not reached.");
+    else if (b->measured_phase == b->expected_phase)
         snprintf(line, sizeof line, "The peak came where it was expected: %s.", gs_moment_text(b->measured_phase));
     else if (b->measured_phase >= 0)
         snprintf(line, sizeof line,

@@ -57,6 +57,30 @@ def test_a_recording_counts_once(tmp_path, kept):
     assert known(kept)["context_bytes"]["runs"] == 1
 
 
+def test_two_at_once_lose_nothing(tmp_path, kept):
+    """Each is learned, though one read the file before the other had written it."""
+    runs = [record(tmp_path / f"{n}.db", run=f"r{n}") for n in range(6)]
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
+    for done in [subprocess.Popen([BUILD / "gpuspy", "calibrate", run], env={**env, "GPUSPY_CALIBRATION": str(kept)},
+                                  stdout=subprocess.DEVNULL) for run in runs]:
+        assert done.wait(60) == 0
+    assert known(kept)["context_bytes"]["runs"] == 6
+    assert os.listdir(kept.parent) == [kept.name]
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for words in (("estimate", "--params", "1e9"), ("calibrate", "--show")):
+        done = gpuspy(*words, GPUSPY_CALIBRATION=tmp_path / "pipe")
+        assert done.returncode == 3 and "no regular file" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_no_home_is_no_calibration(tmp_path):
+    for home in ("/dev/null", "/nonexistent", "/" + "a" * 300):
+        done = gpuspy("estimate", "--params", "1e9", HOME=home, XDG_CONFIG_HOME="")
+        assert done.returncode == 0 and done.stderr == "" and "14.90 GiB" in done.stdout
+
+
 def test_a_simulated_gpu_says_nothing_of_contexts(tmp_path, kept):
     done = gpuspy("calibrate", "--json", record(tmp_path / "run.db", name="NVIDIA A100-SXM4-80GB (simulated)"), GPUSPY_CALIBRATION=kept)
     [learned] = json.loads(done.stdout)["learned"]
@@ -111,6 +135,7 @@ def test_forget(tmp_path, kept):
     ("", "damaged"), ("{", "damaged"), ("dear diary", "damaged"), ("[]", "no calibration file"), ("\x00\xff", "damaged"),
     ('{"kind": "gpuspy calibration", "schema": 9, "runs": []}', "version 9"),
     ('{"kind": "gpuspy calibration", "schema": 1, "runs": [{"context_bytes": "\\u001b[2J"}]}', "context_bytes"),
+    ('{"kind": "gpuspy calibration", "schema": 1, "runs": [{"activations_bytes": 1e18, "activations_predicted_bytes": 1}]}', "apart"),
     pytest.param("[" * 100000, "damaged", id="deep")])
 @pytest.mark.parametrize("words", [("calibrate", "--show"), ("estimate", "--params", "1e9"), ("calibrate", "run.db")])
 def test_files_that_are_none(tmp_path, kept, text, says, words):

@@ -14,7 +14,7 @@
 struct figures { /* bytes; the estimate is fp32 Adam of 1e6 parameters: 4, 4, 8 MB */
     int64_t peak[GS_CATEGORIES_N], most[GS_CATEGORIES_N];
     double per_parameter; /* of the weights' estimate; 0: 4 */
-    double casts;
+    double casts, expected; /* expected: of the category that is asked about */
     int64_t buckets, in_step;
     uint64_t in_step_blocks, blocks;
     size_t ranks;
@@ -41,7 +41,8 @@ static const char *why(const struct figures *x, enum gs_category category)
                                          .most_bytes = x->most[c] > x->peak[c] ? x->most[c] : x->peak[c]};
         if (x->planned) {
             budget.planned = true;
-            rows[c].estimate_bytes = 0;
+            rows[c].estimate_bytes = c == (int)category ? x->expected : 0;
+            rows[c].expected = EXACTLY(rows[c].estimate_bytes);
             rows[c].inside = gs_plan_inside(&rows[c].expected, (double)x->peak[c]);
         }
         f.of[c] = &rows[c];
@@ -97,6 +98,8 @@ static const struct {
     {{.peak = {4 * MB, 4 * MB, 2031250}}, O, "two states of 8 bit"},
     {{.peak = {4 * MB, 4 * MB, 12 * MB}}, O, "three states a parameter"},
     {{.peak = {2 * MB, 2 * MB, 12 * MB}, .per_parameter = 2}, O, "a float32 copy of 16-bit weights"},
+    {{.peak = {4 * MB, 4 * MB, 8 * MB + MB / 4}, .blocks = 10}, O, "244.14 KiB more: blocks are up to 1 MiB larger"},
+    {{.peak = {4 * MB, 4 * MB, 8 * MB + MB / 4}, .blocks = 2000}, O, "the rounding of 2000 blocks to 512 bytes"},
     {{.peak = {4 * MB, 4 * MB, 5 * MB}}, O, "not explained: 1.25 times the gradients' bytes"},
     {{.peak = {4 * MB, 0, 4 * MB}}, O, "not explained: 1 times the parameters' bytes"},
     {{.peak = {4 * MB, 4 * MB, 2 * MB}, .ranks = 4}, O, "one part in 4"},
@@ -110,6 +113,10 @@ static const struct {
     {{.peak = {[P] = 4 * MB, [T] = 5 * MB}, .in_step = MB / 2, .in_step_blocks = 30}, T, "not estimated: made and freed"},
     {{.peak = {4 * MB, 0}, .most = {4 * MB, 4 * MB}, .planned = true}, G, "none at that moment, as expected; at most 3.81 MiB"},
     {{.peak = {4 * MB, 4 * MB}, .planned = true}, G, "zero_grad() before forward frees 3.81 MiB then"},
+    {{.peak = {[A] = 5 * MB}, .planned = true, .expected = 10e6}, A, "0.5 times the likely: a smaller batch than said"},
+    {{.peak = {[A] = 5 * MB}, .planned = true, .expected = 2e6}, A, "2.5 times the likely: a larger batch than said"},
+    {{.peak = {[A] = 5 * MB}, .planned = true, .expected = 10e6, .failed = true}, A, "memory ran out before all of them were there"},
+    {{.peak = {[A] = 0}, .planned = true, .expected = 10e6}, A, "none at that moment: a smaller"},
     {{.peak = {[A] = 5 * MB}}, A, "not estimated: what forward keeps"},
     {{.peak = {[A] = 5 * MB}, .casts = 2e6}, A, "autocast's 16-bit copies of the weights are up to 1.91 MiB"},
     {{.peak = {[GS_CATEGORY_UNKNOWN] = 5 * MB}}, GS_CATEGORY_UNKNOWN, "not explained: no rule covers it"},
