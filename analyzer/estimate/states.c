@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/optimizer.h"
 #include "analyzer/estimate/shard.h"
@@ -76,6 +77,34 @@ static void add_weights(const struct plan *p, const struct shard_sum *n, struct 
     states_explain(line, p->precision->source, p, n, each, divided);
 }
 
+/* Tensor and pipeline parallelism are Megatron-LM's, or its like. With bfloat16 weights it has float32 gradients
+ * from the start, which it also steps with; with float16 it converts them for the step, as DeepSpeed does. */
+static bool float32_from_the_start(const struct plan *p)
+{
+    return p->master_weights && (p->tp > 1 || p->pp > 1) && strcmp(p->precision->name, "fp16") != 0;
+}
+
+/* What float32 takes on top of the gradients' 16 bits, where they are summed up in it. */
+static void add_main_gradients(const struct plan *p, const struct shard_sum *n, bool divided, unsigned phases,
+                               struct estimate_result *r)
+{
+    unsigned more = 4 - p->precision->gradients;
+    bool likely = float32_from_the_start(p);
+    double bytes = ceil(part_of(n, divided) * more);
+    struct estimate_line *line;
+    char each[32];
+
+    if (!likely) /* the step has its own line */
+        phases &= ~IN_PHASE(STEP);
+    line = estimate_add(r, ESTIMATE_GRADIENTS, phases, "float32 instead of 16 bits",
+                        (struct interval){0, likely ? bytes : 0, bytes});
+    snprintf(each, sizeof each, "%u B", more);
+    states_explain(line, "Megatron-LM training/arguments.py: accumulate_allreduce_grads_in_fp32; DeepSpeed grad_accum_dtype",
+                   p, n, each, divided);
+    line->why = likely ? "Megatron-LM sums up bfloat16's gradients in float32, except with --grad-reduce-in-bf16"
+                       : "Megatron-LM, and DeepSpeed with grad_accum_dtype fp32, sum gradients up in float32";
+}
+
 static void add_gradients(const struct plan *p, const struct shard_sum *n, struct estimate_result *r)
 {
     bool divided = p->sharding >= PLAN_SHARDING_ZERO2, views = p->bucket_view && shard_group(p, false) > 1;
@@ -92,6 +121,8 @@ static void add_gradients(const struct plan *p, const struct shard_sum *n, struc
     line->host = away;
     snprintf(text, sizeof text, "%u B%s", each, p->accumulation > 1 ? ", kept between the passes of a step" : "");
     states_explain(line, p->precision->source, p, n, text, divided);
+    if (p->master_weights && !away)
+        add_main_gradients(p, n, divided, phases, r);
 }
 
 static void add_states(const struct plan *p, const struct shard_sum *n, const struct optimizer_sum *sum,
@@ -126,7 +157,7 @@ static void add_states(const struct plan *p, const struct shard_sum *n, const st
 void states_step(const struct plan *p, const struct shard_sum *n, const struct optimizer_sum *sum, double element,
                  struct estimate_result *r)
 {
-    bool divided = p->sharding != PLAN_SHARDING_DDP;
+    bool divided = p->sharding != PLAN_SHARDING_DDP, half = float32_from_the_start(p); /* of them is there already */
     double gradients = ceil(part_of(n, divided) * 4);
     const char *how;
     char here[UNITS_TEXT], largest[UNITS_TEXT];
@@ -137,9 +168,9 @@ void states_step(const struct plan *p, const struct shard_sum *n, const struct o
         return; /* the host's step */
     if (p->master_weights) {
         line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "gradients in float32",
-                            (struct interval){0, gradients, gradients});
+                            (struct interval){0, half ? 0 : gradients, half ? ceil(gradients / 2) : gradients});
         states_explain(line, "DeepSpeed stage_1_and_2.py: each group's gradients are converted before the step", p,
-                       n, "4 B", divided);
+                       n, half ? "2 B" : "4 B", divided);
         line->why = "DeepSpeed converts them for the step; optimizers that read 16-bit gradients need none";
         if (p->step == PLAN_STEP_FOREACH)
             bytes.low = bytes.likely = 0;
@@ -184,7 +215,7 @@ static void add_reduced(const struct plan *p, const struct shard_sum *n, double 
     double each = p->precision->gradients, others = n->all - (away ? 0 : n->own);
     double bucket = least(n->all, BUCKET) * each, units = least(2 * unit, others) * each;
     bool kept = p->sharding == PLAN_SHARDING_ZERO1; /* the gradients are all there anyway */
-    struct interval bytes = {0, p->master_weights ? bucket : kept ? 0 : units, least(n->all, 2 * BUCKET) * each};
+    struct interval bytes = {0, float32_from_the_start(p) ? 0 : p->master_weights ? bucket : kept ? 0 : units, least(n->all, 2 * BUCKET) * each};
     struct estimate_line *line;
     char one[UNITS_TEXT], two[UNITS_TEXT];
 

@@ -198,6 +198,35 @@ static void offloaded_states_are_the_hosts(void **state)
     model_free(&m);
 }
 
+/* 18 bytes a parameter, of Megatron-LM's report: 2 + 4 + 12, also while the step runs. */
+static void gradients_of_bfloat16_are_summed_up_in_float32(void **state)
+{
+    struct model m;
+    struct plan p;
+
+    (void)state;
+    preset("gpt3-175b", &m, &p);
+    p.master_weights = true;
+    p.step = PLAN_STEP_FUSED;
+    p.tp = p.pp = 8;
+    p.gpus = 64;
+    p.accumulation = 8;
+    assert_true(line(&p, ESTIMATE_GRADIENTS, "float32")->phases == IN_TRAINING);
+    assert_true(bytes(&p, ESTIMATE_GRADIENTS, "float32") == bytes(&p, ESTIMATE_WEIGHTS, ""));
+    assert_true(bytes(&p, ESTIMATE_TEMPORARIES, "gradients in float32") == 0);
+    p.precision = estimate_precision("fp16"); /* converted for the step */
+    assert_true(bytes(&p, ESTIMATE_GRADIENTS, "float32") == 0);
+    assert_true(bytes(&p, ESTIMATE_TEMPORARIES, "gradients in float32") == 2 * bytes(&p, ESTIMATE_WEIGHTS, ""));
+    p.precision = estimate_precision("bf16");
+    p.tp = p.pp = 1;
+    assert_true(line(&p, ESTIMATE_GRADIENTS, "float32")->bytes.high == 2 * 174604259328.0);
+    assert_true(bytes(&p, ESTIMATE_GRADIENTS, "float32") == 0);
+    p.sharding = PLAN_SHARDING_ZERO2;
+    p.offload = PLAN_OFFLOAD_OPTIMIZER;
+    assert_null(line(&p, ESTIMATE_GRADIENTS, "float32"));
+    model_free(&m);
+}
+
 /* One GPU has nobody to gather from, but nothing of its own either where all is the host's. */
 static void offloaded_weights_come_to_one_gpu_too(void **state)
 {
@@ -285,6 +314,7 @@ int main(void)
         cmocka_unit_test(autocast_copies_what_is_multiplied_with),
         cmocka_unit_test(gradients_live_on_between_passes),
         cmocka_unit_test(offloaded_states_are_the_hosts),
+        cmocka_unit_test(gradients_of_bfloat16_are_summed_up_in_float32),
         cmocka_unit_test(offloaded_weights_come_to_one_gpu_too),
         cmocka_unit_test(the_step_of_adapters_is_float32),
         cmocka_unit_test(a_stage_between_can_be_the_fullest),
