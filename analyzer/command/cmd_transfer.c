@@ -30,7 +30,7 @@ static const struct option_row options[] = {
     {"gpus-per-node", 0, OPTION_COUNT, offsetof(struct settings, per_node), "N", NULL, 1, 1e6,
      "GPUs in one machine; the others are reached over the network"},
     {"network", 0, OPTION_RATE, offsetof(struct settings, network), "RATE", NULL, 1, 1e16,
-     "each GPU's share of its machine's network, 400Gb/s if not given"},
+     "each GPU's share of its machine's network; if not given 400Gb/s, or what its PCIe carries"},
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print JSON, in bytes and seconds"},
     {0},
 };

@@ -92,7 +92,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
      "GPUs in all, if not given as many as --tp, --pp, --cp and --ep divide the model among; without a number: list the GPUs that are known, and what they can"},   \
         PLAN_COUNT(type, member, "gpus-per-node", per_node, "N", "GPUs in one machine"),                  \
         {"network", 0, OPTION_RATE, PLAN_AT(type, member, network), "RATE", NULL, 1, 1e16,                \
-         "each GPU's share of its machine's network, 400Gb/s if not given"},                              \
+         "each GPU's share of its machine's network; if not given 400Gb/s, or what its PCIe carries"},    \
         PLAN_WORD(type, member, "sharding", sharding, plan_shardings,                                     \
                   "what data-parallel GPUs divide: ddp (nothing), zero1, zero2, zero3 (FSDP)"),           \
         PLAN_WORD(type, member, "offload", offload, plan_offloads, "what lives in the host's memory"),    \

@@ -30,6 +30,8 @@ struct wire_links wires_links(const struct gpu *gpu, uint64_t gpus_used, uint64_
     if (!gpu)
         return l;
     l.host = gpu->pcie;
+    if (l.network > gpu->pcie) /* its network card is on the same bus */
+        l.network = gpu->pcie;
     if (gpu->pcie > 100e9)
         l.host_name = "NVLink-C2C";
     if (gpu->reach > 2 && (uint64_t)gpu->reach >= together) {
@@ -66,6 +68,12 @@ static double seconds(double bytes, double rate)
     return rate > 0 ? bytes / rate : INFINITY;
 }
 
+static void over(const struct wire_links *l, bool inside, struct wire *w)
+{
+    w->bandwidth = inside ? l->node : l->network;
+    w->link = inside ? l->node_name : l->network_name;
+}
+
 /* Each GPU sends to the others of its machine and to those of other machines, on both wires at once. */
 static void all_to_all(const struct wire_links *l, double g, const char *size, struct wire *w)
 {
@@ -74,8 +82,7 @@ static void all_to_all(const struct wire_links *l, double g, const char *size, s
     bool far = far_s >= near_s;
 
     w->ring_s = far ? far_s : near_s;
-    w->bandwidth = far ? l->network : l->node;
-    w->link = far ? l->network_name : l->node_name;
+    over(l, !far, w);
     snprintf(w->formula, sizeof w->formula, "%s (n %.0f, g %.0f, S %s, %c %.4g GB/s)",
              far ? "(n-g)/n · S/N" : "(g-1)/n · S/B", n, g, size, far ? 'N' : 'B', w->bandwidth / 1e9);
 }
@@ -85,8 +92,7 @@ static void across(const struct wire_links *l, double g, struct wire *w)
     double m = (double)w->nodes;
     char size[UNITS_TEXT];
 
-    w->bandwidth = l->network;
-    w->link = l->network_name;
+    over(l, g > 1 && l->node < l->network && w->kind != WIRE_SEND, w); /* PCIe can be slower than the network */
     format_bytes(size, units_whole(w->bytes));
     if (w->kind == WIRE_SEND) {
         w->ring_s = seconds(w->bytes, l->network);

@@ -44,7 +44,9 @@ struct wire_links {
     bool assumed;     /* no GPU was named */
 };
 
-#define WIRES_NETWORK 50e9 /* 400 Gb/s a GPU, as DGX H100 and most rented H100 machines have */
+/* 400 Gb/s a GPU, as DGX H100 and most rented H100 machines have; no more than the GPU's PCIe carries: of an A100
+ * 25e9, as DGX A100's 200 Gb/s. */
+#define WIRES_NETWORK 50e9
 /* Of the pinned rate. Assumed: the driver copies pageable memory into a staging buffer first, as fast as a core of
  * that CPU does. `gpuspy report` has the rate of one's own machine. */
 #define WIRES_PAGEABLE_LOW 0.25
@@ -87,7 +89,7 @@ struct wires {
 void wire_time(const struct wire_links *links, uint64_t stride, struct wire *w);
 
 /* What the plan moves in a step (in inference: for one forward pass of the prompt and for one token), on the
- * fullest GPU. No rows where nothing is moved. `network` bytes/s a GPU, 0: WIRES_NETWORK. */
+ * fullest GPU. No rows where nothing is moved. `network` bytes/s a GPU, 0: as wires_links has it. */
 void wires_make(const struct plan *p, double network, struct wires *out);
 
 #endif

@@ -46,6 +46,21 @@ static void an_operator(struct fuzz_bytes *b)
     drawn(&r, how);
 }
 
+/* Any operations and bytes, under the roof of any GPU, of one that was described, or of all. */
+static void a_kernel(struct fuzz_bytes *b)
+{
+    struct gpu described = {.key = "this GPU", .product = "a GPU as described", .source = "fuzz"};
+    struct roofline r = {.stored = GPU_BF16, .rate = GPU_FP32, .ways_n = 1};
+    const uint8_t how = fuzz_u8(b), which = fuzz_u8(b);
+
+    r.ways[0] = (struct roof_way){.name = "", .flops = 1 + (double)fuzz_number(b, 8), .bytes = 1 + (double)fuzz_number(b, 8)};
+    r.measured_s = (double)fuzz_number(b, 8) * 1e-9;
+    described.hbm = 1 + (double)fuzz_number(b, 8);
+    described.tflops[GPU_FP32] = (1 + (double)fuzz_number(b, 8)) / 1e12;
+    r.gpu = which % 3 == 0 ? NULL : which % 3 == 1 ? &described : &gpus[which % gpus_n];
+    drawn(&r, how);
+}
+
 static void a_transfer(struct fuzz_bytes *b)
 {
     struct wire_links l = wires_links(&gpus[fuzz_u8(b) % gpus_n], fuzz_number(b, 4), fuzz_number(b, 2));
@@ -55,13 +70,17 @@ static void a_transfer(struct fuzz_bytes *b)
     wire_time(&l, fuzz_number(b, 3), &w);
     FUZZ_CHECK(isfinite(w.ring_s) && w.ring_s >= 0 && isfinite(w.one_pass_s), "%s", w.formula);
     FUZZ_CHECK(w.nodes >= 1 && w.nodes <= w.n && w.link && *w.formula, "%s", w.formula);
+    FUZZ_CHECK(fabs(w.factor * w.one_pass_s - w.ring_s) <= 1e-9 * w.ring_s && w.factor < 2, "%s: %g", w.formula, w.factor);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_bytes b = {data, size};
-    if (fuzz_u8(&b) & 1)
+    const uint8_t what = fuzz_u8(&b);
+    if (what & 1)
         an_operator(&b);
+    else if (what & 2)
+        a_kernel(&b);
     else
         a_transfer(&b);
     return 0;

@@ -84,6 +84,18 @@ static void machines_that_are_not_full(void **state)
     assert_non_null(strstr(w.formula, "g 4, m 2"));
 }
 
+/* A machine's own links can be the slower ones: one pass is over those. */
+static void a_network_that_is_faster_than_the_links(void **state)
+{
+    struct wire w = one(WIRE_ALL_REDUCE, 12e9, 12, 12.5e9, 2, 50e9);
+
+    near(w.bandwidth, 12.5e9);
+    near(w.one_pass_s, 12e9 / 12.5e9);
+    near(w.ring_s, 2 * (0.5 * 12e9 / 12.5e9 + 5. / 6 * 6e9 / 50e9));
+    assert_true(w.factor < 2);
+    near(one(WIRE_SEND, 1e9, 12, 12.5e9, 2, 50e9).bandwidth, 50e9);
+}
+
 /* Of an all-to-all the slower wire counts, and its formula says so: with a network as fast as the machine's, what
  * stays in the machine is less than what leaves; with a far faster one it is what takes longer. */
 static void an_all_to_all_is_as_slow_as_its_slower_wire(void **state)
@@ -106,6 +118,8 @@ static void links_of_a_gpu(void **state)
     assert_int_equal(l.per_node, 8);
     l = wires_links(gpu_find("a100-pcie"), 8, 0); /* a bridge joins two: not eight */
     near(l.node, 25e9);
+    near(l.network, 25e9); /* no more than its PCIe carries */
+    near(wires_links(gpu_find("h100"), 8, 0).network, 50e9);
     l = wires_links(gpu_find("rtx4090"), 2, 0);
     near(l.node, 25e9);
     assert_true(strstr(l.node_name, "PCIe") != NULL);
@@ -439,6 +453,7 @@ int main(void)
         cmocka_unit_test(an_all_reduce_is_a_scatter_and_a_gather),
         cmocka_unit_test(across_machines_each_gpu_sends_its_part),
         cmocka_unit_test(machines_that_are_not_full),
+        cmocka_unit_test(a_network_that_is_faster_than_the_links),
         cmocka_unit_test(an_all_to_all_is_as_slow_as_its_slower_wire),
         cmocka_unit_test(links_of_a_gpu),
         cmocka_unit_test(zero_moves_what_its_paper_says),
