@@ -171,6 +171,9 @@ static void note_assumed(struct estimate_answer *a)
     if (a->plan.pp > 1)
         estimate_note(&a->result, "shown is pipeline stage %ju of %ju, the fullest", (uintmax_t)a->result.stage + 1,
                       (uintmax_t)a->plan.pp);
+    if (a->plan.inference && plan_dp(&a->plan) > 1 && a->plan.ep == 1)
+        estimate_note(&a->result, "%ju GPUs serve %ju copies of the model; --tp and --pp divide one among them",
+                      (uintmax_t)a->plan.gpus, (uintmax_t)plan_dp(&a->plan));
     if (a->plan.model->tensors_n == 1 && a->plan.sharding == PLAN_SHARDING_ZERO3 && !a->plan.inference)
         estimate_note(&a->result, "left out: the weights that are gathered for a layer; how large one is, is not known "
                                   "of a bare number of parameters");

@@ -306,12 +306,18 @@ APPLY(tensor_parallel_within)
     uint64_t tp = p->tp * move->n;
 
     if (!transformer(p) || tp > (p->gpus_per_node ? p->gpus_per_node : 8) || plan_dp(p) % move->n ||
-        plan_dp(p) < move->n || (p->gpu && p->gpu->reach < (int)tp))
+        plan_dp(p) < move->n || (!p->inference && p->gpu && p->gpu->reach < (int)tp))
         return false;
     p->tp = tp;
+    SAY(option, "--tp %ju", (uintmax_t)tp);
+    if (p->inference) {
+        SAY(what, "each layer divided among %ju of the %ju GPUs (vLLM: --tensor-parallel-size)", (uintmax_t)tp, (uintmax_t)p->gpus);
+        SAY(cost, "all-reduces in every layer, %ju cop%s of the model to serve from, %ju now", (uintmax_t)plan_dp(p),
+            plan_dp(p) == 1 ? "y" : "ies", (uintmax_t)plan_dp(p) * move->n);
+        return true;
+    }
     SAY(what, "each layer divided among %ju of the %ju GPUs (tensor parallel, Megatron-LM or torch's parallelize_module)",
         (uintmax_t)tp, (uintmax_t)p->gpus);
-    SAY(option, "--tp %ju", (uintmax_t)tp);
     SAY(cost, "all-reduces in every layer, 1/%u of the batch a step: NVLink", move->n);
     return true;
 }
@@ -441,9 +447,9 @@ const struct move moves[] = {
     {"in_pieces", CHANGE_COST_LITTLE, BLOCKS, 0, false, true, "PagedAttention (2309.06180)", in_pieces},
     {"sharding_zero3", CHANGE_COST_TIME, SHARDING, PLAN_SHARDING_ZERO3, true, false, ZERO_PAPER, shard},
     {"checkpointing_full", CHANGE_COST_TIME, CHECKPOINT, 0, true, false, "one forward of one forward and two in backward", checkpoint_full},
-    {"tensor_parallel_within", CHANGE_COST_TIME, GPUS, 2, true, false, "Megatron-LM (1909.08053)", tensor_parallel_within},
-    {"tensor_parallel_within", CHANGE_COST_TIME, GPUS, 4, true, false, "Megatron-LM (1909.08053)", tensor_parallel_within},
-    {"tensor_parallel_within", CHANGE_COST_TIME, GPUS, 8, true, false, "Megatron-LM (1909.08053)", tensor_parallel_within},
+    {"tensor_parallel_within", CHANGE_COST_TIME, GPUS, 2, true, true, "Megatron-LM (1909.08053)", tensor_parallel_within},
+    {"tensor_parallel_within", CHANGE_COST_TIME, GPUS, 4, true, true, "Megatron-LM (1909.08053)", tensor_parallel_within},
+    {"tensor_parallel_within", CHANGE_COST_TIME, GPUS, 8, true, true, "Megatron-LM (1909.08053)", tensor_parallel_within},
     {"ema_on_host", CHANGE_COST_TIME, EMA, 0, true, false, NULL, average_on_host},
     {"autocast", CHANGE_COST_ROUNDING, PRECISION, 0, true, false, "mixed precision (1710.03740)", autocast},
     {"optimizer_8bit", CHANGE_COST_ROUNDING, OPTIMIZER, 0, true, false, "8-bit optimizers (2110.02861)", optimizer_8bit},

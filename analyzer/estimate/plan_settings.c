@@ -186,6 +186,11 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
     if (!find_model(command, s, m, exit_code))
         return false;
     *exit_code = EXIT_USAGE;
+    if (s->seq && (m->shape.family == MODEL_VIT || m->shape.family == MODEL_CONV)) {
+        complain("%s: --seq: a model of images has no sequence to choose; --image says how large they are, --batch how many",
+                 command);
+        return false;
+    }
     *p = (struct plan){
         .model = m, .inference = s->inference,
         .precision_given = s->model.precision != estimate_default_precision, .master_weights = s->model.master_weights,

@@ -362,8 +362,7 @@ void view_estimate_reasons(const struct view_estimate *v)
 
 /* ---------------------------------------------------------------- the rest */
 
-/* "assumed: x" → "Assumed: x." */
-static void sentence(const struct view_estimate *v, const char *text)
+void view_estimate_sentence(const struct view_estimate *v, int indent, const char *text)
 {
     char line[512];
     size_t n = (size_t)snprintf(line, sizeof line, "%s", text);
@@ -375,7 +374,8 @@ static void sentence(const struct view_estimate *v, const char *text)
         line[0] = (char)(line[0] - 'a' + 'A');
     if (!strchr(".!?", line[n - 1]))
         snprintf(line + n, sizeof line - n, ".");
-    view_estimate_wrap(v, 0, 0, line);
+    fprintf(v->out, "%*s", indent, "");
+    view_estimate_wrap(v, indent, indent, line);
 }
 
 void view_estimate_notes(const struct view_estimate *v)
@@ -389,18 +389,18 @@ void view_estimate_notes(const struct view_estimate *v)
     if (bare || a->result.notes_n || host > 0)
         putc('\n', v->out);
     if (bare)
-        sentence(v, ESTIMATE_ON_TOP ": they grow with the batch and the sequence");
+        view_estimate_sentence(v, 0, ESTIMATE_ON_TOP ": they grow with the batch and the sequence");
     if (bare && a->floor.cast_copies) {
         snprintf(line, sizeof line, "So do autocast's 16-bit copies of the weights, up to %s while forward runs",
                  format_bytes(text, a->floor.cast_copies));
-        sentence(v, line);
+        view_estimate_sentence(v, 0, line);
     }
     if (host > 0) {
         snprintf(line, sizeof line, "In the host's memory: %s a GPU", view_estimate_bytes(text, host));
-        sentence(v, line);
+        view_estimate_sentence(v, 0, line);
     }
     for (size_t i = 0; i < a->result.notes_n; i++)
-        sentence(v, a->result.notes[i]);
+        view_estimate_sentence(v, 0, a->result.notes[i]);
 }
 
 void view_estimate(const struct view_estimate *v)

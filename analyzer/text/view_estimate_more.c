@@ -201,11 +201,16 @@ void view_estimate_solution(const struct view_estimate *v)
         return;
     fprintf(v->out, "\n%sSolved for the %s%s\n", term_style(&v->term, TERM_BOLD), solve_words_of[s->what],
             term_style(&v->term, TERM_PLAIN));
-    if (s->surely.any != s->likely.any || s->surely.value != s->likely.value)
-        found(v, "likely", &s->likely, false);
-    found(v, "surely", &s->surely, true);
-    if (*s->note)
-        view_estimate_indented(v, s->note);
+    if (!s->likely.any) {
+        char text[64];
+        snprintf(text, sizeof text, s->what == SOLVE_GPUS ? "None fits." : "None fits, not even --%s 1.", solve_word[s->what]);
+        view_estimate_indented(v, text);
+    } else {
+        if (s->surely.any != s->likely.any || s->surely.value != s->likely.value)
+            found(v, "likely", &s->likely, false);
+        found(v, "surely", &s->surely, true);
+    }
+    view_estimate_sentence(v, INDENT, s->note);
 }
 
 /* ---------------------------------------------------------------- what to type next */

@@ -27,6 +27,8 @@ char *view_estimate_bytes(char out[UNITS_TEXT], double bytes);
 /* "9.92 – 14.88 GiB"; "" where both are the same. */
 enum { VIEW_RANGE = 3 * UNITS_TEXT };
 char *view_estimate_range(const struct view_estimate *v, char out[VIEW_RANGE], struct interval bytes);
+/* "assumed: x" as "Assumed: x."; nothing of "". */
+void view_estimate_sentence(const struct view_estimate *v, int indent, const char *text);
 /* Words from column `at`, wrapped; the lines after the first begin at `hang`. */
 void view_estimate_wrap(const struct view_estimate *v, int hang, int at, const char *text);
 /* The same of a whole line, indented by INDENT. */

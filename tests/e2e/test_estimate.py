@@ -348,6 +348,26 @@ def test_no_gpus_that_do_not_help():
     assert any(c["option"] == "--tp 8" for c in e["changes"])  # of those that are there
 
 
+def test_gpus_that_serve_copies_are_told_so():
+    e = answer("--model", "llama-3-70b", "--inference", "--gpu", "h100", "--gpus", "2", code=1)
+    assert any("2 GPUs serve 2 copies" in note for note in e["notes"])
+    (within,) = [c for c in e["changes"] if c["option"] == "--tp 2"]
+    assert within["verdict"] == "fits" and [c["option"] for c in e["way"]] == ["--tp 2"]
+    assert not answer("--model", "llama-3-70b", "--inference", "--gpu", "h100", "--tp", "2")["notes"][0].startswith("2 GPUs")
+
+
+@pytest.mark.parametrize("model", ["vit-b-16", "resnet-50"])
+def test_images_have_no_sequence(model):
+    assert "--image" in one_line(gpuspy("estimate", "--model", model, "--seq", "2048"), 2)
+
+
+def test_solve_says_that_none_fits():
+    text = gpuspy("estimate", *LLAMA, "--gpu", "t4", "--solve", "seq").stdout
+    assert "\n  None fits, not even --seq 1.\n" in text
+    text = gpuspy("estimate", "--model", "gpt2", "--memory", "1GB", "--solve", "gpus").stdout
+    assert "  None fits.\n  More GPUs do not divide" in text
+
+
 def test_reasons_stand_below_the_table():
     words = [*LLAMA, "--batch", "1", "--seq", "4096"]
     e, text = answer(*words), " ".join(gpuspy("estimate", *words).stdout.split())

@@ -90,6 +90,8 @@
         });
         const names = make("div", {class: "limits"}, limits.map(gpu => place(
             make("span", {class: gpu.total_bytes > 0.8 * scale ? "last" : null}, (gpu.key || "limit") + " " + bytes(gpu.total_bytes)), gpu.total_bytes)));
+        const inOrder = limits.map(gpu => gpu.total_bytes / scale).sort((a, b) => a - b);
+        names.classList.toggle("close", inOrder.some((share, i) => i > 0 && share - inOrder[i - 1] < 0.2));
         page.fill(byId("bars"), rows, limits.length > 0 && make("div", {class: "phase marks"}, make("span"), names, make("span")));
         page.fill(byId("legend"), make("span", {class: "cats"}, parts.map(part => make("span", null, page.swatch(colour(part)), partName[part]))));
         const any = phases.some(p => e.phases[p].high_bytes > e.phases[p].low_bytes);
