@@ -80,6 +80,23 @@ static struct unit unit_of(const struct model_shape *m, enum act_group group, co
     }
 }
 
+/* The first peak of backward as two lines, which add up to it in each variant: the largest moment need not be the
+ * same in all. */
+static void first_peak(const struct act_pass *low, const struct act_pass *likely, const struct act_pass *high,
+                       struct interval *logits, struct interval *gradients)
+{
+    struct interval all = sorted(low->first, likely->first, high->first);
+    double rest = fmax(0, likely->first - likely->logits);
+
+    if (likely->at_loss) {
+        *gradients = (struct interval){fmin(rest, all.low), rest, rest};
+        *logits = (struct interval){all.low - gradients->low, all.likely - rest, all.high - rest};
+    } else {
+        *logits = sorted(low->held, likely->held, high->held);
+        *gradients = sorted(low->first - low->held, likely->first - likely->held, high->first - high->held);
+    }
+}
+
 static void eager(const struct plan *p, struct estimate_result *r)
 {
     const struct model_shape *m = &p->model->shape;
@@ -90,6 +107,8 @@ static void eager(const struct plan *p, struct estimate_result *r)
     for (int i = 0; i < ACT_VARIANTS_N; i++)
         act_pass(p, i, &v[i]);
     const struct act_pass *likely = &v[p->fused_layers ? ACT_FUSED : ACT_EAGER], *most = &v[p->fused_layers ? ACT_EAGER : ACT_PADDED];
+    struct interval logits, gradients;
+    first_peak(&v[ACT_FUSED], likely, most, &logits, &gradients);
 #define OF(field) sorted(v[ACT_FUSED].field, likely->field, most->field)
     for (int g = 0; g < ACT_GROUPS_N; g++) {
         struct unit u = unit_of(m, g, &z);
@@ -109,13 +128,13 @@ static void eager(const struct plan *p, struct estimate_result *r)
     snprintf(text, sizeof text, "%.0f tokens · %.0f B", z.tokens, likely->head / z.tokens);
     add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "last norm and input of the output layer", OF(head), WHY_EAGER, text);
     snprintf(text, sizeof text, "%.0f tokens · %ju words · %.0f B", z.tokens, (uintmax_t)m->vocab,
-             m->vocab ? likely->logits / z.tokens / (double)m->vocab : 0);
+             m->vocab ? logits.likely / z.tokens / (double)m->vocab : 0);
     add(r, ESTIMATE_LOGITS, IN_PHASE(FORWARD), likely->at_loss ? "logits, log-probabilities, their gradients" : "logits",
-        OF(logits), "low: the script lets go of the logits; high: it keeps them", text);
+        logits, "low: the script lets go of the logits; high: it keeps them", text);
     snprintf(text, sizeof text, "%.0f tokens · %ju words · %.0f B", z.tokens, (uintmax_t)m->vocab, z.compute);
     add(r, ESTIMATE_LOGITS, IN_PHASE(BACKWARD), "logits that the script still holds", OF(held),
         "low: the script lets go of the logits; high: it keeps them", text);
-    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients in the making, first layers of backward", OF(first), WHY_EAGER,
+    add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "gradients in the making, first layers of backward", gradients, WHY_EAGER,
         "the largest moment of backward's first half, over what forward kept");
     add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "what the end of backward still holds and makes", OF(second), WHY_EAGER,
         "the largest moment of its last layer and of the embedding, over all gradients");

@@ -101,19 +101,21 @@ void act_layer(const struct plan *p, const struct act_sizes *z, bool moe, struct
 void act_last_norm(const struct plan *p, const struct act_sizes *z, struct act_tape *tape);
 /* Grouped queries in float32 have no fused attention in PyTorch: its "math" path keeps the scores. */
 bool act_falls_back(const struct plan *p, const struct act_sizes *z);
+/* Is a layer's input among what its operations keep? Then a checkpoint holds no second one. */
+bool act_keeps_input(const struct plan *p, const struct act_sizes *z);
 bool act_caps_logits(const struct plan *p, const struct act_sizes *z);
 bool act_embedding_dropout(const struct plan *p, const struct act_sizes *z);
 double act_saved(const struct act_tape *tape);
 double act_group_saved(const struct act_tape *tape, enum act_group group);
 
-/* The whole pass. `saved` by group; `logits` at the moment of the peak; the two peaks of backward: in its
- * first half (with the gradients made until then, unless they are there anyway) and in its last layer and the
+/* The whole pass. `saved` by group; the two peaks of backward: in its first half over what is kept (with the
+ * logits, and the gradients made until then, unless they are there anyway) and in its last layer and the
  * embedding (over the sum of all gradients). */
 struct act_pass {
     double saved[ACT_GROUPS_N];
     double head;         /* the last norm, the head's input */
     double inputs;       /* checkpointing: the layers' inputs */
-    double logits, held; /* at the first peak; that outlive the loss in the script's variable */
+    double logits, held; /* while the loss is computed; that outlive it in the script's variable */
     double first, second;
     bool at_loss;        /* the first peak is the loss's */
 };

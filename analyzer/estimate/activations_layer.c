@@ -138,6 +138,14 @@ static void norm(const struct plan *p, const struct act_sizes *z, const struct h
     put(t, ACT_NORM, saved, 0, inside, frozen(p) ? 0 : width);
 }
 
+/* RMSNorm of 16 bits keeps other tensors than what it read: a float32 copy, and one that is normalised. */
+bool act_keeps_input(const struct plan *p, const struct act_sizes *z)
+{
+    const struct model_shape *m = &p->model->shape;
+
+    return z->stream == 4 || z->variant == ACT_FUSED || m->norm_bias || m->family == MODEL_VIT || m->family == MODEL_T5;
+}
+
 static void scores(const struct act_sizes *z, const struct habits *h, bool kept,
                    double heads, struct act_tape *t)
 {
@@ -238,6 +246,9 @@ static void experts(const struct plan *p, const struct act_sizes *z, const struc
     double used = (double)m->experts_used, f = (double)m->expert_ffn, width = (double)m->hidden;
     /* the grouped product of PyTorch is not under autocast: it works in the weights' precision */
     struct act_sizes wide = *z;
+    bool divided = p->sharding == PLAN_SHARDING_ZERO2 || p->sharding == PLAN_SHARDING_ZERO3;
+    /* those of other GPUs have their gradients there; a gradient's bytes are one of dp, an expert's of dp / ep */
+    double here = (double)m->experts / (double)p->ep * (divided ? shard_group(p, false) / shard_group(p, true) : 1);
     size_t first;
 
     if (z->variant != ACT_FUSED && z->amp)
@@ -246,9 +257,9 @@ static void experts(const struct plan *p, const struct act_sizes *z, const struc
     put(t, ACT_MLP, used * wide.compute * width, wide.compute * width, 0, 0);
     first = t->n;
     mlp(p, &wide, h, f, used, t);
-    /* all experts have gradients, not only a token's */
+    /* all experts that are here have gradients, not only a token's */
     for (size_t i = first; i < t->n; i++)
-        t->ops[i].params *= (double)m->experts / (used > 0 ? used : 1);
+        t->ops[i].params *= here / (used > 0 ? used : 1);
     put(t, ACT_MLP, used * wide.compute * width, used * wide.compute * width, 0, 0);
     if (m->shared_experts)
         mlp(p, z, h, m->shared_ffn ? (double)m->shared_ffn : f * (double)m->shared_experts, 1, t);

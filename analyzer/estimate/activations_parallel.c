@@ -57,7 +57,7 @@ static struct estimate_line *add(struct estimate_result *r, enum estimate_part p
 {
     struct estimate_line *line = estimate_add(r, part, phases, name, (struct interval){low, likely, high});
 
-    line->why = CLOSED;
+    line->why = CLOSED; /* dropped where low and high are one */
     return line;
 }
 
@@ -70,21 +70,27 @@ static void add_layers(const struct plan *p, const struct act_sizes *z, uint64_t
     double whole = b.whole / (p->sequence_parallel ? t : 1), divided = (b.divided + (kept ? b.scores : 0)) / t;
     double one = z->tokens * (whole + divided), input = z->tokens * z->stream * (double)p->model->shape.hidden;
     double live = z->tokens * (whole + (b.divided + (scores ? b.scores : 0)) / t);
+    /* what the layer that backward is in makes again; its input is there */
+    double shared = p->sequence_parallel ? t : 1, again = full ? live - input / shared : live - one;
     double total = full ? layers * flight * input : layers * flight * one;
     struct estimate_line *line;
 
     line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), full ? "inputs of the checkpointed layers" : "activations of the layers",
-               full ? total / (p->sequence_parallel ? t : 1) : total * 0.8, total, full ? total : total * 1.2);
+               full ? total / shared : total * 0.8, full ? total / shared : total, full ? total : total * 1.2);
+    if (full && p->sequence_parallel)
+        line->why = "low and likely: each GPU's share of the tokens (Megatron-LM); high: whole, as in the paper's table";
     if (full)
         estimate_explain(line, KORTHIKANTI, "%.0f layers · %.4g micro-batches · %.0f tokens · %.0f B", layers, flight,
-                         z->tokens, input / z->tokens);
+                         z->tokens, input / shared / z->tokens);
     else
         estimate_explain(line, KORTHIKANTI, "%.0f layers · %.4g micro-batches · %.0f tokens · (%.0f%s + %.0f/%ju) B",
                          layers, flight, z->tokens, b.whole, p->sequence_parallel ? "/tp" : "",
                          b.divided + (kept ? b.scores : 0), (uintmax_t)p->tp);
-    /* the layer that backward is in: computed again, or its gradients */
-    line = add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "the layer that backward is in",
-               0.5 * live, full ? 1.3 * live : 0.5 * live, 1.5 * live);
+    line = add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "the layer that backward is in", 0.8 * again + 0.3 * live,
+               again + 0.5 * live, 1.2 * again + live);
+    estimate_explain(line, KORTHIKANTI, "%.0f tokens · (%.0f B made again, and gradients of %.0f B)", z->tokens,
+                     again / z->tokens, live / z->tokens);
+    line = add(r, ESTIMATE_TEMPORARIES, IN_PHASE(BACKWARD), "the layer that backward ends with", 0.8 * live, 1.3 * live, 2 * live);
     estimate_explain(line, KORTHIKANTI, "%.0f tokens · %.0f B, and its gradients", z->tokens, live / z->tokens);
 }
 

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include "analyzer/estimate/activations.h"
+#include "analyzer/estimate/shard.h"
 
 struct walk {
     double live;     /* kept activations and gradients of activations */
@@ -78,6 +79,7 @@ static void loss(const struct plan *p, const struct act_sizes *z, struct walk *w
         w->live += c * z->tokens * (double)m->hidden; /* the gradient of the input is made at once */
         see(w, (c + 8) * piece, weight * z->gradient);
         out->at_loss = true;
+        w->live -= z->amp ? weight * c : 0; /* autocast's copy: the product is done */
         w->grads += weight * z->gradient;
         return;
     }
@@ -104,18 +106,26 @@ static bool has_logits(const struct model_shape *m)
     return m->family == MODEL_GPT || m->family == MODEL_LLAMA || m->family == MODEL_T5 || (m->family == MODEL_BERT && !m->pooler);
 }
 
+/* Are gradients somewhere already, or leave at once? Of an earlier pass, in DDP's buckets, on the host. */
+static bool gradients_stay_elsewhere(const struct plan *p)
+{
+    return p->accumulation > 1 || (p->bucket_view && shard_group(p, false) > 1) ||
+           (p->offload != PLAN_OFFLOAD_NONE && p->sharding >= PLAN_SHARDING_ZERO2);
+}
+
 void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *out)
 {
     const struct model_shape *m = &p->model->shape;
     struct act_sizes z = act_sizes_of(p, variant);
     struct act_tape dense, moe, last;
-    struct walk w = {.there = p->accumulation > 1};
+    struct walk w = {.there = gradients_stay_elsewhere(p)};
     double stream = z.stream * z.tokens * (double)m->hidden;
     double embedding = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)(m->vocab * m->hidden);
     uint64_t sparse = m->experts ? m->moe_layers ? m->moe_layers : m->layers : 0;
     if (m->family == MODEL_T5) /* the decoder's layers come last, as those with experts do */
         sparse = m->layers - m->encoder_layers;
     bool full = p->checkpoint == PLAN_CHECKPOINT_FULL;
+    double apart = act_keeps_input(p, &z) ? 0 : stream; /* of a checkpointed layer's input when it is made again */
 
     memset(out, 0, sizeof *out);
     act_layer(p, &z, false, &dense);
@@ -153,20 +163,19 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
         const struct act_tape *t = i >= m->layers - sparse ? &moe : &dense;
         w.when = i == 0 ? LATE : i < m->layers / 2 ? BETWEEN : EARLY;
         if (full) {
-            w.live += act_saved(t) + casts_of(t, &z) - (z.stream == 4 ? stream : 0);
+            w.live += act_saved(t) + casts_of(t, &z) - (stream - apart);
             see(&w, 0, 0);
         }
         backward(&w, t, &z);
         if (full)
-            w.live -= z.stream == 4 ? 0 : stream;
+            w.live -= apart;
     }
     w.when = LATE;
     /* The embedding's gradient is dense. Where the output layer is tied, the two are added before they
      * reach the parameter: out of place, unless autocast's cast made the output layer's a tensor of its own. */
     double twice = m->tied && has_logits(m) ? embedding * z.gradient : 0;
     see(&w, twice * ((z.amp ? 0 : 1) + (w.there ? 1 : 0)), embedding * z.gradient);
-    out->first = w.first_peak - kept - casts - (w.first_peak == at_loss ? out->logits : out->held);
-    if (w.first_peak != at_loss)
-        out->logits = out->held, out->at_loss = false;
+    out->first = w.first_peak - kept - casts;
+    out->at_loss = out->at_loss && w.first_peak == at_loss;
     out->second = w.second_peak - out->held;
 }

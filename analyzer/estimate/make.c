@@ -90,6 +90,9 @@ static void make_stage(const struct plan *p, uint64_t stage, struct estimate_res
     estimate_serving(p, stage, r);
     estimate_fixed(p, stage, r);
     add_notes(p, r);
+    for (size_t i = 0; i < r->lines_n; i++) /* a share of nothing, variants that are the same here */
+        if (!(r->lines[i].bytes.low < r->lines[i].bytes.high))
+            r->lines[i].why = NULL;
     add_up(p, r);
 }
 

@@ -394,6 +394,7 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
 
     if (layer.likely >= logits.likely) {
         snprintf(name, sizeof name, "activations, %s", word);
+        layer.low = most(layer.low, logits.low);
         layer.high = most(layer.high, logits.high);
         line = estimate_add(r, ESTIMATE_ACTIVATIONS, phase, name, layer);
         line->why = "which copies of one layer live at once depends on the code; servers read prompts in pieces";
