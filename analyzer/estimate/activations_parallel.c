@@ -47,9 +47,7 @@ double act_in_flight(const struct plan *p, uint64_t stage)
         return 1;
     if (p->interleave > 1)
         deep += (stages - 1) / (double)p->interleave;
-    else
-        deep = fmin(deep, (double)p->accumulation);
-    return deep;
+    return fmin(deep, (double)p->accumulation); /* no more than there are */
 }
 
 static struct estimate_line *add(struct estimate_result *r, enum estimate_part part, unsigned phases,

@@ -74,6 +74,9 @@ static void add_notes(const struct plan *p, struct estimate_result *r)
     if (s->context && s->vocab && p->seq > s->context)
         estimate_note(r, "--seq %ju is longer than the %ju tokens that the model was made for", (uintmax_t)p->seq,
                       (uintmax_t)s->context);
+    if (!p->inference && p->pp > 1 && p->batch && p->accumulation < p->pp)
+        estimate_note(r, "--accumulation %ju: so many micro-batches are in flight; --accumulation %ju fills the %ju "
+                      "pipeline stages, and needs more", (uintmax_t)p->accumulation, (uintmax_t)p->pp, (uintmax_t)p->pp);
     if (*p->model->note)
         estimate_note(r, "%s", p->model->note);
 }
