@@ -131,6 +131,20 @@ static bool harmful(uint32_t c)
     return false;
 }
 
+/* What ASCII says nearly as well; '?' for the rest. */
+static char plain_of(uint32_t code)
+{
+    static const struct {
+        uint32_t code;
+        char plain;
+    } plain[] = {{0xb7, '*'}, {0xd7, 'x'}, {0x2013, '-'}, {0x2019, '\''}, {0x2212, '-'}};
+
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        if (plain[i].code == code)
+            return plain[i].plain;
+    return '?';
+}
+
 char *term_clean(char *out, size_t size, const char *text, bool utf8)
 {
     const unsigned char *p = (const unsigned char *)(text ? text : "");
@@ -147,7 +161,7 @@ char *term_clean(char *out, size_t size, const char *text, bool utf8)
         if (keep)
             memcpy(out + at, p, length);
         else
-            out[at] = '?';
+            out[at] = length ? plain_of(code) : '?';
         at += put;
         p += length ? length : 1;
     }

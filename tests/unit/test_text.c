@@ -32,6 +32,7 @@ static void what_could_drive_a_terminal_is_gone(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_string_equal(term_clean(out, sizeof out, rows[i][0], true), rows[i][1]);
     assert_string_equal(term_clean(out, sizeof out, "gr\xc3\xbcn", false), "gr?n");
+    assert_string_equal(term_clean(out, sizeof out, "4 \xc3\x97 2 \xc2\xb7 1", false), "4 x 2 * 1");
     assert_string_equal(term_clean(out, sizeof out, NULL, true), "");
     assert_string_equal(term_clean(out, 4, "ab\xe2\x82\xac", true), "ab"); /* never half of one */
 }
