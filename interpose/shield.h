@@ -15,7 +15,7 @@ struct gs_shield {
 void gs_shield_begin(struct gs_shield *s);
 void gs_shield_end(struct gs_shield *s);
 
-/* A thread without signals on a stack of so many bytes. 0 or an errno. */
+/* A thread without signals on a stack of so many bytes, beside the program's thread-locals. 0 or an errno. */
 int gs_start_thread(pthread_t *thread, size_t stack, void *(*run)(void *), void *argument);
 
 #endif

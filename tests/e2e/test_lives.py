@@ -276,6 +276,34 @@ def test_cpp(recording):
     assert_same(completed(recording), want + ["alloc cudaMalloc 30 device live"] + ["sync cudaStreamSynchronize stream"] * 10)
 
 
+THREAD_LOCALS = """
+#include <stdio.h>
+#include <string.h>
+int cudaMalloc(void **, unsigned long);
+int cudaFree(void *);
+static __thread char of_each_thread[BYTES];
+int main(void)
+{
+    void *p;
+    memset(of_each_thread, 1, sizeof of_each_thread);
+    cudaMalloc(&p, 10);
+    cudaFree(p);
+    puts("done");
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("kib", [100, 200, 245, 250, 255, 900, 1015, 1020, 3000])
+def test_thread_locals_leave_the_recorder_its_stack(recording, kib):
+    """They lie on every thread's stack, the recorder's own threads' too."""
+    source, program = recording.folder / "locals.c", recording.folder / "locals"
+    source.write_text(THREAD_LOCALS)
+    subprocess.run(["gcc", "-O1", f"-DBYTES={kib * 1024}", "-o", program, source, f"-L{BUILD}/sim", "-lcudart"], check=True)
+    assert recording.run(program).stdout == "done\n"
+    assert_same(completed(recording), ["alloc cudaMalloc 10 device freed"])
+
+
 # --- neighbours ---------------------------------------------------------------------------------
 
 COUNTING_MALLOC = """#define _GNU_SOURCE
