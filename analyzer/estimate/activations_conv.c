@@ -52,7 +52,7 @@ static double kept(const struct conv_map *maps, size_t i, size_t n, const struct
 
 bool act_conv(const struct plan *p, enum act_variant variant, struct act_pass *out)
 {
-    static _Thread_local struct conv_map maps[CONV_MAPS_MAX];
+    static struct conv_map maps[CONV_MAPS_MAX];
     struct act_sizes z = act_sizes_of(p, variant);
     uint64_t side = p->model->shape.image ? p->model->shape.image : 224;
     size_t n = model_conv_maps(p->model, side, side, maps, CONV_MAPS_MAX);

@@ -80,7 +80,7 @@ static bool too_much(const char *command)
 static bool hold_against(const struct estimate_answer *a, const struct gpu *gpu, double memory,
                          struct estimate_target *t)
 {
-    static _Thread_local struct estimate_result other;
+    static struct estimate_result other;
     const struct estimate_result *r = &a->result;
     struct plan on = a->plan;
 
@@ -148,7 +148,7 @@ static void beside(const struct plan *p, const char *model, char *out, size_t si
 /* What would help where it does not surely fit. */
 static bool help(struct estimate_answer *a)
 {
-    static _Thread_local struct estimate_result there;
+    static struct estimate_result there;
     struct plan on = a->plan;
 
     for (size_t i = a->targets_n; i-- > 0;)

@@ -52,7 +52,7 @@ static bool try(const struct move *move, struct plan *p, struct move_words *w, s
 /* What goes over the wires in a step, where the change makes that more. */
 static void add_wires(const struct plan *before, const struct plan *after, struct change *c)
 {
-    static _Thread_local struct wires old, new;
+    static struct wires old, new;
     char now[UNITS_TEXT], then[UNITS_TEXT];
     size_t n = strlen(c->cost);
 
@@ -115,7 +115,7 @@ static int by_saved(const void *a, const void *b)
 
 static void find_singles(const struct plan *p, const struct estimate_result *now, struct changes *out)
 {
-    static _Thread_local struct estimate_result after;
+    static struct estimate_result after;
 
     for (size_t i = 0; i < moves_n; i++) {
         struct plan changed = *p;
@@ -193,8 +193,8 @@ static void deepen(struct search *s, const struct plan *p, size_t first, unsigne
 
 static void find_way(const struct plan *p, const struct estimate_result *now, struct changes *out)
 {
-    static _Thread_local struct search s;
-    static _Thread_local struct estimate_result after;
+    static struct search s;
+    static struct estimate_result after;
     const struct way *best;
     struct plan before = *p;
     struct interval peak = now->peak;

@@ -112,7 +112,7 @@ static bool layers_differ(const struct model *m)
  * layers have no experts. */
 bool estimate_make(const struct plan *p, struct estimate_result *r)
 {
-    static _Thread_local struct estimate_result other;
+    static struct estimate_result other;
     bool between = p->pp > 2 && layers_differ(p->model);
     double most = 0;
 

@@ -157,7 +157,7 @@ static void take(struct solve_answer *a, const struct plan *p, struct interval p
 
 static struct interval peak_on(const struct plan *p)
 {
-    static _Thread_local struct estimate_result r;
+    static struct estimate_result r;
 
     return estimate_make(p, &r) ? r.peak : EXACTLY(INFINITY);
 }
@@ -343,7 +343,7 @@ static uint64_t step_of(const struct plan *p, enum solve_what what)
 
 bool solve(const char *command, const struct plan *plan, enum solve_what what, struct solution *s)
 {
-    static _Thread_local struct search search;
+    static struct search search;
     struct plan p = *plan;
     bool asked = true;
 
