@@ -68,3 +68,4 @@ def test_it_fits_screens(estimate, page, screen):
     p.click("#theme")
     assert {theme, p.js("return document.documentElement.dataset.theme")} == {"light", "dark"}
     p.click("#theme")
+    p.js("localStorage.clear()")  # pages of one browser share it
