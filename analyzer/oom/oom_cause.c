@@ -11,8 +11,9 @@ typedef struct gs_oom_facts facts;
 
 static const double leak_share = 0.5, foreign_share = 0.2, preallocated_share = 0.6,
                     outside_share = 0.5, oversized_share = 2.0 / 3, hole_share = 0.2,
-                    leak_least = 0.02, holder_share = 2.0 / 3, graph_share = 0.25;
+                    hole_least = 0.1, leak_least = 0.02, holder_share = 2.0 / 3, graph_share = 0.25;
 enum { GRAIN = 2 << 20 }; /* CUDA hands out device memory in these */
+enum { HOLES_FOR = 8 };   /* requests of this size that the holes would have served */
 static const int64_t context_most = (int64_t)1
                                     << 30; /* a context with its kernels seldom costs more */
 
@@ -81,8 +82,9 @@ static bool is_oversized(const facts *f)
         return false;
     }
     int64_t room = f->total - gs_oom_context(f);
-    return f->requested > room || (f->looked && (double)f->requested >= oversized_share * (double)room &&
-                                   f->requested / 2 >= f->device_live);
+    return f->requested > room ||
+           (f->looked && (double)f->requested >= oversized_share * (double)room &&
+            f->requested / 2 >= f->device_live);
 }
 
 /* The driver had enough and refused: no range of it was large enough, or something forbids it. What
@@ -135,8 +137,9 @@ static bool is_other_process(const facts *f)
 
 /* The holes would have served the request, had they been one. Where they are few and the program
  * has never needed so much, the next one would have failed: that is no fragmentation to speak of.
- * What is still free on the device counts with them where the program has needed as much before, or
- * where they are in many pieces. */
+ * Fewer holes do where they are in many pieces and the request is small beside them. What is still
+ * free on the device counts with them where the program has needed as much before, or where they
+ * are in many pieces. */
 static bool is_cache_fragmentation(const facts *f)
 {
     int64_t room = known(f->free) ? f->free : 0, holes = gs_oom_cached(f);
@@ -145,8 +148,10 @@ static bool is_cache_fragmentation(const facts *f)
     }
     bool pieces = f->map.segments && f->map.largest_free_bytes < holes / 2;
     bool many = (double)holes >= hole_share * (double)f->tensor_reserved;
+    bool small = (double)holes >= hole_least * (double)f->tensor_reserved &&
+                 holes / HOLES_FOR >= f->requested;
     return (many && (holes >= f->requested || (pieces && gs_add(holes, room) >= f->requested))) ||
-           (gs_add(holes, room) >= f->requested && is_known_demand(f, 0));
+           (small && pieces) || (gs_add(holes, room) >= f->requested && is_known_demand(f, 0));
 }
 
 static bool is_preallocation(const facts *f)
@@ -261,7 +266,8 @@ static void collect(struct gs_oom_words *w)
         evidence_bytes(w, "earlier_bytes", "the most that was live before, beside what grows",
                        f->earlier);
         struct gs_oom_rhythm r = gs_oom_rhythm(f);
-        evidence(w, "bytes_per_step", r.steps ? "bytes kept a step" : "bytes kept each time there", r.each);
+        evidence(w, "bytes_per_step", r.steps ? "bytes kept a step" : "bytes kept each time there",
+                 r.each);
         evidence(w, "steps", r.steps ? "steps" : "times", (double)r.times);
         evidence_text(w, "confidence", "confidence in the leak",
                       f->turnover < 0.05 ? "low: hardly anything was ever freed"
