@@ -28,6 +28,7 @@
 #define SOON_NS 100000000ull
 #define REST 20           /* a sample takes at most one in so many parts of the time */
 #define FILL_MOST 0.25    /* above, the drain has better things to do */
+#define USE_ROUNDS 4
 #define TOO_LONG_NS 5000000000ull /* such a driver is not asked again */
 #define PATIENCE_S 1      /* fork and exit wait for a sample in progress so long */
 #define DEVICES 64
@@ -245,6 +246,23 @@ static nvml_abi_device handle_of(int device)
     return nvml.device[device];
 }
 
+/* The device's use and who has it are two questions, and the program goes on between them: what it
+ * frees there would count as used and nobody's. Asked again until the use is the same before and
+ * after; a program that never rests gets the last answers. */
+static bool read_use(nvml_abi_device device, struct nvml_abi_memory *memory, struct holders *h)
+{
+    struct nvml_abi_memory after;
+    if (call.memory(device, memory) != NVML_ABI_SUCCESS) return false;
+    for (int round = 0; round < USE_ROUNDS; round++) {
+        read_lists(h, device);
+        if (call.memory(device, &after) != NVML_ABI_SUCCESS) return true;
+        const bool same = after.free == memory->free;
+        *memory = after;
+        if (same) break;
+    }
+    return true;
+}
+
 static void sample_device(int device)
 {
     static struct holders holders;
@@ -252,7 +270,7 @@ static void sample_device(int device)
     struct nvml_abi_memory memory;
     struct nvml_abi_utilization busy;
     const nvml_abi_device handle = handle_of(device);
-    if (!handle || call.memory(handle, &memory) != NVML_ABI_SUCCESS) return;
+    if (!handle || !read_use(handle, &memory, &holders)) return;
     struct gs_rec_device_sample r = {.used_bytes = memory.total - memory.free,
                                      .total_bytes = memory.total,
                                      .device = (int16_t)device,
@@ -262,7 +280,6 @@ static void sample_device(int device)
         r.utilisation = (uint8_t)(busy.gpu <= 100 ? busy.gpu : 255);
         r.memory_utilisation = (uint8_t)(busy.memory <= 100 ? busy.memory : 255);
     }
-    read_lists(&holders, handle);
     judge(&holders, &r, name, sizeof name);
     write_sample(&r, name);
 }

@@ -39,6 +39,13 @@ def test_who_holds_what(recording):
     assert [p["own_bytes"] for p in points][-1] == own and len(points) == len(samples(recording))
 
 
+def test_what_is_freed_between_two_questions_is_nobodys(recording):
+    """The use and its holders are asked one after the other; what was freed between them is in neither."""
+    recording.python(HOLD + "hold(0, 300 << 20)\ntime.sleep(1.3)\n", SIMCUDA_NVML=f"freed={12 * MIB}")
+    own = (512 + 300) * MIB
+    assert {row for row in samples(recording, "free_bytes, own_bytes")} == {(24 * GIB - own, own)}
+
+
 def test_devices_are_found_by_their_place_on_the_bus(recording):
     """Not by their number: NVML counts the other way round here, as it may where CUDA_VISIBLE_DEVICES is set."""
     recording.python(HOLD + "hold(1, 300 << 20)\nhold(2, 100 << 20)\ntime.sleep(1.5)\n", SIMCUDA_DEVICES=3,
