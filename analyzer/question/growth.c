@@ -446,6 +446,11 @@ static void judge(struct gs_growths *g, uint32_t location)
         bytes = a.y[a.n - 1];
     }
     uint64_t n = steps ? steps_of(steps, s, span) : 0;
+    /* Whether a loop's last round, which ran out, was over is told by its length alone: where one
+     * came each round, they tell. */
+    if (span->oom && n && steps->source == GS_STEP_PERIOD && (n == count + 1 || count == n + 1)) {
+        n = count;
+    }
     bool by_steps = n >= FEW_STEPS; /* not in an evaluation after them */
     n = by_steps ? n : count;
     double each = (double)bytes / (double)n, gain = (double)(a.y[a.n - 1] - a.y[0]),

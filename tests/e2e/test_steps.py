@@ -44,6 +44,19 @@ def test_rounds_of_a_script(recording):
     assert "\n60 steps of " in text and "by the loop at script.py:7" in text
 
 
+def test_a_last_round_that_took_long_is_one_round(recording):
+    """It runs out of memory so late in its last round that by the others' length another would have begun."""
+    recording.python(LOOP.replace("if i % 3 == 0:\n        kept.append(Tensor(runtime, 65536))", '''kept.append(Tensor(runtime, 65536))
+    if i == 59:
+        import time
+        time.sleep(0.5)
+        Tensor(runtime, 1 << 40)'''), check=False)
+    report = recording.report()
+    assert report["steps"][0]["n"] == 60 and len(report["oom"]) == 1
+    growth, = report["growth"]
+    assert (growth["step"], growth["count"], growth["steps"], growth["bytes_per_step"]) == ("step", 60, 60, 65536)
+
+
 def test_loading_is_no_loop(recording):
     recording.python(LOOP.replace("range(60)", "range(2)"))
     assert recording.report()["steps"] == []
