@@ -107,7 +107,7 @@ def run_files(files, pattern, more):
     report = BUILD / "tests" / "pytest.xml"
     report.parent.mkdir(parents=True, exist_ok=True)
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", f"--junit-xml={report}", *files]
+    command = [sys.executable, "-m", "pytest", "-q", "-rsfE", "-p", "no:cacheprovider", f"--junit-xml={report}", *files]
     if pattern:
         command += ["-k", pattern]
     env = dict(os.environ, O=str(BUILD), PYTHONDONTWRITEBYTECODE="1", **more)
