@@ -255,6 +255,8 @@ static bool one_process(struct runner *r, const char *path, struct symbolizer *s
     if (report) {
         measure_all(r, run, report);
         r->out->events += r->of_baseline ? 0 : report->events;
+        if (!r->of_baseline && !r->out->command && report->command)
+            r->out->command = gs_arena_printf(&r->out->arena, "%s", report->command);
         r->out->simulated = r->out->simulated || report->simulated;
         gs_report_free(report);
     }

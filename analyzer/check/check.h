@@ -135,6 +135,7 @@ struct check {
     uint64_t events;
     double duration_s;
     const char *source; /* as it was typed */
+    const char *command; /* that was recorded, of the first process; NULL unknown */
     bool failed;        /* any result is not CHECK_OK */
     bool simulated;
 };

@@ -72,6 +72,8 @@ bool check_view_json(struct check *c, FILE *out)
         json_array_append_new(list, o);
     }
     set(root, "schema", json_integer(1));
+    set(root, "view", text("check"));
+    set(root, "command", text(c->command));
     set_bool(root, "ok", !c->failed);
     set(root, "source", text(c->source));
     set(root, "processes", json_integer((json_int_t)c->processes));

@@ -134,6 +134,8 @@ json_t *gs_diff_json(const struct gs_diff *d, const struct gs_diff_side side[2],
     json_t *o = json_object(), *total = json_object();
     json_t *units = json_array(), *notes = json_array(), *categories = json_array();
     set(o, "schema", json_integer(GS_REPORT_SCHEMA));
+    set_text(o, "view", "diff");
+    set_text(o, "command", side[1].report->command); /* of what is judged; before and after have their own */
     set_text(o, "verdict", d->verdict);
     set_text(o, "oom_verdict", d->more);
     set_text(o, "what", gs_profile_word(d->wish.what));

@@ -167,6 +167,8 @@ void top_view_json(struct top_tables *t, const struct top_choice *choice, size_t
         json_array_append_new(processes, source_json(t, (uint32_t)i));
     }
     set_count(o, "schema", 1);
+    set_text(o, "view", "top");
+    set_text(o, "command", m->sources_n ? m->sources[0].command : NULL);
     set(o, "processes", processes);
     for (int table = 0; table < TOP_TABLES; table++) {
         struct top_choice c = *choice;

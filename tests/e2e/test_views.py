@@ -335,6 +335,13 @@ def test_each_command_chooses_alike(tmp_path, command):
         assert said in line and re.fullmatch(r"gpuspy: [^\n]+\n", line)
 
 
+@pytest.mark.parametrize("words", [*([view] for view in VIEWS), ["diff", "{db}"], ["check", "--max-peak", "1TiB"], ["top"]])
+def test_a_view_says_which_it_is_and_of_what(run, words):
+    told = data(*(word.format(db=run) for word in words), run)
+    assert told["view"] == words[0]
+    assert told["command"] == data("report", run)["run"]["command"]
+
+
 # ---------------------------------------------------------------- sections of the report
 
 def test_sections(run):
