@@ -165,20 +165,35 @@ APPLY(micro_batch)
 
 /* ---------------------------------------------------------------- among GPUs */
 
+/* DeepSpeed's PipelineEngine asserts zero_optimization_stage() < gradients (deepspeed/runtime/pipe/engine.py), so
+ * of stages 2 and 3, FSDP's are left: torchtitan has fully_shard in each pipeline stage, and leaves what it
+ * gathered for forward until backward (torchtitan/distributed/fsdp.py), which is zero2. */
+static const char *sharder(const struct plan *p, enum plan_sharding sharding)
+{
+    static const char *const whats[][2] = {
+        [PLAN_SHARDING_ZERO1] = {"ZeroRedundancyOptimizer, or DeepSpeed zero_optimization.stage 1",
+                                 "Megatron-LM's distributed optimizer, or DeepSpeed zero_optimization.stage 1"},
+        [PLAN_SHARDING_ZERO2] = {"FSDP SHARD_GRAD_OP, or DeepSpeed stage 2",
+                                 "FSDP fully_shard(reshard_after_forward=False); DeepSpeed refuses stage 2 with pipelines"},
+        [PLAN_SHARDING_ZERO3] = {"FSDP fully_shard, or DeepSpeed stage 3",
+                                 "FSDP fully_shard(reshard_after_forward=True); DeepSpeed refuses stage 3 with pipelines"},
+    };
+
+    return whats[sharding][p->pp > 1];
+}
+
 APPLY(shard)
 {
-    static const char *const whats[] = {
-        [PLAN_SHARDING_ZERO1] = "optimizer states divided: ZeroRedundancyOptimizer, or DeepSpeed zero_optimization.stage 1",
-        [PLAN_SHARDING_ZERO2] = "gradients and optimizer states divided: FSDP SHARD_GRAD_OP, or DeepSpeed stage 2",
-        [PLAN_SHARDING_ZERO3] = "everything divided: FSDP fully_shard, or DeepSpeed stage 3",
-    };
+    static const char *const whats[] = {[PLAN_SHARDING_ZERO1] = "optimizer states divided",
+                                        [PLAN_SHARDING_ZERO2] = "gradients and optimizer states divided",
+                                        [PLAN_SHARDING_ZERO3] = "everything divided"};
     static const char *const options[] = {[PLAN_SHARDING_ZERO1] = "zero1", [PLAN_SHARDING_ZERO2] = "zero2",
                                           [PLAN_SHARDING_ZERO3] = "zero3"};
 
     if (plan_dp(p) < 2 || p->sharding >= (enum plan_sharding)move->n)
         return false;
     p->sharding = (enum plan_sharding)move->n;
-    SAY(what, "%s", whats[move->n]);
+    SAY(what, "%s: %s", whats[move->n], sharder(p, p->sharding));
     SAY(option, "--sharding %s", options[move->n]);
     if (p->sharding == PLAN_SHARDING_ZERO3)
         SAY(cost, "parameters are gathered for each layer: half as much again on the wires as with DDP");
@@ -195,7 +210,7 @@ APPLY(more_gpus)
         return false;
     p->gpus = to;
     p->sharding = PLAN_SHARDING_ZERO3;
-    SAY(what, "%ju GPUs, everything divided among them: FSDP fully_shard, or DeepSpeed stage 3", (uintmax_t)to);
+    SAY(what, "%ju GPUs, everything divided among them: %s", (uintmax_t)to, sharder(p, p->sharding));
     SAY(option, "--gpus %ju --sharding zero3", (uintmax_t)to);
     SAY(cost, "%ju GPUs instead of %ju; a step takes %u times the batch, or each GPU less of it", (uintmax_t)to,
         (uintmax_t)(to / move->n), move->n);
@@ -284,18 +299,26 @@ APPLY(average_on_host)
 APPLY(offload)
 {
     bool all = move->n == PLAN_OFFLOAD_ALL, unsharded = p->sharding == PLAN_SHARDING_DDP;
-    enum plan_sharding needs = all ? PLAN_SHARDING_ZERO3 : PLAN_SHARDING_ZERO2;
+    bool pipelined = p->pp > 1; /* no DeepSpeed beyond stage 1; Megatron-LM divides states and nothing else */
+    enum plan_sharding needs = all ? PLAN_SHARDING_ZERO3 : pipelined ? PLAN_SHARDING_ZERO1 : PLAN_SHARDING_ZERO2;
+    static const char *const whats[2][2] = {
+        {"optimizer in the host's memory: DeepSpeed offload_optimizer (ZeRO-Offload)",
+         "optimizer in the host's memory: Megatron-LM --optimizer-cpu-offload"},
+        {"parameters and optimizer in the host's memory: FSDP CPUOffload, DeepSpeed offload_param",
+         "parameters and optimizer in the host's memory: FSDP CPUOffloadPolicy; DeepSpeed refuses stage 3 with pipelines"}};
 
     if (p->offload >= (enum plan_offload)move->n || p->adapter != PLAN_ADAPTER_NONE)
         return false;
     if (all && p->model->tensors_n <= 1) /* what is gathered for a layer would be all that stays, and is not known */
         return false;
+    if (pipelined && !all && p->sharding > PLAN_SHARDING_ZERO1) /* FSDP's takes the parameters with it */
+        return false;
     p->offload = (enum plan_offload)move->n;
     if (unsharded || all)
         p->sharding = needs;
-    SAY(what, all ? "parameters and optimizer in the host's memory: FSDP CPUOffload, DeepSpeed offload_param"
-                  : "optimizer in the host's memory: DeepSpeed offload_optimizer (ZeRO-Offload)");
-    SAY(option, "%s--offload %s", all ? "--sharding zero3 " : unsharded ? "--sharding zero2 " : "", all ? "all" : "optimizer");
+    SAY(what, "%s", whats[all][pipelined]);
+    SAY(option, "%s--offload %s", all ? "--sharding zero3 " : !unsharded ? "" : pipelined ? "--sharding zero1 " : "--sharding zero2 ",
+        all ? "all" : "optimizer");
     SAY(cost, "gradients go to the host, which steps, and weights come back, each step");
     return true;
 }

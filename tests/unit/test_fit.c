@@ -168,6 +168,53 @@ static void the_cheapest_way(void **state)
     model_free(&m);
 }
 
+static bool noted(const char *words)
+{
+    for (size_t i = 0; i < r.notes_n; i++)
+        if (strstr(r.notes[i], words))
+            return true;
+    return false;
+}
+
+/* DeepSpeed's PipelineEngine takes ZeRO-1 at most: with stages it is never advised for more, and who asks for more is
+ * told whose it is. */
+static void deepspeed_and_pipelines(void **state)
+{
+    static const enum plan_sharding shardings[] = {PLAN_SHARDING_DDP, PLAN_SHARDING_ZERO1, PLAN_SHARDING_ZERO2,
+                                                   PLAN_SHARDING_ZERO3};
+    struct model m;
+    struct plan p = PLAN_DEFAULT;
+    int exit_code;
+
+    assert_true(model_named("estimate", "llama-3-8b", &m, &exit_code));
+    p.model = &m;
+    p.precision = estimate_precision("bf16");
+    p.optimizer = estimate_optimizer("adamw");
+    p.batch = 1;
+    p.seq = 2048;
+    p.gpus = 8;
+    for (p.pp = 1; p.pp <= 2; p.pp++)
+        for (size_t s = 0; s < 4; s++) {
+            unsigned of_it = 0;
+            p.sharding = shardings[s];
+            assert_true(estimate_make(&p, &r));
+            assert_int_equal(noted("DeepSpeed refuses ZeRO-2 and ZeRO-3"), p.pp > 1 && s >= 2);
+            assert_int_equal(noted("fsdp_reshard_after_forward"), p.pp > 1 && s == 3);
+            changes_find(&p, &r, &changes);
+            for (size_t i = 0; i < changes.n; i++) {
+                const char *what = changes.rows[i].what, *at = strstr(what, "DeepSpeed ");
+                bool more = strstr(changes.rows[i].option, "zero2") || strstr(changes.rows[i].option, "zero3");
+                of_it += at && !strstr(what, "DeepSpeed refuses");
+                if (p.pp > 1 && more)
+                    assert_true(!at || strstr(what, "DeepSpeed refuses"));
+                if (p.pp > 1 && strcmp(changes.rows[i].id, "offload_optimizer") == 0)
+                    assert_true(s < 2 && !strstr(what, "DeepSpeed"));
+            }
+            assert_true(p.pp > 1 || of_it); /* it is named where it goes */
+        }
+    model_free(&m);
+}
+
 /* No advice that estimate itself would refuse. */
 static void advice_is_accepted(void **state)
 {
@@ -199,7 +246,7 @@ int main(void)
         cmocka_unit_test(verdicts),        cmocka_unit_test(verdicts_are_monotone),
         cmocka_unit_test(totals_are_sums), cmocka_unit_test(listed_changes_save),
         cmocka_unit_test(eight_bit_states), cmocka_unit_test(the_cheapest_way),
-        cmocka_unit_test(advice_is_accepted),
+        cmocka_unit_test(advice_is_accepted), cmocka_unit_test(deepspeed_and_pipelines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
