@@ -398,7 +398,7 @@ APPLY(weights)
     const char *word = !eight ? "int4" : capability(p) >= 89 || !capability(p) ? "fp8" : "int8";
     const struct quantisation *q = quantisation_named(word);
 
-    if (!q || (p->weights && p->weights->bits <= q->bits + 1))
+    if (!q || p->model->shape.family == MODEL_CONV || (p->weights && p->weights->bits <= q->bits + 1))
         return false;
     p->weights = q;
     if (eight)
@@ -433,9 +433,13 @@ APPLY(fewer_at_once)
     if (p->batch < 2 || by < 2 || p->batch % by || (!move->n && p->batch <= 8))
         return false;
     p->batch /= by;
-    SAY(what, "%ju sequence%s at once (vLLM: --max-num-seqs)", (uintmax_t)p->batch, p->batch == 1 ? "" : "s");
+    SAY(what, decoder(p) ? "%ju sequence%s at once (vLLM: --max-num-seqs)" : "%ju input%s at once", (uintmax_t)p->batch,
+        p->batch == 1 ? "" : "s");
     SAY(option, "--batch %ju", (uintmax_t)p->batch);
-    SAY(cost, "others wait: while it is the memory that limits, 1/%ju of the tokens a second", (uintmax_t)by);
+    if (!decoder(p))
+        SAY(cost, "others wait; small batches keep a GPU less busy");
+    else
+        SAY(cost, "others wait: while it is the memory that limits, 1/%ju of the tokens a second", (uintmax_t)by);
     return true;
 }
 

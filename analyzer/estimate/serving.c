@@ -171,6 +171,11 @@ static bool decoder(const struct model_shape *s)
     return s->layers && (s->family == MODEL_GPT || s->family == MODEL_LLAMA || s->family == MODEL_T5);
 }
 
+bool serving_decodes(const struct plan *p)
+{
+    return p->inference && decoder(&p->model->shape);
+}
+
 static double kv_heads_here(const struct plan *p)
 {
     return whole_up((double)p->model->shape.kv_heads / (double)p->tp);
@@ -445,8 +450,10 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
     if (!p->inference)
         return;
     add_weights(p, stage, r);
+    if (s->family == MODEL_CONV && p->batch && serving_conv(p, element_size(p), r))
+        return;
     if (s->family == MODEL_UNKNOWN || !s->layers || s->family == MODEL_CONV) {
-        estimate_note(r, s->family == MODEL_CONV ? "activations of convolutional nets are estimated for training only"
+        estimate_note(r, s->family == MODEL_CONV ? "no --batch: activations are left out"
                                                  : "the model's shape is not known: KV cache and activations are left out");
         return;
     }

@@ -14,6 +14,7 @@ struct walk {
     uint64_t channels, height, width; /* of what is passed on */
     unsigned block;                   /* from 1; 0: before the first */
     unsigned blocks;                  /* so far */
+    uint64_t held;                    /* elements, as in struct conv_map */
     enum tensor_place place;
     bool failed;
 };
@@ -41,7 +42,7 @@ static void put(struct walk *w, enum conv_op op, bool in_place, uint64_t inputs)
 {
     struct conv_map map = {
         .op = op, .in_place = in_place, .channels = w->channels, .height = w->height, .width = w->width,
-        .elements = w->channels * w->height * w->width, .inputs = inputs,
+        .elements = w->channels * w->height * w->width, .inputs = inputs, .held = w->held,
     };
 
     if (w->n < w->max)
@@ -113,16 +114,25 @@ static void act(struct walk *w, enum conv_op op)
     put(w, op, true, size(w));
 }
 
-static void conv_norm(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_t stride, uint64_t groups)
+/* Who still has what the convolution read, while the norm and the activation run: the module was called with it, or
+ * nobody, as the variable has the next already. */
+enum reader { CALLED_WITH, LET_GO };
+
+static void conv_norm(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_t stride, uint64_t groups,
+                      enum reader reader)
 {
+    uint64_t kept = reader == CALLED_WITH ? size(w) : 0;
+
     conv(w, outputs, kernel, stride, (kernel - 1) / 2, groups, false);
+    w->held += kept;
     norm(w);
+    w->held -= kept;
 }
 
 static void conv_norm_act(struct walk *w, uint64_t outputs, uint64_t kernel, uint64_t stride, uint64_t groups,
-                          enum conv_op op)
+                          enum conv_op op, enum reader reader)
 {
-    conv_norm(w, outputs, kernel, stride, groups);
+    conv_norm(w, outputs, kernel, stride, groups, reader);
     act(w, op);
 }
 
@@ -185,23 +195,31 @@ static void residual_block(struct walk *w, uint64_t planes, uint64_t stride, boo
 {
     uint64_t outputs = bottleneck ? 4 * planes : planes, inner = planes * group_width / 64 * groups;
     struct branch in = here(w), out;
+    uint64_t read = size(w);
 
     next_block(w);
+    conv_norm_act(w, inner, bottleneck ? 1 : 3, bottleneck ? 1 : stride, 1, CONV_RELU, CALLED_WITH);
+    w->held += read;
     if (bottleneck) {
-        conv_norm_act(w, inner, 1, 1, 1, CONV_RELU);
-        conv_norm_act(w, inner, 3, stride, groups, CONV_RELU);
-        conv_norm(w, outputs, 1, 1, 1);
+        conv_norm_act(w, inner, 3, stride, groups, CONV_RELU, LET_GO);
+        conv_norm(w, outputs, 1, 1, 1, LET_GO);
     } else {
-        conv_norm_act(w, planes, 3, stride, 1, CONV_RELU);
-        conv_norm(w, planes, 3, 1, 1);
+        conv_norm(w, planes, 3, 1, 1, LET_GO);
     }
     out = here(w);
     if (stride != 1 || in.channels != outputs) {
+        uint64_t made = size(w);
         go_to(w, in);
-        conv_norm(w, outputs, 1, stride, 1);
+        w->held += made - read; /* the shortcut reads it */
+        conv_norm(w, outputs, 1, stride, 1, CALLED_WITH);
+        w->held += read;        /* beside the shortcut, which is as large as `made` */
+        put(w, CONV_ADD, true, size(w));
+        w->held -= made;
+    } else {
+        put(w, CONV_ADD, true, size(w));
     }
+    w->held -= read;
     go_to(w, out);
-    put(w, CONV_ADD, true, size(w));
     act(w, CONV_RELU);
 }
 
@@ -211,9 +229,14 @@ static void resnet(struct walk *w, const int n[NUMBERS])
     norm(w);
     act(w, CONV_RELU);
     max_pool(w, 3, 2, 1);
-    for (int stage = 0; stage < 4; stage++)
-        for (int i = 0; i < n[stage]; i++)
+    for (int stage = 0; stage < 4; stage++) {
+        uint64_t read = size(w);
+        for (int i = 0; i < n[stage]; i++) {
+            w->held = i ? read : 0;
             residual_block(w, 64u << stage, stage && !i ? 2 : 1, n[4], (uint64_t)n[5], (uint64_t)n[6]);
+        }
+        w->held = 0;
+    }
     after_blocks(w);
     average_pool(w, 1);
     linear(w, 1000, true);
@@ -278,16 +301,20 @@ static void vgg(struct walk *w, const int n[NUMBERS])
 /* Each layer reads all that stands, joined, and adds `growth` channels to it. */
 static void dense_layer(struct walk *w, uint64_t growth)
 {
-    uint64_t channels = w->channels;
+    uint64_t channels = w->channels, gathered = size(w), joined = gathered;
 
     next_block(w);
     put(w, CONV_JOIN, false, size(w));
+    w->held = gathered;
     norm(w);
+    w->held = gathered + joined;
     act(w, CONV_RELU);
     conv(w, 4 * growth, 1, 1, 0, 1, false);
+    w->held = gathered;
     norm(w);
     act(w, CONV_RELU);
     conv(w, growth, 3, 1, 1, 1, false);
+    w->held = 0;
     w->channels = channels + growth;
 }
 
@@ -307,12 +334,14 @@ static void densenet(struct walk *w, const int n[NUMBERS])
             break;
         next_block(w);
         norm(w);
+        w->held = size(w);
         act(w, CONV_RELU);
         conv(w, w->channels / 2, 1, 1, 0, 1, false);
         inputs = size(w);
         w->height = slid(w, w->height, 2, 2, 0);
         w->width = slid(w, w->width, 2, 2, 0);
         put(w, CONV_AVERAGE_POOL, false, inputs);
+        w->held = 0;
     }
     after_blocks(w);
     norm(w);
@@ -333,12 +362,15 @@ static uint64_t rounded(uint64_t hundredths)
 static void squeeze_excite(struct walk *w, uint64_t squeezed, bool efficient, enum conv_op gate)
 {
     struct branch in = here(w);
+    uint64_t read = size(w);
 
     average_pool(w, 1);
+    w->held += read;
     conv(w, squeezed, 1, 1, 0, 1, true);
     put(w, efficient ? CONV_SILU : CONV_RELU, efficient, size(w));
     conv(w, in.channels, 1, 1, 0, 1, true);
     put(w, gate, false, size(w));
+    w->held -= read;
     go_to(w, in);
     put(w, CONV_MULTIPLY, false, size(w));
 }
@@ -353,20 +385,24 @@ struct inverted {
 
 static void inverted_residual(struct walk *w, const struct inverted *b)
 {
-    uint64_t inputs = w->channels;
+    uint64_t inputs = w->channels, read = size(w), before = w->held;
 
     next_block(w);
-    if (b->expanded != inputs)
-        conv_norm_act(w, b->expanded, 1, 1, 1, b->act);
-    conv_norm_act(w, b->expanded, b->kernel, b->stride, b->expanded, b->act);
+    if (b->expanded != inputs) {
+        conv_norm_act(w, b->expanded, 1, 1, 1, b->act, CALLED_WITH);
+        w->held = before + read;
+    }
+    conv_norm_act(w, b->expanded, b->kernel, b->stride, b->expanded, b->act, CALLED_WITH);
+    w->held = before + read;
     if (b->squeezed)
         squeeze_excite(w, b->squeezed, b->efficient, b->gate);
-    conv_norm(w, b->outputs, 1, 1, 1);
-    if (b->stride != 1 || inputs != b->outputs)
-        return;
-    if (b->efficient)
-        put(w, CONV_DROP_PATH, false, size(w));
-    put(w, CONV_ADD, !b->adds_apart, size(w));
+    conv_norm(w, b->outputs, 1, 1, 1, b->adds_apart ? LET_GO : CALLED_WITH);
+    if (b->stride == 1 && inputs == b->outputs) {
+        if (b->efficient)
+            put(w, CONV_DROP_PATH, false, size(w));
+        put(w, CONV_ADD, !b->adds_apart, size(w));
+    }
+    w->held = before;
 }
 
 static void mobilenet_v2(struct walk *w, const int n[NUMBERS])
@@ -376,7 +412,7 @@ static void mobilenet_v2(struct walk *w, const int n[NUMBERS])
     } rows[] = {{1, 16, 1, 1}, {6, 24, 2, 2}, {6, 32, 3, 2}, {6, 64, 4, 2}, {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}};
 
     (void)n;
-    conv_norm_act(w, 32, 3, 2, 1, CONV_RELU6);
+    conv_norm_act(w, 32, 3, 2, 1, CONV_RELU6, LET_GO);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (unsigned block = 0; block < rows[i].blocks; block++)
             inverted_residual(w, &(struct inverted){.expanded = w->channels * rows[i].expand,
@@ -384,7 +420,7 @@ static void mobilenet_v2(struct walk *w, const int n[NUMBERS])
                                                     .stride = block ? 1 : rows[i].stride, .act = CONV_RELU6,
                                                     .adds_apart = true});
     after_blocks(w);
-    conv_norm_act(w, 1280, 1, 1, 1, CONV_RELU6);
+    conv_norm_act(w, 1280, 1, 1, 1, CONV_RELU6, CALLED_WITH);
     average_pool(w, 1);
     put(w, CONV_DROPOUT, false, size(w));
     linear(w, 1000, true);
@@ -409,14 +445,14 @@ static void mobilenet_v3(struct walk *w, const int n[NUMBERS])
         {5, 2, 1, 1, 288, 96}, {5, 1, 1, 1, 576, 96}, {5, 1, 1, 1, 576, 96}, {0},
     };
 
-    conv_norm_act(w, 16, 3, 2, 1, CONV_HARDSWISH);
+    conv_norm_act(w, 16, 3, 2, 1, CONV_HARDSWISH, LET_GO);
     for (const struct v3_row *r = n[0] ? large : small; r->kernel; r++)
         inverted_residual(w, &(struct inverted){
                                  .expanded = r->expanded, .outputs = r->outputs, .kernel = r->kernel,
                                  .stride = r->stride, .squeezed = r->squeezes ? rounded(r->expanded / 4 * 100u) : 0,
                                  .act = r->hard ? CONV_HARDSWISH : CONV_RELU, .gate = CONV_HARDSIGMOID});
     after_blocks(w);
-    conv_norm_act(w, 6 * w->channels, 1, 1, 1, CONV_HARDSWISH);
+    conv_norm_act(w, 6 * w->channels, 1, 1, 1, CONV_HARDSWISH, CALLED_WITH);
     average_pool(w, 1);
     linear(w, n[0] ? 1280 : 1024, false);
     act(w, CONV_HARDSWISH);
@@ -432,16 +468,21 @@ static void efficientnet(struct walk *w, const int n[NUMBERS])
                 {6, 5, 1, 112, 3}, {6, 5, 2, 192, 4}, {6, 3, 1, 320, 1}};
     const unsigned width = (unsigned)n[0], depth = (unsigned)n[1];
 
-    conv_norm_act(w, rounded(32 * width), 3, 2, 1, CONV_SILU);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        for (unsigned block = 0; block < (rows[i].blocks * depth + 99) / 100; block++)
+    conv_norm_act(w, rounded(32 * width), 3, 2, 1, CONV_SILU, LET_GO);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint64_t read = size(w);
+        for (unsigned block = 0; block < (rows[i].blocks * depth + 99) / 100; block++) {
+            w->held = block ? read : 0;
             inverted_residual(w, &(struct inverted){
                                      .expanded = rounded(w->channels * rows[i].expand * 100),
                                      .outputs = rounded(rows[i].outputs * width), .kernel = rows[i].kernel,
                                      .stride = block ? 1 : rows[i].stride, .squeezed = w->channels / 4,
                                      .act = CONV_SILU, .gate = CONV_SIGMOID, .efficient = true});
+        }
+        w->held = 0;
+    }
     after_blocks(w);
-    conv_norm_act(w, 4 * w->channels, 1, 1, 1, CONV_SILU);
+    conv_norm_act(w, 4 * w->channels, 1, 1, 1, CONV_SILU, CALLED_WITH);
     average_pool(w, 1);
     put(w, CONV_DROPOUT, true, size(w));
     linear(w, 1000, true);
@@ -449,10 +490,11 @@ static void efficientnet(struct walk *w, const int n[NUMBERS])
 
 static void convnext_block(struct walk *w)
 {
-    uint64_t channels = w->channels;
+    uint64_t channels = w->channels, read = size(w);
 
     next_block(w);
     conv(w, channels, 7, 1, 3, channels, true);
+    w->held += read;
     layer_norm(w);
     linear(w, 4 * channels, false);
     put(w, CONV_GELU, false, size(w));
@@ -462,6 +504,7 @@ static void convnext_block(struct walk *w)
     if (w->blocks > 1) /* the first one's probability is 0 */
         put(w, CONV_DROP_PATH, false, size(w));
     put(w, CONV_ADD, true, size(w));
+    w->held -= read;
 }
 
 static void convnext(struct walk *w, const int n[NUMBERS])
@@ -472,10 +515,16 @@ static void convnext(struct walk *w, const int n[NUMBERS])
         if (stage) {
             next_block(w);
             layer_norm(w);
+            w->held = size(w);
             conv(w, 2 * w->channels, 2, 2, 0, 1, true);
+            w->held = 0;
         }
-        for (int i = 0; i < (stage == 2 ? n[1] : 3); i++)
+        uint64_t read = size(w);
+        for (int i = 0; i < (stage == 2 ? n[1] : 3); i++) {
+            w->held = i ? read : 0;
             convnext_block(w);
+        }
+        w->held = 0;
     }
     after_blocks(w);
     average_pool(w, 1);

@@ -39,6 +39,9 @@ struct conv_map {
     uint64_t channels, height, width; /* of the output */
     uint64_t elements;                /* of the output: the product of the three */
     uint64_t inputs;                  /* elements of its input (of the larger, where there are two) */
+    /* Elements that are alive meanwhile without gradients, besides its input, its output and the image: what a
+     * residual waits with, what an nn.Sequential was called with, the features that a dense block gathers. */
+    uint64_t held;
 };
 
 /* Fills at most `max` rows of `out` for an image of that size and returns how many there are in all
