@@ -48,6 +48,9 @@ static const struct option_row options[] = {
      "show the calls that led to a place, C and C++ functions included"},
     ESTIMATE_OPTIONS(struct settings, plan.model, 0),
     PLAN_TRAINING_OPTIONS(struct settings, plan),
+    PLAN_COUNT(struct settings, plan, "gpus", gpus, "N",
+               "GPUs that trained together: each recorded rank is held against the estimate of one of them"),
+    PLAN_DIVIDED_OPTIONS(struct settings, plan),
     PLAN_ADAPTER_OPTIONS(struct settings, plan),
     DISPLAY_OPTIONS(struct settings, display),
     {0},
@@ -61,6 +64,8 @@ static const struct example examples[] = {
      "what was measured beside what such a model needs, and why they differ"},
     {"gpuspy report --model gpt2 --batch 8 --seq 1024 run.db",
      "the same with activations, and whether the peak is where it was expected"},
+    {"gpuspy report --model gpt2 --batch 8 --seq 1024 --gpus 4 --sharding zero3 runs/",
+     "the same of each rank of an FSDP run"},
     {"gpuspy report --html run.html run.db", "the same as a page: what was live when, by line"},
     {"gpuspy report runs/", "all processes of the run recorded in a folder"},
     {0},
@@ -189,7 +194,8 @@ static bool estimate(const struct plan_settings *s, struct gs_estimate_bytes *by
         *bytes = (struct gs_estimate_bytes){(double)e.weights, (double)e.gradients,
                                             (double)(e.optimizer + e.master), (double)e.total,
                                             (double)e.params, (double)e.cast_copies};
-        if (plan.adapter != PLAN_ADAPTER_NONE || plan.ema) { /* not all are trained, or there are more */
+        /* Not all are trained, there are more, or they are elsewhere. */
+        if (plan.adapter != PLAN_ADAPTER_NONE || plan.ema || plan.gpus > 1 || plan.offload != PLAN_OFFLOAD_NONE) {
             bytes->weights = gs_plan_category(&result, GS_CATEGORY_PARAMETERS, -1).likely;
             bytes->gradients = gs_plan_category(&result, GS_CATEGORY_GRADIENTS, -1).likely;
             bytes->optimizer = gs_plan_category(&result, GS_CATEGORY_OPTIMIZER_STATE, -1).likely;
@@ -198,6 +204,7 @@ static bool estimate(const struct plan_settings *s, struct gs_estimate_bytes *by
         o->memory_map = true; /* each category's own peak needs the calls that freed */
         o->estimate = bytes;
         o->plan = &result;
+        o->plan_gpus = plan.gpus;
     }
     model_free(&model);
     return ok;

@@ -87,14 +87,10 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
                   "logits are made in pieces (Liger kernels, cut cross-entropy)"),                        \
         PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU")
 
-#define PLAN_PARALLEL_OPTIONS(type, member)                                                               \
-    {"gpus", 0, OPTION_COUNT_OR_ALONE, PLAN_AT(type, member, gpus), "N", NULL, 1, 1e6,                    \
-     "GPUs in all, if not given as many as --tp, --pp, --cp and --ep divide the model among; without a number: list the GPUs that are known, and what they can"},   \
-        PLAN_COUNT(type, member, "gpus-per-node", per_node, "N", "GPUs in one machine"),                  \
-        {"network", 0, OPTION_RATE, PLAN_AT(type, member, network), "RATE", NULL, 1, 1e16,                \
-         "each GPU's share of its machine's network; if not given 400Gb/s, or what its PCIe carries"},    \
-        PLAN_WORD(type, member, "sharding", sharding, plan_shardings,                                     \
-                  "what data-parallel GPUs divide: ddp (nothing), zero1, zero2, zero3 (FSDP)"),           \
+/* How the GPUs divide the model: also where a recording of one of them is held against an estimate. */
+#define PLAN_DIVIDED_OPTIONS(type, member)                                                                \
+    PLAN_WORD(type, member, "sharding", sharding, plan_shardings,                                         \
+              "what data-parallel GPUs divide: ddp (nothing), zero1, zero2, zero3 (FSDP)"),               \
         PLAN_WORD(type, member, "offload", offload, plan_offloads, "what lives in the host's memory"),    \
         PLAN_FLAG(type, member, "bucket-view", bucket_view, "DDP with gradient_as_bucket_view=True"),     \
         PLAN_COUNT(type, member, "tp", tp, "N", "tensor parallel GPUs"),                                  \
@@ -104,6 +100,14 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_COUNT(type, member, "interleave", interleave, "N", "model chunks a pipeline stage"),         \
         PLAN_COUNT(type, member, "cp", cp, "N", "context parallel GPUs"),                                 \
         PLAN_COUNT(type, member, "ep", ep, "N", "expert parallel GPUs")
+
+#define PLAN_PARALLEL_OPTIONS(type, member)                                                               \
+    {"gpus", 0, OPTION_COUNT_OR_ALONE, PLAN_AT(type, member, gpus), "N", NULL, 1, 1e6,                    \
+     "GPUs in all, if not given as many as --tp, --pp, --cp and --ep divide the model among; without a number: list the GPUs that are known, and what they can"},   \
+        PLAN_COUNT(type, member, "gpus-per-node", per_node, "N", "GPUs in one machine"),                  \
+        {"network", 0, OPTION_RATE, PLAN_AT(type, member, network), "RATE", NULL, 1, 1e16,                \
+         "each GPU's share of its machine's network; if not given 400Gb/s, or what its PCIe carries"},    \
+        PLAN_DIVIDED_OPTIONS(type, member)
 
 #define PLAN_ADAPTER_OPTIONS(type, member)                                                                \
     PLAN_WORD(type, member, "adapter", adapter, plan_adapters, "lora or dora beside frozen weights; qlora: lora with --weights=nf4-double"),           \

@@ -560,6 +560,20 @@ static json_t *budget_json(const struct gs_budget *b)
     set(o, "estimate", estimate);
     set(o, "measured", measured);
     set(o, "difference", difference);
+    if (b->rank) {
+        set_where(o, b->process, b->device);
+    }
+    return o;
+}
+
+/* Each rank's is of the same form, with "pid", "rank" and "device". */
+static json_t *budgets_json(const struct gs_budget *b)
+{
+    json_t *o = budget_json(b);
+    if (b->present) {
+        set_count(o, "gpus", b->gpus);
+        set(o, "ranks", LIST(b->ranks, b->ranks_n, budget_json));
+    }
     return o;
 }
 
@@ -594,7 +608,7 @@ json_t *gs_view_json_build(const struct gs_report *r)
     set(o, "marks", LIST(r->marks, r->marks_n, mark_json));
     set_count(o, "marks_total", r->marks_total);
     set(o, "samples", LIST(r->samples, r->samples_n, samples_json));
-    set(o, "budget", budget_json(&r->budget));
+    set(o, "budget", budgets_json(&r->budget));
     set(o, "advice", LIST(r->advice, r->advice_n, advice_json));
     now = NULL;
     return o;

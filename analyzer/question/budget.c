@@ -249,6 +249,58 @@ static void make_rows(struct gs_budgets *g, struct gs_budget *budget, const stru
     }
 }
 
+/* Everything beside one peak. */
+static void hold_against(struct gs_budgets *g, const struct gs_peak *peak, struct gs_budget *budget)
+{
+    const struct gs_options *o = g->b->options;
+    budget->present = true;
+    budget->gpus = o->plan_gpus ? o->plan_gpus : 1;
+    budget->pass_most_bytes = GS_UNKNOWN;
+    budget->estimate = *o->estimate;
+    budget->measured_bytes = peak ? peak->bytes : GS_UNKNOWN;
+    budget->difference_bytes = peak ? (double)peak->bytes - budget->estimate.total : (double)NAN;
+    budget->difference_share = budget->estimate.total > 0 ? budget->difference_bytes / budget->estimate.total : NAN;
+    if (peak) {
+        budget->measured_layer = peak->layer;
+        budget->process = peak->process;
+        budget->device = peak->device;
+        budget->by_category = peak->by_category;
+        make_rows(g, budget, peak);
+    }
+}
+
+/* --- ranks --------------------------------------------------------------------------------------- */
+
+static const struct gs_peak *peak_of_rank(const struct gs_report *r, const struct gs_rank *rank)
+{
+    for (size_t i = 0; i < r->peaks_n; i++) {
+        const struct gs_peak *p = &r->peaks[i];
+        if (p->layer == GS_SERIES_TENSOR && p->process == rank->process && p->device == rank->device) {
+            return p;
+        }
+    }
+    return NULL;
+}
+
+/* Each that trains: who was started again, and what a rank started itself, does not. */
+static void ranks_build(struct gs_budgets *g, struct gs_budget *all)
+{
+    const struct gs_report *r = g->b->report;
+    struct gs_budget *ranks = gs_arena_alloc(g->b->arena, (r->ranks_n + 1) * sizeof *ranks);
+    for (size_t i = 0; i < r->ranks_n; i++) {
+        const struct gs_rank *rank = &r->ranks[i];
+        const struct gs_peak *peak = peak_of_rank(r, rank);
+        if (peak && !rank->again && !rank->child) {
+            ranks[all->ranks_n] = (struct gs_budget){.rank = rank};
+            hold_against(g, peak, &ranks[all->ranks_n++]);
+        }
+        if (rank->process == all->process && rank->device == all->device) {
+            all->rank = rank;
+        }
+    }
+    all->ranks = ranks;
+}
+
 /* For the next command: what a model of the measured parameters needs. */
 static int64_t parameter_bytes(const struct gs_report *r)
 {
@@ -266,20 +318,9 @@ void gs_budgets_build(struct gs_builder *b)
     const struct gs_peak *peak = largest(b->report);
     budget->parameter_bytes = parameter_bytes(b->report);
     if (b->options->estimate) {
-        budget->present = true;
-        budget->pass_most_bytes = GS_UNKNOWN;
-        budget->estimate = *b->options->estimate;
-        budget->measured_bytes = peak ? peak->bytes : GS_UNKNOWN;
-        budget->difference_bytes =
-            peak ? (double)peak->bytes - budget->estimate.total : (double)NAN;
-        budget->difference_share =
-            budget->estimate.total > 0 ? budget->difference_bytes / budget->estimate.total : NAN;
-    }
-    if (budget->present && peak) {
-        budget->measured_layer = peak->layer;
-        budget->process = peak->process;
-        budget->device = peak->device;
-        budget->by_category = peak->by_category;
-        make_rows(b->budgets, budget, peak);
+        hold_against(b->budgets, peak, budget);
+        if (budget->gpus > 1) {
+            ranks_build(b->budgets, budget);
+        }
     }
 }

@@ -491,6 +491,10 @@ struct gs_budget_level {
 
 struct gs_budget {
     bool present;
+    uint64_t gpus; /* of the estimate, which is that of one of them */
+    const struct gs_rank *rank; /* whose peak it is, of several; NULL: there are none */
+    const struct gs_budget *ranks; /* where the estimate is of several GPUs: each rank beside it, in order of rank */
+    size_t ranks_n;
     uint32_t process; /* whose peak it is */
     int device;
     struct gs_estimate_bytes estimate;

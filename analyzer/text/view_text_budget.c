@@ -1,6 +1,7 @@
 /* What the model needs at least, beside what was measured, and why they differ. */
 #include <math.h>
 #include <stdio.h>
+#include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/text/view_text_parts.h"
 
@@ -115,6 +116,111 @@ static void on_top(const struct view_text *v, const struct gs_budget *b)
     view_wrap(v, INDENT, "", line);
 }
 
+/* ---------------------------------------------------------------- ranks */
+
+enum { RANKS = 16, NAME = 64 };
+
+static void name_of(const struct view_text *v, const struct gs_budget *b, char *out)
+{
+    char gpu[24], clean[64];
+
+    term_clean(clean, sizeof clean, b->rank->gpu, v->term.utf8);
+    text_elide(gpu, sizeof gpu, clean, 12, v->term.utf8);
+    if (b->rank->rank >= 0)
+        snprintf(out, NAME, "rank %lld, GPU %s", (long long)b->rank->rank, gpu);
+    else
+        snprintf(out, NAME, "process %u, GPU %s", v->report->processes[b->process].pid, gpu);
+}
+
+/* Without activations the estimate is of no moment: gradients may be freed at the peak, weights may have been whole
+ * before they were divided. */
+static int64_t measured_of(const struct gs_budget *b, const struct gs_budget_row *r)
+{
+    bool later = fabs((double)r->most_bytes - r->estimate_bytes) < fabs((double)r->peak_bytes - r->estimate_bytes);
+
+    return !b->planned && later ? r->most_bytes : r->peak_bytes;
+}
+
+/* What is not as estimated, and not made up for by what is judged with it. */
+static bool outside(const struct gs_budget *b, const struct gs_budget_row *r)
+{
+    if (!b->planned)
+        return fabs((double)measured_of(b, r) - r->estimate_bytes) > 0.1 * r->estimate_bytes + 4096;
+    return r->inside == 0 && r->why;
+}
+
+static size_t outsides(const struct gs_budget *b)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < b->rows_n; i++)
+        n += outside(b, &b->rows[i]);
+    return n;
+}
+
+/* "; activations 2.00 GiB (1.20 to 1.50 GiB estimated)" */
+static void rank_line(const struct view_text *v, const struct gs_budget *b)
+{
+    char line[1024], name[NAME], bytes[UNITS_TEXT], low[UNITS_TEXT], high[UNITS_TEXT];
+    size_t at;
+
+    name_of(v, b, name);
+    at = (size_t)snprintf(line, sizeof line, "%s: %s at the peak%s", name, view_bytes(bytes, b->measured_bytes),
+                          !b->rows_n ? ", and nothing was recognised" : outsides(b) ? "" : ", as estimated");
+    for (size_t i = 0; i < b->rows_n; i++) {
+        const struct gs_budget_row *r = &b->rows[i];
+        if (!outside(b, r) || at >= sizeof line)
+            continue;
+        format_bytes(low, units_whole(r->expected.low));
+        format_bytes(high, units_whole(r->expected.high));
+        at += (size_t)snprintf(line + at, sizeof line - at,
+                               r->expected.low < r->expected.high ? "; %s %s (estimated %s to %s)" : "; %s %s (estimated %s)",
+                               gs_category_text(r->category), view_bytes(bytes, measured_of(b, r)), low, high);
+    }
+    view_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", line);
+}
+
+/* Those that differ, where there are many. */
+static void other_ranks(const struct view_text *v, const struct gs_budget *b)
+{
+    size_t alike = 0, shown = 0;
+    bool few = b->ranks_n <= RANKS;
+    char line[128];
+
+    for (size_t i = 0; i < b->ranks_n; i++) {
+        const struct gs_budget *k = &b->ranks[i];
+        if (k->rank == b->rank)
+            continue;
+        if (few || (shown < RANKS && outsides(k))) {
+            rank_line(v, k);
+            shown++;
+        } else
+            alike++;
+    }
+    if (alike) {
+        snprintf(line, sizeof line, shown ? "%zu others: as these, or as estimated (--json has all)"
+                                          : "%zu other ranks: as estimated", alike);
+        view_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", line);
+    }
+    if (b->ranks_n != b->gpus && b->ranks_n) {
+        snprintf(line, sizeof line, "The estimate is of %ju GPUs; here are the recordings of %zu.", (uintmax_t)b->gpus,
+                 b->ranks_n);
+        view_wrap(v, INDENT, "", line);
+    }
+}
+
+/* Whose table it is. */
+static void whose(const struct view_text *v, const struct gs_budget *b)
+{
+    char line[256], name[NAME];
+
+    if (b->gpus > 1 && b->rank) {
+        name_of(v, b, name);
+        snprintf(line, sizeof line, "%s, the fullest, beside one of %ju GPUs:", name, (uintmax_t)b->gpus);
+        view_wrap(v, INDENT, "", line);
+    }
+}
+
 void view_text_budget(const struct view_text *v)
 {
     const struct gs_budget *b = &v->report->budget;
@@ -127,6 +233,7 @@ void view_text_budget(const struct view_text *v)
     view_heading(v, TERM_BOLD, "Budget",
                  b->planned ? ": what was estimated, what was measured, and why they differ"
                             : ": what the model needs at least, what was measured, and why they differ");
+    whose(v, b);
     t = b->rows_n ? four : t;
     if (b->rows_n)
         categories(&t, b);
@@ -146,6 +253,8 @@ void view_text_budget(const struct view_text *v)
     table_print(&t, &v->term, INDENT, v->out);
     if (b->planned)
         moment(v, b);
+    if (b->gpus > 1)
+        other_ranks(v, b);
     if (b->measured_bytes == GS_UNKNOWN)
         view_wrap(v, INDENT, "", "Nothing was measured: no allocation was recorded.");
     else if (!b->rows_n)

@@ -25,7 +25,8 @@ SECONDS = 60 if SAN else 20
 VIEWS = {
     "run": [],  # reads no recording
     "report": ["{db}", "--json {db}", "--native {db}", "--params 1e9 {db}",
-               "--model gpt2 --batch 2 --seq 64 {db}", "--html {out} {db}", "{folder}"],
+               "--model gpt2 --batch 2 --seq 64 {db}",
+               "--model gpt2 --batch 2 --seq 64 --gpus 2 --sharding zero3 {folder}", "--html {out} {db}", "{folder}"],
     "export": [f"--format {name} --output {{out}} {{db}}" for name in FORMATS],
     "estimate": [],
     "roofline": [],

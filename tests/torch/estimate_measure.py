@@ -5,7 +5,8 @@
   estimate_measure.py --hf gpt2 …                       the same of transformers' model of that configuration (no
                                                         weights are fetched: config.json's path, or a model type)
 
-Prints one JSON object; the moments are of the last step, when the optimizer has its states.
+Prints one JSON object; the moments are of the last step, when the optimizer has its states. On several GPUs:
+estimate_sharded.py.
 """
 import argparse
 import contextlib
@@ -27,6 +28,9 @@ parser.add_argument("--attention", choices=["flash", "eager"], default="flash")
 parser.add_argument("--checkpointing", choices=["none", "full"], default="none")
 parser.add_argument("--optimizer", choices=["adamw", "fused", "sgd"], default="adamw")
 parser.add_argument("--drop-logits", action="store_true", help="the script lets go of the logits before backward")
+parser.add_argument("--how", choices=["ddp", "ddp_view", "fsdp", "grad_op", "fully_shard", "fully_shard_kept"],
+                    default="ddp", help="of several ranks")
+parser.add_argument("--ranks", type=int, default=2)
 parser.add_argument("--hf", help="a folder with a config.json, of a causal language model")
 a = parser.parse_args()
 a.kv_heads = a.kv_heads or a.heads
@@ -192,7 +196,7 @@ def made():
     return model
 
 
-def main():
+def train(wrapped=lambda model: model, cast=a.precision.startswith("amp")):
     cuda = torch.cuda
     kind = torch.bfloat16 if a.precision == "bf16" else torch.float32
     torch.set_default_dtype(kind)
@@ -200,14 +204,16 @@ def main():
         model = made()
     torch.set_default_dtype(torch.float32)
     model.train()
+    parameters = sum(p.numel() for p in model.parameters())
+    model = wrapped(model)
     optimizer = {"adamw": lambda p: torch.optim.AdamW(p, lr=1e-4), "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
                  "fused": lambda p: torch.optim.AdamW(p, lr=1e-4, fused=True)}[a.optimizer](model.parameters())
-    said = dict(parameters=sum(p.numel() for p in model.parameters()), loaded=cuda.memory_allocated(), torch=torch.__version__)
+    said = dict(parameters=parameters, loaded=cuda.memory_allocated(), torch=torch.__version__)
     ids = torch.zeros(a.batch, a.seq, dtype=torch.long, device="cuda")
     for _ in range(a.steps):
         said["begin"] = cuda.memory_allocated()
         cuda.reset_peak_memory_stats()
-        with torch.autocast("cuda", torch.bfloat16) if a.precision.startswith("amp") else contextlib.nullcontext():
+        with torch.autocast("cuda", torch.bfloat16) if cast else contextlib.nullcontext():
             loss, logits = loss_of(model, ids)
         said["forward_end"], said["forward_peak"] = cuda.memory_allocated(), cuda.max_memory_allocated()
         cuda.reset_peak_memory_stats()
@@ -221,7 +227,8 @@ def main():
     if not a.hf:
         with open("config.json", "w") as out:
             json.dump(CONFIG[a.family], out)
-    print(json.dumps(said))
+    return said
 
 
-main()
+if __name__ == "__main__":
+    print(json.dumps(train()))

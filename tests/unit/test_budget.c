@@ -218,12 +218,71 @@ static void test_nothing_recognised(void **state)
     syn_end(&s);
 }
 
+/* A rank on a GPU of its own: weights to move there, states of so many MB. */
+static void rank(struct syn *s, int number, int64_t states)
+{
+    char name[32];
+    snprintf(name, sizeof name, number ? "run.%d.db" : "run.db", number);
+    if (number) {
+        syn_open(s, name);
+    }
+    syn_process(s, "r", 100 + number, SYN_S, 1);
+    syn_sql(s, "UPDATE process SET rank = %d", number);
+    int64_t main_ = syn_python(s, 0, "<module>", "/home/u/train.py", 9);
+    int64_t moved = syn_python(s, main_, "Module._apply", TORCH "nn/modules/module.py", 3);
+    int64_t step = syn_python(s, main_, "Adam.step", TORCH "optim/adam.py", 4);
+    syn_alloc(s, (struct syn_alloc){.device = number, .bytes = 100 * MB, .at = 1, .life = SYN_LIVE, .stack = main_});
+    syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .device = number, .bytes = 2 * MB, .at = 10 * SYN_MS,
+                                    .life = SYN_LIVE, .stack = moved});
+    syn_alloc(s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .device = number, .bytes = states * MB, .at = 30 * SYN_MS,
+                                    .life = SYN_LIVE, .stack = step});
+    char first[sizeof s->path];
+    snprintf(first, sizeof first, "%s/run.db", s->folder);
+    syn_done(s);
+    memcpy(s->path, first, sizeof first);
+}
+
+/* Each beside what one of the GPUs needs; the fullest stands for all. */
+static void test_each_rank(void **state)
+{
+    (void)state;
+    struct syn s;
+    struct gs_estimate_bytes estimate = {2e6, 2e6, 4e6, 8e6, 1e6, 0};
+    struct gs_options options = {.all = true, .memory_map = true, .estimate = &estimate, .plan_gpus = 3};
+    syn_start(&s);
+    for (int i = 0; i < 3; i++) {
+        rank(&s, i, i == 1 ? 8 : 4);
+    }
+    struct gs_report *r = syn_report(&s, &options);
+    const struct gs_budget *b = &r->budget;
+    assert_int_equal(b->gpus, 3);
+    assert_int_equal(b->rank->rank, 1);
+    assert_int_equal(b->ranks_n, 3);
+    for (int i = 0; i < 3; i++) {
+        const struct gs_budget *k = &b->ranks[i];
+        assert_int_equal(k->rank->rank, i);
+        assert_int_equal(k->device, i);
+        assert_int_equal(k->measured_bytes, (i == 1 ? 10 : 6) * MB);
+        assert_int_equal(row_of(k, P)->inside, 1);
+        assert_int_equal(row_of(k, O)->inside, i != 1);
+        assert_true((row_of(k, O)->why != NULL) == (i == 1));
+    }
+    syn_close(r);
+    options.plan_gpus = 0; /* an estimate of one GPU: ranks are not told apart */
+    r = syn_report(&s, &options);
+    assert_int_equal(r->budget.gpus, 1);
+    assert_int_equal(r->budget.ranks_n, 0);
+    syn_close(r);
+    syn_end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_sentence),
         cmocka_unit_test(test_rows_of_a_report),
         cmocka_unit_test(test_nothing_recognised),
+        cmocka_unit_test(test_each_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
