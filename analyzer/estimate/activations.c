@@ -80,6 +80,20 @@ static struct unit unit_of(const struct model_shape *m, enum act_group group, co
     }
 }
 
+/* Whisper's two stacks have lengths of their own. */
+static void of_two_stacks(const struct plan *p, enum act_group group, char *text, size_t size)
+{
+    const struct model_shape *m = &p->model->shape;
+
+    if (group == ACT_CONV)
+        snprintf(text, size, "%ju · %ju positions: spectrograms of %ju channels, 5 · %ju of the convolutions", (uintmax_t)p->batch,
+                 (uintmax_t)m->sound, (uintmax_t)m->channels, (uintmax_t)m->hidden);
+    else
+        snprintf(text, size, "%ju layers · %ju · %ju positions of sound + %ju layers · %ju · %ju tokens", (uintmax_t)m->encoder_layers,
+                 (uintmax_t)p->batch, (uintmax_t)m->sound, (uintmax_t)(m->layers - m->encoder_layers), (uintmax_t)p->batch,
+                 (uintmax_t)p->seq);
+}
+
 /* The first peak of backward as two lines, which add up to it in each variant: the largest moment need not be the
  * same in all. */
 static void first_peak(const struct act_pass *low, const struct act_pass *likely, const struct act_pass *high,
@@ -113,17 +127,22 @@ static void eager(const struct plan *p, struct estimate_result *r)
     for (int g = 0; g < ACT_GROUPS_N; g++) {
         struct unit u = unit_of(m, g, &z);
         double each = likely->saved[g] / z.tokens / (double)m->layers;
-        if (each <= 0)
+        if (m->family == MODEL_WHISPER)
+            of_two_stacks(p, g, text, sizeof text);
+        else if (each <= 0)
             snprintf(text, sizeof text, "none; a mask of %.0f · %.0f in each layer where sequences are padded", z.seq, z.seq);
         else if (u.width > 0)
             snprintf(text, sizeof text, "%ju layers · %.0f tokens · %.0f %s · %.2f B", (uintmax_t)m->layers, z.tokens,
                      u.width, u.what, each / u.width);
         else
             snprintf(text, sizeof text, "%ju layers · %.0f tokens · %.0f B", (uintmax_t)m->layers, z.tokens, each);
-        add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), titles[g], OF(saved[g]), WHY_EAGER, text);
+        add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), m->family == MODEL_WHISPER && g == ACT_CONV ? "sound and its two convolutions" : titles[g],
+            OF(saved[g]), WHY_EAGER, text);
     }
     snprintf(text, sizeof text, "%ju layers · %.0f tokens · %ju · %.0f B", (uintmax_t)m->layers, z.tokens,
              (uintmax_t)m->hidden, z.stream);
+    if (m->family == MODEL_WHISPER)
+        of_two_stacks(p, ACT_NORM, text, sizeof text);
     add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "inputs of the checkpointed layers", OF(inputs), NULL, text);
     snprintf(text, sizeof text, "%.0f tokens · %.0f B", z.tokens, likely->head / z.tokens);
     add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "last norm and input of the output layer", OF(head), WHY_EAGER, text);
@@ -153,6 +172,10 @@ void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_
     }
     if (!p->model->shape.layers)
         return;
+    if (p->model->shape.family == MODEL_MAMBA) {
+        estimate_note(r, "activations of a Mamba are not known: they are left out");
+        return;
+    }
     z = act_sizes_of(p, p->fused_layers ? ACT_FUSED : ACT_EAGER);
     if (p->attention == PLAN_ATTENTION_FLASH && act_falls_back(p, &z))
         estimate_note(r, "grouped queries in float32 have no fused attention in PyTorch: the scores are kept, unless a padding mask "

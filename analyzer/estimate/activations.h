@@ -90,10 +90,13 @@ struct act_sizes {
     double read; /* of what linear layers keep of their input: 1 in float8, else `compute` */
     bool amp;
     double tokens, seq, batch;
+    double keys; /* that each query looks at: `seq`, but for cross-attention to another sequence */
     enum act_variant variant;
 };
 
 struct act_sizes act_sizes_of(const struct plan *p, enum act_variant variant);
+/* The encoder's, where it reads something else than the decoder: Whisper's sound; else the same. */
+struct act_sizes act_encoder_sizes(const struct plan *p, const struct act_sizes *z);
 /* One layer of the plan's model: `moe` picks the layers whose MLP is experts. */
 void act_layer(const struct plan *p, const struct act_sizes *z, bool moe, struct act_tape *tape);
 /* The norm after the layers, with the input of the output layer; whether logits are capped by tanh

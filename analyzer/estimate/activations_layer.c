@@ -22,8 +22,20 @@ struct act_sizes act_sizes_of(const struct plan *p, enum act_variant variant)
         /* Transformer Engine keeps the transposed copy, the high variant both */
         .read = fp8 && variant != ACT_PADDED ? 1 : compute,
         .gradient = precision->gradients / (divided ? shard_group(p, false) : 1), .amp = amp,
-        .tokens = (double)p->batch * seq, .seq = seq, .batch = (double)p->batch, .variant = variant,
+        .tokens = (double)p->batch * seq, .seq = seq, .keys = seq, .batch = (double)p->batch, .variant = variant,
     };
+}
+
+struct act_sizes act_encoder_sizes(const struct plan *p, const struct act_sizes *z)
+{
+    struct act_sizes e = *z;
+
+    if (p->model->shape.family != MODEL_WHISPER)
+        return e;
+    e.seq = e.keys = (double)p->model->shape.sound;
+    e.tokens = e.batch * e.seq;
+    e.variant = z->variant == ACT_PADDED ? ACT_EAGER : z->variant; /* it takes no mask */
+    return e;
 }
 
 static void put(struct act_tape *t, enum act_group group, double saved, double in, double work, double params)
@@ -159,8 +171,8 @@ static void scores(const struct act_sizes *z, const struct habits *h, bool kept,
     else if (wide != z->compute)
         saved += z->compute; /* cast for the product with v */
     /* what is not kept is made again when its turn comes */
-    put(t, ACT_SCORES, kept ? saved * heads * z->seq : 0, z->compute * heads * z->seq,
-        (2 * wide + (kept ? 0 : saved)) * heads * z->seq, 0);
+    put(t, ACT_SCORES, kept ? saved * heads * z->keys : 0, z->compute * heads * z->keys,
+        (2 * wide + (kept ? 0 : saved)) * heads * z->keys, 0);
 }
 
 /* Grouped queries with neither a mask nor 16 bits fit none of PyTorch's fused kernels: the "math" one keeps
@@ -181,6 +193,7 @@ static void attention(const struct plan *p, const struct act_sizes *z, const str
     double v = k, out = q, width = (double)m->hidden, c = z->compute;
     bool eager = p->attention == PLAN_ATTENTION_EAGER || act_falls_back(p, z);
     bool recomputed = p->checkpoint == PLAN_CHECKPOINT_SELECTIVE;
+    double others = z->seq > 0 ? z->keys / z->seq : 1; /* keys and values for each query's token */
 
     if (m->kv_rank) { /* multi-head latent attention: what is compressed, and each head's parts */
         double latent = (double)(m->q_rank + m->kv_rank + m->rope_dim);
@@ -189,13 +202,15 @@ static void attention(const struct plan *p, const struct act_sizes *z, const str
         put(t, ACT_ATTENTION, 3 * c * latent, c * width, 0, weight(p, width * latent));
     }
     put(t, ACT_ATTENTION, 0, c * width, bias(p, z, h->one_matrix ? 3 * q : q), weight(p, width * (q + k + v)));
+    k *= others;
+    v *= others;
     if (m->qk_norm && !m->kv_rank) {
         norm(p, z, h, q, c, t);
         norm(p, z, h, k, c, t);
         t->ops[t->n - 1].group = t->ops[t->n - 2].group = ACT_ATTENTION;
     }
     if (eager || z->variant == ACT_PADDED) /* keys and values repeated for each query head */
-        put(t, ACT_ATTENTION, c * (2 * q + out), c * (q + k + v), c * (q + out), 0);
+        put(t, ACT_ATTENTION, c * (q + others * (q + out)), c * (q + k + v), c * others * (q + out), 0);
     else
         put(t, ACT_ATTENTION, c * (q + k + v), c * (q + k + v), 0, 0);
     if (eager)
@@ -203,7 +218,11 @@ static void attention(const struct plan *p, const struct act_sizes *z, const str
     else if (p->model->shape.family == MODEL_T5 && !cross) /* the positions' bias, made for each layer */
         put(t, ACT_SCORES, c * heads * z->seq / z->batch, c * out, 0, 0);
     else if (z->variant == ACT_PADDED) /* a mask that every layer casts anew */
-        put(t, ACT_SCORES, c * z->seq, c * out, 0, 0);
+        put(t, ACT_SCORES, c * z->keys, c * out, 0, 0);
+    /* Whisper makes its queries contiguous; cuDNN's kernel, which PyTorch takes in 16 bits from Hopper on, answers in
+     * their layout, and what the projection reads is a copy */
+    if (m->family == MODEL_WHISPER && !eager && c < 4 && z->variant != ACT_FUSED)
+        put(t, ACT_ATTENTION, c * out, 0, c * out, 0);
     /* attention's own output is what the projection reads */
     if (!eager || !frozen(p))
         put(t, ACT_ATTENTION, c * out + (eager ? 0 : 4 * heads), c * out, bias(p, z, width), weight(p, out * width));
@@ -265,6 +284,21 @@ static void experts(const struct plan *p, const struct act_sizes *z, const struc
         mlp(p, z, h, m->shared_ffn ? (double)m->shared_ffn : f * (double)m->shared_experts, 1, t);
 }
 
+/* Whisper's cross-attention: many more keys than queries. Its keys and values are of what the encoder said, which
+ * is kept once for all layers; under autocast each of their products casts it for itself. */
+static void look_at_sound(const struct plan *p, const struct act_sizes *z, const struct habits *h, struct act_tape *t)
+{
+    double width = (double)p->model->shape.hidden;
+    struct act_sizes cross = *z;
+
+    cross.keys = (double)p->model->shape.sound;
+    norm(p, z, h, width, z->stream, t);
+    reads(p, z, READ_QKV, width, 1, 1, t);
+    double sound = z->seq > 0 ? cross.keys / z->seq * width : 0;
+    put(t, ACT_ATTENTION, z->amp && !frozen(p) ? 2 * z->compute * sound : 0, 0, z->stream * sound, 0);
+    attention(p, &cross, h, true, t);
+}
+
 void act_layer(const struct plan *p, const struct act_sizes *z, bool moe, struct act_tape *t)
 {
     const struct model_shape *m = &p->model->shape;
@@ -279,6 +313,10 @@ void act_layer(const struct plan *p, const struct act_sizes *z, bool moe, struct
         norm(p, z, &h, width, z->stream, t);
         reads(p, z, READ_QKV, width, 3, 1, t);
         attention(p, z, &h, true, t);
+        moe = false;
+    }
+    if (m->family == MODEL_WHISPER && moe) {
+        look_at_sound(p, z, &h, t);
         moe = false;
     }
     if (m->norms == 4)

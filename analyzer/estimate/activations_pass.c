@@ -69,7 +69,7 @@ static void loss(const struct plan *p, const struct act_sizes *z, struct walk *w
     /* Hugging Face's losses ask for float32; a bare cross_entropy takes logits as they are. Autocast runs its
      * log_softmax in their type, as cross_entropy names that, and nll_loss in float32: log-probabilities are kept
      * in both, and float32 is what backward makes once. */
-    bool bare = z->variant == ACT_FUSED || m->family == MODEL_T5, both = bare && z->amp;
+    bool bare = z->variant == ACT_FUSED || m->family == MODEL_T5 || m->family == MODEL_WHISPER, both = bare && z->amp;
     double wide = bare && !z->amp ? c : 4, made = both ? wide : 2 * wide, narrow = both ? c : 0;
     double before = w->live, tanh_kept = act_caps_logits(p, z) ? c * logits : 0, held = c * logits;
 
@@ -103,7 +103,7 @@ static void loss(const struct plan *p, const struct act_sizes *z, struct walk *w
 
 static bool has_logits(const struct model_shape *m)
 {
-    return m->family == MODEL_GPT || m->family == MODEL_LLAMA || m->family == MODEL_T5 || (m->family == MODEL_BERT && !m->pooler);
+    return m->family == MODEL_GPT || m->family == MODEL_LLAMA || m->family == MODEL_T5 || m->family == MODEL_WHISPER || (m->family == MODEL_BERT && !m->pooler);
 }
 
 /* Are gradients somewhere already, or leave at once? Of an earlier pass, in DDP's buckets, on the host. */
@@ -113,26 +113,44 @@ static bool gradients_stay_elsewhere(const struct plan *p)
            (p->offload != PLAN_OFFLOAD_NONE && p->sharding >= PLAN_SHARDING_ZERO2);
 }
 
+/* What Whisper keeps before and after its encoder's layers: the spectrogram, twice as long as what is made of it, the
+ * outputs of two convolutions and of their GELUs; the encoder's last norm, and what it hands over. */
+static void hear(const struct plan *p, const struct act_sizes *e, struct act_pass *out)
+{
+    const struct model_shape *m = &p->model->shape;
+    double width = (double)m->hidden, spectrogram = 2 * e->tokens * (double)m->channels;
+    struct act_tape end;
+
+    act_last_norm(p, e, &end);
+    out->saved[ACT_NORM] += act_saved(&end) + e->stream * e->tokens * width;
+    if (p->adapter == PLAN_ADAPTER_NONE) { /* what it hands over is what is read, not a copy */
+        out->saved[ACT_NORM] -= e->compute * e->tokens * width;
+        out->saved[ACT_CONV] += 5 * e->compute * e->tokens * width + (e->amp ? e->compute : 0) * spectrogram;
+    }
+    out->saved[ACT_CONV] += e->stream * spectrogram;
+}
+
 void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *out)
 {
     const struct model_shape *m = &p->model->shape;
-    struct act_sizes z = act_sizes_of(p, variant);
+    struct act_sizes z = act_sizes_of(p, variant), e = act_encoder_sizes(p, &z);
     struct act_tape dense, moe, last;
     struct walk w = {.there = gradients_stay_elsewhere(p)};
-    double stream = z.stream * z.tokens * (double)m->hidden;
+    double stream = z.stream * z.tokens * (double)m->hidden, encoder_stream = e.stream * e.tokens * (double)m->hidden;
+    bool sound = m->family == MODEL_WHISPER;
     double embedding = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)(m->vocab * m->hidden);
     uint64_t sparse = m->experts ? m->moe_layers ? m->moe_layers : m->layers : 0;
-    if (m->family == MODEL_T5) /* the decoder's layers come last, as those with experts do */
+    if (m->family == MODEL_T5 || sound) /* the decoder's layers come last, as those with experts do */
         sparse = m->layers - m->encoder_layers;
     bool full = p->checkpoint == PLAN_CHECKPOINT_FULL;
     double apart = act_keeps_input(p, &z) ? 0 : stream; /* of a checkpointed layer's input when it is made again */
 
     memset(out, 0, sizeof *out);
-    act_layer(p, &z, false, &dense);
+    act_layer(p, &e, false, &dense);
     act_layer(p, &z, true, &moe);
     act_last_norm(p, &z, &last);
     if (full)
-        out->inputs = (double)m->layers * stream;
+        out->inputs = (double)(m->layers - sparse) * encoder_stream + (double)sparse * stream;
     double casts = full ? 0 : (double)(m->layers - sparse) * casts_of(&dense, &z) + (double)sparse * casts_of(&moe, &z);
     for (int g = 0; g < ACT_GROUPS_N && !full; g++)
         out->saved[g] = (double)(m->layers - sparse) * act_group_saved(&dense, g) +
@@ -145,6 +163,9 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
         out->saved[ACT_MASKS] += act_embedding_dropout(p, &z) ? 3 * z.tokens * (double)m->hidden : 0;
     }
 
+    if (sound)
+        hear(p, &e, out);
+
     w.live = out->inputs + out->head;
     for (int g = 0; g < ACT_GROUPS_N; g++)
         w.live += out->saved[g];
@@ -156,14 +177,20 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
                           params_of(&last, false) + embedding * (m->tied ? 1 : 2));
     if (has_logits(m))
         loss(p, &z, &w, out);
-    double at_loss = w.first_peak;
+    double at_loss = w.first_peak, twice = m->tied && has_logits(m) ? embedding * z.gradient : 0;
     backward(&w, &last, &z);
     w.live += stream - (has_logits(m) ? z.compute * z.tokens * (double)m->hidden : 0);
+    w.live += sound ? encoder_stream : 0; /* the gradient of what it said, summed up layer by layer */
     for (uint64_t i = m->layers; i-- > 0;) {
         const struct act_tape *t = i >= m->layers - sparse ? &moe : &dense;
-        w.when = i == 0 ? LATE : i < m->layers / 2 ? BETWEEN : EARLY;
+        w.when = i == 0 ? LATE : i < m->layers / 2 && !sound ? BETWEEN : EARLY;
+        if (sound && i + 1 == m->layers - sparse) { /* the decoder's embedding was reached; its gradient goes on */
+            see(&w, twice * ((z.amp ? 0 : 1) + (w.there ? 1 : 0)), embedding * z.gradient);
+            w.live -= stream;
+            apart = 0;
+        }
         if (full) {
-            w.live += act_saved(t) + casts_of(t, &z) - (stream - apart);
+            w.live += act_saved(t) + casts_of(t, &z) - ((t == &moe ? stream : encoder_stream) - apart);
             see(&w, 0, 0);
         }
         backward(&w, t, &z);
@@ -173,8 +200,10 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
     w.when = LATE;
     /* The embedding's gradient is dense. Where the output layer is tied, the two are added before they
      * reach the parameter: out of place, unless autocast's cast made the output layer's a tensor of its own. */
-    double twice = m->tied && has_logits(m) ? embedding * z.gradient : 0;
-    see(&w, twice * ((z.amp ? 0 : 1) + (w.there ? 1 : 0)), embedding * z.gradient);
+    if (sound) /* its convolutions: of the longer one two gradients */
+        see(&w, 2 * 2 * e.compute * e.tokens * (double)m->hidden, 0);
+    else
+        see(&w, twice * ((z.amp ? 0 : 1) + (w.there ? 1 : 0)), embedding * z.gradient);
     out->first = w.first_peak - kept - casts;
     out->at_loss = out->at_loss && w.first_peak == at_loss;
     out->second = w.second_peak - out->held;

@@ -75,6 +75,17 @@ static bool pipeline(const struct plan *p, char why[WHY])
     return false;
 }
 
+/* Their layers are not alike, or have a state in the place of heads: who holds what is not known. */
+static bool kinds_that_stay_whole(const struct plan *p, char why[WHY])
+{
+    const struct model_shape *s = &p->model->shape;
+    const char *option = p->tp > 1 ? "tp" : p->pp > 1 ? "pp" : p->cp > 1 ? "cp" : NULL;
+
+    if (!option || (s->family != MODEL_WHISPER && s->family != MODEL_MAMBA))
+        return false;
+    return SAY("--%s: how a %s is divided is not known; use --sharding", option, s->family == MODEL_MAMBA ? "Mamba" : "Whisper");
+}
+
 static bool experts(const struct plan *p, char why[WHY])
 {
     uint64_t n = p->model->shape.experts, group = plan_dp(p) * p->cp;
@@ -194,7 +205,7 @@ static bool serving(const struct plan *p, char why[WHY])
 /* The first contradiction, if there is one. */
 static bool contradicted(const struct plan *p, char why[WHY])
 {
-    static check *const checks[] = {zeroes, world, serving, tensor_parallel, pipeline, experts, positions, context_parallel,
+    static check *const checks[] = {zeroes, world, serving, kinds_that_stay_whole, tensor_parallel, pipeline, experts, positions, context_parallel,
                                     offloads, adapters, formats};
 
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)

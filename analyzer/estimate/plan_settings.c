@@ -70,7 +70,7 @@ static void set_shape(const struct plan_settings *s, struct model_shape *shape)
     shape->head_dim = s->head_dim;
     shape->ffn = s->ffn;
     shape->vocab = s->vocab;
-    shape->context = s->context;
+    shape->context = s->context ? s->context : shape->context;
     shape->experts = s->experts;
     shape->experts_used = s->experts_used;
     shape->tied = shape->tied || s->tied;

@@ -168,7 +168,7 @@ static double cache_bits(const struct plan *p)
 
 static bool decoder(const struct model_shape *s)
 {
-    return s->layers && (s->family == MODEL_GPT || s->family == MODEL_LLAMA || s->family == MODEL_T5);
+    return s->layers && (s->family == MODEL_GPT || s->family == MODEL_LLAMA || s->family == MODEL_T5 || s->family == MODEL_WHISPER);
 }
 
 bool serving_decodes(const struct plan *p)
@@ -205,6 +205,7 @@ static double tokens_held(const struct plan *p, double tokens, double window)
 
 struct cached {
     double full, windowed; /* layers here */
+    double cross;          /* keys and values of what Whisper's encoder heard, in each of `full` */
     double tokens, window_tokens;
     double bytes;
 };
@@ -218,7 +219,9 @@ static struct cached cache_of(const struct plan *p, uint64_t stage)
 
     if (s->family == MODEL_T5) /* the decoder's layers: of its own tokens, and of the encoder's */
         here = 2 * here * (double)(s->layers - s->encoder_layers) / (double)s->layers;
-    c = (struct cached){.full = here};
+    if (s->family == MODEL_WHISPER) /* of the decoder's tokens, and of sound, which is always as long */
+        here = here * (double)(s->layers - s->encoder_layers) / (double)s->layers;
+    c = (struct cached){.full = here, .cross = s->family == MODEL_WHISPER ? (double)s->sound : 0};
 
     if (window_layers > s->layers)
         window_layers = s->layers;
@@ -228,7 +231,7 @@ static struct cached cache_of(const struct plan *p, uint64_t stage)
     }
     c.tokens = tokens_held(p, (double)p->seq, 0);
     c.window_tokens = tokens_held(p, (double)p->seq, (double)s->window);
-    c.bytes = (c.full * c.tokens + c.windowed * c.window_tokens) * (double)p->batch * elements(p) * cache_bits(p) / 8;
+    c.bytes = (c.full * (c.tokens + c.cross) + c.windowed * c.window_tokens) * (double)p->batch * elements(p) * cache_bits(p) / 8;
     return c;
 }
 
@@ -246,7 +249,9 @@ static void explain_cache(const struct plan *p, const struct cached *c, struct e
         snprintf(each, sizeof each, "(kv_rank %ju + rope %ju)", (uintmax_t)s->kv_rank, (uintmax_t)s->rope_dim);
     else
         snprintf(each, sizeof each, "2 · kv heads %.0f · head %ju", kv_heads_here(p), (uintmax_t)s->head_dim);
-    if (c->windowed > 0)
+    if (c->cross > 0)
+        snprintf(windowed, sizeof windowed, " and %.0f positions of sound", c->cross);
+    else if (c->windowed > 0)
         snprintf(windowed, sizeof windowed, " + %.0f layers · %.0f", c->windowed, c->window_tokens);
     estimate_explain(line, s->kv_rank ? "DeepSeek-V2 (2405.04434), section 2.1: one latent vector a token"
                                       : "keys and values of every token and layer",
@@ -262,7 +267,8 @@ static void add_cache(const struct plan *p, uint64_t stage, struct estimate_resu
     double whole = cut ? c.bytes * (c.full + c.windowed) * c.tokens / (c.full * c.tokens + c.windowed * c.window_tokens)
                        : c.bytes;
     struct interval bytes = {c.bytes, p->cache_block ? c.bytes : whole, p->cache_block ? c.bytes : whole};
-    struct estimate_line *line = estimate_add(r, ESTIMATE_CACHE, IN_INFERENCE, "KV cache", bytes);
+    unsigned when = c.cross > 0 ? IN_PHASE(DECODE) : IN_INFERENCE; /* while the encoder hears there is none yet */
+    struct estimate_line *line = estimate_add(r, ESTIMATE_CACHE, when, "KV cache", bytes);
     double layer, tokens;
     char text[UNITS_TEXT];
 
@@ -358,7 +364,7 @@ static double score_bytes(const struct plan *p)
 {
     bool float16 = p->precision && strstr(p->precision->name, "fp16");
 
-    if (p->model->shape.family == MODEL_GPT) /* softmax of the scores as they are */
+    if (p->model->shape.family == MODEL_GPT || p->model->shape.family == MODEL_WHISPER) /* softmax of the scores as they are */
         return 2 * element_size(p);
     return element_size(p) == 4 || float16 ? 8 : 10;
 }
@@ -421,6 +427,21 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
     }
 }
 
+/* Of what was said before, generate() takes up to half of the positions as a prompt. */
+static void hear_and_speak(const struct plan *p, struct estimate_result *r)
+{
+    const struct model_shape *s = &p->model->shape;
+    double sound = (double)s->sound, batch = (double)p->batch, size = element_size(p);
+    double prompt = least((double)p->seq, most(1, (double)s->positions / 2));
+    struct estimate_line *line;
+
+    add_pass(p, r, IN_PHASE(PREFILL), "encoder", EXACTLY(batch * sound), eager(p, sound, sound));
+    line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(DECODE), "what the encoder heard", EXACTLY(batch * sound * (double)s->hidden * size));
+    estimate_explain(line, "transformers generate(): encoder_outputs are kept", "%ju · %ju positions · %ju · %.0f B",
+                     (uintmax_t)p->batch, (uintmax_t)s->sound, (uintmax_t)s->hidden, size);
+    add_pass(p, r, IN_PHASE(DECODE), "decode", (struct interval){batch, batch, batch * prompt}, eager(p, 1, sound));
+}
+
 static void add_activations(const struct plan *p, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
@@ -430,6 +451,10 @@ static void add_activations(const struct plan *p, struct estimate_result *r)
 
     if (sequence < 1)
         return;
+    if (s->family == MODEL_WHISPER) {
+        hear_and_speak(p, r);
+        return;
+    }
     add_pass(p, r, IN_PHASE(PREFILL), decoder(s) ? "prefill" : "forward", prefill_tokens(p, sequence),
              eager(p, prefill_tokens(p, sequence).likely / (double)p->batch, sequence));
     if (!decoder(s))
@@ -455,6 +480,10 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
     if (s->family == MODEL_UNKNOWN || !s->layers || s->family == MODEL_CONV) {
         estimate_note(r, s->family == MODEL_CONV ? "no --batch: activations are left out"
                                                  : "the model's shape is not known: KV cache and activations are left out");
+        return;
+    }
+    if (s->family == MODEL_MAMBA) {
+        estimate_note(r, "a Mamba's state and activations are not known: they are left out");
         return;
     }
     if (!p->batch || (!p->seq && s->family != MODEL_VIT)) {

@@ -356,13 +356,19 @@ static void add_ema(const struct plan *p, const struct shard_sum *n, struct esti
     states_explain(line, "torch.optim.swa_utils.AveragedModel: a copy of the parameters", p, n, "4 B", divided);
 }
 
+static bool trained(const struct plan *p, const struct model_tensor *t)
+{
+    (void)p;
+    return !t->fixed;
+}
+
 static void add_trained(const struct plan *p, uint64_t stage, const struct shard_sum *n, struct estimate_result *r)
 {
     struct optimizer_sum sum = {0};
     struct shard s;
 
     for (size_t i = 0; i < p->model->tensors_n; i++)
-        if (shard_of(p, stage, &p->model->tensors[i], &s))
+        if (trained(p, &p->model->tensors[i]) && shard_of(p, stage, &p->model->tensors[i], &s))
             optimizer_take(p, &s, states_element(p),
                            p->sharding == PLAN_SHARDING_DDP ? 1 : shard_group(p, s.expert), &sum);
     add_gradients(p, n, r);
@@ -374,17 +380,23 @@ static void add_trained(const struct plan *p, uint64_t stage, const struct shard
 struct estimate estimate_floor(const struct model *m, const struct optimizer *optimizer,
                                const struct precision *precision, bool master_weights)
 {
-    struct estimate e = estimate_training(m->params, optimizer, precision, master_weights);
     struct plan p = PLAN_DEFAULT;
     struct optimizer_sum sum = {0};
     struct shard s;
+    uint64_t fixed = 0;
 
+    for (size_t i = 0; i < m->tensors_n; i++)
+        fixed += m->tensors[i].fixed ? m->tensors[i].rows * m->tensors[i].cols * m->tensors[i].count : 0;
+    struct estimate e = estimate_training(m->params - fixed, optimizer, precision, master_weights);
+    e.params = m->params;
+    e.weights += fixed * precision->weights;
+    e.total += fixed * precision->weights;
     if (!optimizer->shaped)
         return e;
     p.model = m;
     p.optimizer = optimizer;
     for (size_t i = 0; i < m->tensors_n; i++)
-        if (shard_of(&p, 0, &m->tensors[i], &s))
+        if (trained(&p, &m->tensors[i]) && shard_of(&p, 0, &m->tensors[i], &s))
             optimizer_take(&p, &s, e.master ? 4 : precision->weights, 1, &sum);
     e.total -= e.optimizer;
     e.optimizer = (uint64_t)ceil(sum.states.likely);
@@ -394,13 +406,14 @@ struct estimate estimate_floor(const struct model *m, const struct optimizer *op
 
 void estimate_states(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
-    struct shard_sum n;
+    struct shard_sum n, learning;
 
     if (p->inference || p->adapter != PLAN_ADAPTER_NONE) /* serving.c; adapters.c */
         return;
     n = shard_sum(p, stage, NULL);
+    learning = shard_sum(p, stage, trained);
     add_weights(p, &n, r);
-    add_trained(p, stage, &n, r);
+    add_trained(p, stage, &learning, r);
     if (p->ema)
         add_ema(p, &n, r);
     states_casts(p, stage, r);

@@ -361,8 +361,8 @@ static void compute(struct making *k)
     char word[UNITS_TEXT];
     double length = length_of(p);
 
-    if (!p->gpu || !p->batch || !(length > 0) || !p->model->params || !m->layers || m->family == MODEL_CONV)
-        return;
+    if (!p->gpu || !p->batch || !(length > 0) || !p->model->params || !m->layers || m->family == MODEL_CONV || m->family == MODEL_WHISPER)
+        return; /* Whisper's two stacks have lengths of their own */
     double flops_per_s = products(p, &rate);
     if (!(flops_per_s > 0))
         return;
@@ -372,7 +372,7 @@ static void compute(struct making *k)
     double active = active_params(p->model);
     bool causal = m->family == MODEL_GPT || m->family == MODEL_LLAMA;
     /* Two products a layer, of which a causal mask leaves half: as so many parameters. */
-    double scores = (causal ? 1 : 2) * (double)m->layers * (double)m->heads * (double)m->head_dim * length;
+    double scores = m->family == MODEL_MAMBA ? 0 : (causal ? 1 : 2) * (double)m->layers * (double)m->heads * (double)m->head_dim * length;
     double split = (double)p->tp * (double)p->pp * (double)p->cp;
     k->out->compute_s = (factor * active + (pass + again) * scores) * tokens / split / flops_per_s;
     snprintf(k->out->compute, sizeof k->out->compute,

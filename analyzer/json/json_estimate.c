@@ -40,7 +40,9 @@ static json_t *model(const struct model *m)
                 {"experts", s->experts}, {"experts_used", s->experts_used}, {"shared_experts", s->shared_experts},
                 {"expert_ffn", s->expert_ffn}, {"moe_layers", s->moe_layers}, {"kv_rank", s->kv_rank},
                 {"window", s->window}, {"window_layers", s->window_layers}, {"image", s->image},
-                {"patch", s->patch}, {"classes", s->classes}};
+                {"patch", s->patch}, {"classes", s->classes}, {"encoder_layers", s->encoder_layers}, {"sound", s->sound},
+                {"inner", s->inner}, {"state", s->state}, {"taps", s->taps}, {"step_rank", s->step_rank},
+                {"groups", s->groups}};
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].n)

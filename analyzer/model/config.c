@@ -386,6 +386,55 @@ static void read_t5(struct reading *r)
     s->gated = forward ? strncmp(forward, "gated-", 6) == 0 : newer;
 }
 
+/* One number for both halves, as all published ones have it. */
+static uint64_t of_both(struct reading *r, const char *encoder, const char *decoder, uint64_t absent)
+{
+    uint64_t one = positive(r, encoder, absent, NUMBER_MAX), other = positive(r, decoder, absent, NUMBER_MAX);
+
+    if (one != other)
+        wrong(r, "%s and %s differ, which is not known; give its .safetensors", encoder, decoder);
+    return one;
+}
+
+static void read_whisper(struct reading *r)
+{
+    struct model_shape *s = &r->s;
+
+    s->encoder_layers = positive(r, "encoder_layers|num_hidden_layers", 4, MODEL_LAYERS_MAX);
+    s->layers = s->encoder_layers + positive(r, "decoder_layers", 4, MODEL_LAYERS_MAX);
+    s->heads = s->kv_heads = of_both(r, "encoder_attention_heads", "decoder_attention_heads", 6);
+    s->ffn = of_both(r, "encoder_ffn_dim", "decoder_ffn_dim", 1536);
+    s->channels = positive(r, "num_mel_bins", 80, 100000);
+    s->sound = positive(r, "max_source_positions", 1500, NUMBER_MAX);
+    s->positions = s->context = positive(r, "max_target_positions", 448, NUMBER_MAX);
+    s->no_k_bias = true;
+}
+
+/* intermediate_size is worked out, not read, by the configuration's class. */
+static void read_mamba(struct reading *r)
+{
+    struct model_shape *s = &r->s;
+    const bool newer = strcmp(r->type->name, "mamba2") == 0;
+    const bool automatic = strcmp(word(r->json, "time_step_rank"), "auto") == 0;
+
+    s->inner = s->hidden * positive(r, "expand", 2, 1000);
+    s->state = positive(r, "state_size", newer ? 128 : 16, NUMBER_MAX);
+    s->taps = positive(r, "conv_kernel", 4, NUMBER_MAX);
+    s->conv_bias = flag(r, "use_conv_bias", true);
+    s->inner_bias = flag(r, "use_bias", false);
+    s->heads = s->kv_heads = s->head_dim = s->ffn = s->context = 0;
+    if (!newer) {
+        s->step_rank = automatic ? 0 : positive(r, "time_step_rank", 0, NUMBER_MAX);
+        return;
+    }
+    s->heads = positive(r, "num_heads", 128, NUMBER_MAX);
+    s->head_dim = positive(r, "head_dim", 64, NUMBER_MAX);
+    s->groups = positive(r, "n_groups", 8, NUMBER_MAX);
+    if (s->heads * s->head_dim != s->inner)
+        wrong(r, "num_heads · head_dim is %ju, and expand · hidden_size is %ju: they must be the same",
+              (uintmax_t)(s->heads * s->head_dim), (uintmax_t)s->inner);
+}
+
 static void read_llama4(struct reading *r)
 {
     struct model_shape *s = &r->s;
@@ -411,6 +460,10 @@ static void read_by_type(struct reading *r)
         read_falcon(r);
     if (r->type->family == MODEL_T5)
         read_t5(r);
+    if (r->type->family == MODEL_WHISPER)
+        read_whisper(r);
+    if (r->type->family == MODEL_MAMBA)
+        read_mamba(r);
     if (strcmp(type, "llama4_text") == 0)
         read_llama4(r);
     if (strcmp(type, "phimoe") == 0)
@@ -492,6 +545,8 @@ static void read_shape(struct reading *r)
         read_vit(r);
     read_by_type(r);
     if (*r->problem)
+        return;
+    if (s->family == MODEL_MAMBA)
         return;
     if (!s->head_dim && s->hidden % s->heads)
         wrong(r, "num_attention_heads is %ju, which does not divide hidden_size, %ju", (uintmax_t)s->heads,

@@ -13,6 +13,11 @@
 #define VIT                                                                                                  \
     .family = MODEL_VIT, .norms = 2, .norm_bias = true, .final_norm = true, .qkv_bias = true,                \
     .out_bias = true, .mlp_bias = true, .image = 224, .patch = 16, .channels = 3, .classes = 1000
+#define WHISPER                                                                                              \
+    .family = MODEL_WHISPER, .norms = 2, .norm_bias = true, .final_norm = true, .qkv_bias = true,            \
+    .no_k_bias = true, .out_bias = true, .mlp_bias = true, .tied = true, .positions = MODEL_AS_CONTEXT,      \
+    .context = 448, .sound = 1500, .channels = 80
+#define MAMBA .family = MODEL_MAMBA, .norms = 1, .final_norm = true, .tied = true, .taps = 4, .conv_bias = true
 #define T5 .family = MODEL_T5, .norms = 2, .final_norm = true, .tied = true, .buckets = 32
 
 /* Kinds that presets share. */
@@ -36,6 +41,8 @@
 #define GPTS(l, h, a, v, c) .layers = (l), .hidden = (h), .heads = (a), .vocab = (v), .context = (c)
 #define SIZES(l, h, a, kv, f, v, c) GPTS(l, h, a, v, c), .kv_heads = (kv), .ffn = (f)
 #define EXPERTS(n, used, f, l) .experts = (n), .experts_used = (used), .expert_ffn = (f), .moe_layers = (l)
+#define SPEECH(e, d, h, a, v) .layers = (e) + (d), .encoder_layers = (e), .hidden = (h), .heads = (a), .vocab = (v)
+#define STATES(l, h, v) .layers = (l), .hidden = (h), .vocab = (v)
 /* Every second layer sees only a window. */
 #define HALF_WINDOW(tokens, l) .window = (tokens), .window_layers = (l) / 2
 

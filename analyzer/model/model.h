@@ -22,7 +22,9 @@
     FAMILY(BERT, "bert", "encoder with token types, a pooler and LayerNorm after each block")        \
     FAMILY(VIT, "vit", "encoder of image patches with a class token")                                \
     FAMILY(CONV, "conv", "convolutional network, known by its name")                                 \
-    FAMILY(T5, "t5", "encoder and decoder with cross-attention: T5")
+    FAMILY(T5, "t5", "encoder and decoder with cross-attention: T5")                                 \
+    FAMILY(WHISPER, "whisper", "encoder of 30 seconds of sound, decoder with cross-attention")       \
+    FAMILY(MAMBA, "mamba", "state-space decoder without attention: Mamba; with heads: Mamba-2")
 
 enum model_family {
 #define FAMILY(id, word, what) MODEL_##id,
@@ -37,7 +39,7 @@ enum model_family {
 struct model_shape {
     enum model_family family;
     uint64_t layers, hidden, heads, kv_heads, head_dim, ffn;
-    uint64_t encoder_layers; /* T5: of the layers, those of the encoder; the others are the decoder's */
+    uint64_t encoder_layers; /* T5, Whisper: of the layers, those of the encoder; the others are the decoder's */
     uint64_t vocab;
     uint64_t embedding;   /* width of the token table where it is not `hidden` (OPT-350m); else 0 */
     uint64_t context;     /* the longest sequence it was made for (max_position_embeddings) */
@@ -49,6 +51,7 @@ struct model_shape {
     bool fused_qkv;       /* q, k and v are stored as one matrix (GPT-2, NeoX, Phi-3, torchvision) */
     bool fused_gate;      /* the MLP's gate and up matrices are stored as one (Phi-3) */
     bool qkv_bias, out_bias, mlp_bias, head_bias; /* of q, k, v; of the output projection; of the MLP */
+    bool no_k_bias;       /* with qkv_bias: the keys have none (Whisper) */
     bool qk_norm;         /* RMSNorm of each head's queries and keys (Qwen3) */
     bool qk_norm_wide;    /* with qk_norm: of all heads at once (OLMo-2) */
     bool sinks;           /* a learned number for each head and layer (gpt-oss) */
@@ -67,8 +70,13 @@ struct model_shape {
     uint64_t q_rank, kv_rank, rope_dim, nope_dim, v_dim;
     /* sliding window in tokens (0: none) and how many of the layers have it */
     uint64_t window, window_layers;
-    /* images */
+    /* images; Whisper: the channels are those of its spectrogram */
     uint64_t image, patch, channels, classes;
+    uint64_t sound;       /* Whisper: positions of the encoder, which it always has: 1500, a spectrogram is twice as long */
+    /* Mamba: width inside of a layer, numbers of state that each element of it has, taps of the convolution;
+     * Mamba: rank of the time steps; Mamba-2, which has heads: groups that share what reads and writes the state */
+    uint64_t inner, state, taps, step_rank, groups;
+    bool conv_bias, inner_bias; /* of the convolution; of the projections in and out */
     bool pooler;
     unsigned conv_net;    /* which convolutional network: 1 + its row in convnets.def */
 };
@@ -105,6 +113,7 @@ struct model_tensor {
     unsigned kind;       /* 0: in layers of every kind; else only in layers of this kind: where some layers
                           * have experts, those without are kind 1, those with are kind 2; T5: 1 is the
                           * encoder's, 2 the decoder's; convolutional networks: one kind a block */
+    bool fixed;          /* a table that is never trained: no gradient, no states (Whisper's sinusoids) */
     double bytes;        /* stored bytes of all of them, as their file says; 0: not from a file */
 };
 

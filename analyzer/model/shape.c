@@ -23,7 +23,8 @@ struct model_shape model_family_shape(enum model_family family)
 {
     static const struct model_shape shapes[MODEL_FAMILIES_N] = {
         [MODEL_GPT] = {GPT}, [MODEL_LLAMA] = {LLAMA}, [MODEL_BERT] = {BERT},
-        [MODEL_VIT] = {VIT}, [MODEL_T5] = {T5}, [MODEL_CONV] = {.family = MODEL_CONV},
+        [MODEL_VIT] = {VIT}, [MODEL_T5] = {T5}, [MODEL_WHISPER] = {WHISPER}, [MODEL_MAMBA] = {MAMBA},
+        [MODEL_CONV] = {.family = MODEL_CONV},
     };
 
     return shapes[family];
@@ -113,7 +114,7 @@ static void add_attention(struct lister *l, unsigned kind, uint64_t each)
         add_in(l, kind, "q_proj", TENSOR_ATTENTION, q, s->hidden, each);
         add_bias(l, kind, s->qkv_bias, "q_proj bias", q, each);
         add_in(l, kind, "k_proj", TENSOR_ATTENTION, kv, s->hidden, each);
-        add_bias(l, kind, s->qkv_bias, "k_proj bias", kv, each);
+        add_bias(l, kind, s->qkv_bias && !s->no_k_bias, "k_proj bias", kv, each);
         add_in(l, kind, "v_proj", TENSOR_ATTENTION, kv, s->hidden, each);
         add_bias(l, kind, s->qkv_bias, "v_proj bias", kv, each);
     }
@@ -264,6 +265,83 @@ static void list_t5(struct lister *l)
     add_head(l, s->vocab, s->hidden, !s->tied);
 }
 
+/* A convolution: its inputs and the taps of its kernel are one side. */
+static void add_conv(struct lister *l, const char *name, uint64_t rows, uint64_t cols)
+{
+    add(l, name, TENSOR_CONV, TENSOR_BEFORE, rows, cols, 1);
+    if (!l->failed)
+        l->m->tensors[l->m->tensors_n - 1].dims = 4;
+}
+
+enum { SOUND_TAPS = 3 }; /* modeling_whisper.py, WhisperEncoder: conv1, conv2 */
+
+static void list_whisper(struct lister *l)
+{
+    const struct model_shape *s = l->s;
+
+    l->layers[FIRST] = s->encoder_layers;
+    l->layers[SECOND] = s->layers - s->encoder_layers;
+    add_conv(l, "conv1", s->hidden, s->channels * SOUND_TAPS);
+    add(l, "conv1 bias", TENSOR_BIAS, TENSOR_BEFORE, s->hidden, 1, 1);
+    add_conv(l, "conv2", s->hidden, s->hidden * SOUND_TAPS);
+    add(l, "conv2 bias", TENSOR_BIAS, TENSOR_BEFORE, s->hidden, 1, 1);
+    add(l, "encoder embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->sound, s->hidden, 1);
+    if (!l->failed)
+        l->m->tensors[l->m->tensors_n - 1].fixed = true; /* sinusoids: requires_grad_(False) */
+    add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
+    add(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
+    add_attention(l, FIRST, 1);
+    add_attention(l, SECOND, 2);
+    add_mlps(l, EVERY, TENSOR_MLP, s->ffn, s->mlp_bias, 1);
+    add_norms(l, FIRST, "norm", s->hidden, s->norms);
+    add_norms(l, SECOND, "norm", s->hidden, s->norms + 1);
+    add_norm(l, "encoder final_norm", TENSOR_BEFORE);
+    add_norm(l, "final_norm", TENSOR_AFTER);
+    add_head(l, s->vocab, s->hidden, !s->tied);
+}
+
+/* A vector or a table of a layer that no product reads. */
+static void add_plain(struct lister *l, const char *name, uint64_t rows, uint64_t cols)
+{
+    add_in(l, EVERY, name, TENSOR_OTHER, rows, cols, 1);
+}
+
+/* modeling_mamba.py, MambaMixer; modeling_mamba2.py, Mamba2Mixer. */
+static void list_mamba(struct lister *l)
+{
+    const struct model_shape *s = l->s;
+    uint64_t in = 2 * s->inner, mixed = s->inner;
+
+    if (s->heads) { /* Mamba-2 */
+        mixed += 2 * s->groups * s->state;
+        in += 2 * s->groups * s->state + s->heads;
+    }
+    add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
+    add_in(l, EVERY, "in_proj", TENSOR_MLP, in, s->hidden, 1);
+    add_bias(l, EVERY, s->inner_bias, "in_proj bias", in, 1);
+    add_in(l, EVERY, "conv1d", TENSOR_CONV, mixed, s->taps, 1);
+    if (!l->failed)
+        l->m->tensors[l->m->tensors_n - 1].dims = 4;
+    add_bias(l, EVERY, s->conv_bias, "conv1d bias", mixed, 1);
+    if (s->heads) {
+        add_bias(l, EVERY, true, "dt_bias", s->heads, 1);
+        add_plain(l, "A_log", s->heads, 1);
+        add_plain(l, "D", s->heads, 1);
+        add_norms(l, EVERY, "inner norm", s->inner, 1);
+    } else {
+        add_in(l, EVERY, "x_proj", TENSOR_MLP, s->step_rank + 2 * s->state, s->inner, 1);
+        add_in(l, EVERY, "dt_proj", TENSOR_MLP, s->inner, s->step_rank, 1);
+        add_bias(l, EVERY, true, "dt_proj bias", s->inner, 1);
+        add_plain(l, "A_log", s->inner, s->state);
+        add_plain(l, "D", s->inner, 1);
+    }
+    add_in(l, EVERY, "out_proj", TENSOR_MLP, s->hidden, s->inner, 1);
+    add_bias(l, EVERY, s->inner_bias, "out_proj bias", s->hidden, 1);
+    add_norms(l, EVERY, "norm", s->hidden, s->norms);
+    add_norm(l, "final_norm", TENSOR_AFTER);
+    add_head(l, s->vocab, s->hidden, !s->tied);
+}
+
 /* --- what a shape must have --------------------------------------------------------------------- */
 
 /* With products of two of them, and sums of a few such products, in 64 bits; and of three of a picture. */
@@ -289,10 +367,35 @@ static bool needed(const char *command, const char *what, int *exit_code, enum m
     return refused(command, what, exit_code, why);
 }
 
+/* An MLP of four times the hidden size unless something else is said; as many layers in the encoder as in the decoder. */
+static bool is_fourfold(const struct model_shape *s)
+{
+    return s->family == MODEL_GPT || s->family == MODEL_BERT || s->family == MODEL_VIT || s->family == MODEL_WHISPER;
+}
+
+static bool is_halved(const struct model_shape *s)
+{
+    return s->family == MODEL_T5 || s->family == MODEL_WHISPER;
+}
+
+/* What both kinds of Mamba have unless their configurations say otherwise. */
+static void complete_mamba(struct model_shape *s)
+{
+    if (s->family != MODEL_MAMBA)
+        return;
+    s->inner = s->inner ? s->inner : 2 * s->hidden;
+    s->state = s->state ? s->state : s->heads ? 128 : 16;
+    s->step_rank = s->heads ? 0 : s->step_rank ? s->step_rank : (s->hidden + 15) / 16;
+    s->groups = !s->heads ? 0 : s->groups ? s->groups : 1;
+    s->head_dim = s->heads ? s->inner / s->heads : 0;
+}
+
 /* Numbers that follow from the others. */
 static void complete(struct model_shape *s)
 {
-    bool fourfold = s->family == MODEL_GPT || s->family == MODEL_BERT || s->family == MODEL_VIT;
+    bool fourfold = is_fourfold(s);
+
+    complete_mamba(s);
 
     if (!s->head_dim && s->heads)
         s->head_dim = s->hidden / s->heads;
@@ -309,7 +412,7 @@ static void complete(struct model_shape *s)
         s->positions = s->positions ? s->positions : (s->image / s->patch) * (s->image / s->patch) + 1;
     if (s->positions == MODEL_AS_CONTEXT)
         s->positions = s->context;
-    if (s->family == MODEL_T5 && !s->encoder_layers)
+    if (is_halved(s) && !s->encoder_layers)
         s->encoder_layers = s->layers / 2;
     if (s->window && !s->window_layers)
         s->window_layers = s->layers;
@@ -329,6 +432,8 @@ static bool sizes_in_bounds(const char *command, const char *what, const struct 
         {"rotary part of a head", s->rope_dim}, {"other part of a head", s->nope_dim},
         {"head size of values", s->v_dim}, {"classes", s->classes}, {"embedding size", s->embedding},
         {"buckets", s->buckets}, {"context", s->context}, {"window", s->window},
+        {"positions of sound", s->sound}, {"inner size", s->inner}, {"state", s->state}, {"kernel of the convolution", s->taps},
+        {"rank of time steps", s->step_rank}, {"groups", s->groups},
     };
     char why[160];
 
@@ -346,14 +451,17 @@ static bool sizes_are_there(const char *command, const char *what, const struct 
 {
     bool text = s->family != MODEL_VIT, all_moe = s->experts && s->expert_ffn &&
                                                   (!s->moe_layers || s->moe_layers == s->layers);
-    bool fourfold = s->family == MODEL_GPT || s->family == MODEL_BERT || s->family == MODEL_VIT;
+    bool fourfold = is_fourfold(s) || s->family == MODEL_MAMBA;
     const struct {
         bool missing;
         const char *number, *option;
     } rows[] = {
         {!s->layers, "number of layers", "layers"},
         {!s->hidden, "hidden size", "hidden"},
-        {!s->heads, "number of attention heads", "heads"},
+        {!s->heads && s->family != MODEL_MAMBA, "number of attention heads", "heads"},
+        {s->family == MODEL_WHISPER && !s->sound, "number of the encoder's positions", NULL},
+        {s->family == MODEL_WHISPER && !s->channels, "number of channels", NULL},
+        {s->family == MODEL_MAMBA && !s->taps, "size of the convolution's kernel", NULL},
         {!s->ffn && !fourfold && !all_moe, "size of the MLP", "ffn"},
         {text && !s->vocab, "size of the vocabulary", "vocab"},
         {s->positions == MODEL_AS_CONTEXT && !s->context, "longest sequence, which its position table has as rows",
@@ -376,10 +484,17 @@ static bool consistent(const char *command, const char *what, const struct model
 {
     char why[160] = "";
 
-    if (!s->head_dim && !s->kv_rank && s->hidden % s->heads)
+    if (s->family == MODEL_MAMBA && s->heads && (s->inner ? s->inner : 2 * s->hidden) % s->heads)
+        snprintf(why, sizeof why, "%ju heads do not divide an inner size of %ju", (uintmax_t)s->heads,
+                 (uintmax_t)(s->inner ? s->inner : 2 * s->hidden));
+    else if (s->family == MODEL_MAMBA && (s->experts || s->kv_rank || s->window))
+        snprintf(why, sizeof why, "a Mamba has neither experts nor attention");
+    else if (s->family == MODEL_WHISPER && (s->experts || s->kv_rank))
+        snprintf(why, sizeof why, "a Whisper has neither experts nor latent attention");
+    else if (s->heads && !s->head_dim && !s->kv_rank && s->hidden % s->heads)
         snprintf(why, sizeof why, "%ju heads do not divide a hidden size of %ju", (uintmax_t)s->heads,
                  (uintmax_t)s->hidden);
-    else if (s->kv_heads && s->heads % s->kv_heads)
+    else if (s->kv_heads && s->heads % s->kv_heads && s->family != MODEL_MAMBA)
         snprintf(why, sizeof why, "%ju heads of keys and values do not divide %ju heads", (uintmax_t)s->kv_heads,
                  (uintmax_t)s->heads);
     else if (s->experts_used > s->experts)
@@ -391,7 +506,7 @@ static bool consistent(const char *command, const char *what, const struct model
     else if (s->encoder_layers > s->layers)
         snprintf(why, sizeof why, "%ju layers of the encoder are more than %ju layers",
                  (uintmax_t)s->encoder_layers, (uintmax_t)s->layers);
-    else if (s->family == MODEL_T5 && !s->encoder_layers && s->layers % 2)
+    else if (is_halved(s) && !s->encoder_layers && s->layers % 2)
         snprintf(why, sizeof why, "%ju layers cannot be halved between encoder and decoder", (uintmax_t)s->layers);
     else if (s->window_layers > s->layers)
         snprintf(why, sizeof why, "%ju layers with a sliding window are more than %ju layers",
@@ -407,6 +522,7 @@ static void list(struct lister *l)
     static void (*const listed[MODEL_FAMILIES_N])(struct lister *) = {
         [MODEL_GPT] = list_decoder, [MODEL_LLAMA] = list_decoder, [MODEL_BERT] = list_bert,
         [MODEL_VIT] = list_vit,     [MODEL_T5] = list_t5,
+        [MODEL_WHISPER] = list_whisper, [MODEL_MAMBA] = list_mamba,
     };
 
     listed[l->s->family](l);

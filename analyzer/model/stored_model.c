@@ -251,12 +251,14 @@ static void name_of(const char *pattern, enum tensor_role role, char out[80])
 /* ---------------------------------------------------------------- the model */
 
 /* Which layers have it: see struct model_tensor. */
-static void place_in_layers(struct model_tensor *row, const struct stored *s, const struct stored_form *t)
+static void place_in_layers(struct model_tensor *row, const struct stored *s, const struct stored_form *t, bool two_stacks)
 {
     const uint64_t span = t->layer_last - t->layer_first + 1;
 
     row->layers = span < t->count ? span : t->count;
-    row->kind = row->layers >= s->layers ? 0
+    row->kind = two_stacks && strstr(t->pattern, "decoder.") ? 2
+                : two_stacks && strstr(t->pattern, "encoder.") ? 1
+                : row->layers >= s->layers ? 0
                 : row->role == TENSOR_EXPERT || row->role == TENSOR_ROUTER || strstr(t->pattern, "shared") ||
                         strstr(t->pattern, "shexp")
                     ? 2
@@ -278,7 +280,7 @@ static bool is_transposed(const struct stored *s, const struct stored_form *t)
     return c_attn && t->rank == 2 && c_attn->rank == 2 && c_attn->second > c_attn->first;
 }
 
-static bool add_form(struct model *m, const struct stored *s, const struct stored_form *t)
+static bool add_form(struct model *m, const struct stored *s, const struct stored_hints *hints, const struct stored_form *t)
 {
     const unsigned parts = t->packing;
     const bool stack = t->rank >= 3 && (strstr(t->pattern, "expert") || strstr(t->pattern, "_exps"));
@@ -314,7 +316,8 @@ static bool add_form(struct model *m, const struct stored *s, const struct store
     row->dims = cols == 1 && t->rank >= 2 ? 0 : stack || t->rank == 2 ? 2 : t->rank >= 3 ? 4 : 1;
     row->bytes = t->bytes;
     if (row->place == TENSOR_IN_LAYER)
-        place_in_layers(row, s, t);
+        place_in_layers(row, s, t, hints->shape && hints->shape->encoder_layers);
+    row->fixed = hints->shape && hints->shape->family == MODEL_WHISPER && ends_with(t->pattern, "encoder.embed_positions.weight");
     return true;
 }
 
@@ -457,7 +460,7 @@ static bool add_forms(const struct stored *s, struct stored_form *forms, const s
         forms[i].by_columns = by_columns;
     }
     for (size_t i = 0; i < s->forms_n; i++)
-        if (forms[i].count && !add_form(m, s, &forms[i]))
+        if (forms[i].count && !add_form(m, s, hints, &forms[i]))
             return false;
     return true;
 }

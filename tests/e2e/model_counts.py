@@ -1,7 +1,7 @@
 """Configurations and the parameters that transformers 5.23.0 makes of them.
 
 Counted on the meta device: AutoModelForCausalLM.from_config(CONFIG_MAPPING[type](**config)) for decoders, AutoModel for
-encoders (ViTForImageClassification where the configuration names it), tied weights once. A configuration with nothing but
+encoders (ViTForImageClassification where the configuration names it), AutoModelForSpeechSeq2Seq for Whisper, tied weights once. A configuration with nothing but
 its type holds what its class takes for absent keys. test_model_files.py counts again where transformers is installed."""
 
 COUNTS = [
@@ -39,6 +39,10 @@ COUNTS = [
     ("falcon", {}, 6_921_720_704),
     ("phi", {}, 1_418_270_720),
     ("starcoder2", {}, 3_030_371_328),
+    ("whisper", {}, 37_760_640),
+    ("whisper", {"d_model": 1280, "encoder_layers": 32, "decoder_layers": 4, "encoder_attention_heads": 20,
+      "decoder_attention_heads": 20, "encoder_ffn_dim": 5120, "decoder_ffn_dim": 5120, "num_mel_bins": 128,
+      "vocab_size": 51866}, 808_878_080),
     ("bert", {}, 109_482_240),
     ("roberta", {}, 124_644_864),
     ("xlm-roberta", {}, 109_482_240),

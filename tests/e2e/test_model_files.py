@@ -46,6 +46,7 @@ def test_transformers_counts_the_same():
     for kind, config, params in COUNTS:
         made = transformers.CONFIG_MAPPING[kind](**{k: v for k, v in config.items() if k not in ("architectures",)})
         door = (transformers.ViTForImageClassification._from_config if "architectures" in config else
+                transformers.AutoModelForSpeechSeq2Seq.from_config if kind == "whisper" else
                 transformers.AutoModel.from_config if kind in ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "vit")
                 else transformers.AutoModelForCausalLM.from_config)
         with torch.device("meta"):
@@ -68,7 +69,7 @@ def config(tmp_path, raw=None, **keys):
     (dict(num_hidden_layers=100000, hidden_size=10**9, num_attention_heads=1), "1e15"),
     (dict(tie_word_embeddings="yes"), "tie_word_embeddings"), (dict(head_dim=[]), "head_dim"),
     (dict(model_type="lama", vocab_size=None), "did you mean 'llama'"), (dict(model_type="mixtral", num_experts_per_tok=9), "num_experts_per_tok"),
-    (dict(model_type="mamba", hidden_size=None), "'mamba' is not known"), (dict(model_type=None, vocab_size=None), "model_type"),
+    (dict(model_type="rwkv", hidden_size=None), "'rwkv' is not known"), (dict(model_type=None, vocab_size=None), "model_type"),
     (dict(model_type="qwen3_moe", decoder_sparse_step=0), "decoder_sparse_step"),
     (dict(model_type="gpt2", add_cross_attention=True), "add_cross_attention"),
     (dict(model_type="vit", image_size=100, patch_size=16, num_attention_heads=32), "patch_size"),
@@ -141,7 +142,7 @@ def test_config_with_what_only_python_calls_a_number(tmp_path):
     assert "vocab_size" in estimate(config(tmp_path, vocab_size=float("nan")), code=3)
     assert "is no JSON" in estimate(config(tmp_path, raw=b'{"a": Infinit'), code=3)
     safetensors(tmp_path / "model.safetensors", {"a": ("F32", (2, 3))})  # beside weights of another kind
-    config(tmp_path, model_type="mamba2", hidden_size=None, time_step_limit=[0.0, float("inf")])
+    config(tmp_path, model_type="nemotron_h", hidden_size=None, time_step_limit=[0.0, float("inf")])
     assert estimate(tmp_path)["params"] == 6
 
 

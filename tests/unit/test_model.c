@@ -50,7 +50,8 @@ static const struct count by_torchvision[] = {
 
 /* Counted with transformers 5.23.0 on the meta device, from the published configurations: decoders as
  * AutoModelForCausalLM, encoders as AutoModel, T5 as AutoModelForSeq2SeqLM (1.1's output layer apart from
- * the embedding, as it is published), ViT as AutoModelForImageClassification with 1000 classes. */
+ * the embedding, as it is published), ViT as AutoModelForImageClassification with 1000 classes, Whisper as
+ * WhisperForConditionalGeneration; the cards of Distil-Whisper say 166M, 394M and 756M. */
 static const struct count by_transformers[] = {
     {"gpt2", 124439808}, {"gpt2-medium", 354823168}, {"gpt2-large", 774030080}, {"gpt2-xl", 1557611200},
     {"distilgpt2", 81912576}, {"gpt3-175b", 174604259328}, {"gpt-neo-125m", 125198592},
@@ -107,6 +108,11 @@ static const struct count by_transformers[] = {
     {"flan-t5-large", 783150080}, {"flan-t5-xl", 2849757184}, {"flan-t5-xxl", 11135332352},
     {"vit-ti-16", 5717416}, {"vit-s-16", 22050664}, {"vit-b-16", 86567656}, {"vit-b-32", 88224232},
     {"vit-l-16", 304326632}, {"vit-l-32", 306535400}, {"vit-h-14", 632045800},
+    {"whisper-tiny", 37760640}, {"whisper-base", 72593920}, {"whisper-small", 241734912}, {"whisper-medium", 763857920},
+    {"whisper-large-v2", 1543304960}, {"whisper-large-v3", 1543490560}, {"whisper-large-v3-turbo", 808878080},
+    {"whisper-tiny.en", 37760256}, {"whisper-base.en", 72593408}, {"whisper-small.en", 241734144},
+    {"whisper-medium.en", 763856896}, {"distil-small.en", 166132224}, {"distil-medium.en", 394375168},
+    {"distil-large-v2", 756220160}, {"distil-large-v3", 756405760},
 };
 
 static void holds(const struct count *rows, size_t n)
@@ -318,6 +324,16 @@ static void tensors_are_those_of_the_published_files(void **state)
     is(&m, "up_proj", TENSOR_MLP, 16384, 1024, 48);
     assert_int_equal(m.shape.encoder_layers, 24);
     model_free(&m);
+    m = made("openai/whisper-large-v3"); /* its file: conv1 [1280, 128, 3], no bias of keys, sinusoids */
+    is(&m, "conv1", TENSOR_CONV, 1280, 128 * 3, 1);
+    is(&m, "k_proj", TENSOR_ATTENTION, 1280, 1280, 32); /* the encoder's */
+    is(&m, "q_proj bias", TENSOR_BIAS, 1280, 1, 32);
+    is(&m, "encoder embed_positions", TENSOR_EMBEDDING, 1500, 1280, 1);
+    assert_true(tensor_of(&m, "encoder embed_positions", TENSOR_EMBEDDING)->fixed);
+    assert_false(tensor_of(&m, "embed_positions", TENSOR_EMBEDDING)->fixed);
+    for (size_t i = 0; i < m.tensors_n; i++)
+        assert_string_not_equal(m.tensors[i].name, "k_proj bias");
+    model_free(&m);
 }
 
 /* LoRA's Σ r(rows + cols), as published for the three. */
@@ -358,6 +374,8 @@ static struct model_shape small(enum model_family family)
     s.context = 32;
     if (family == MODEL_LLAMA || family == MODEL_T5)
         s.ffn = 128;
+    if (family == MODEL_MAMBA)
+        s.heads = 0;
     return s;
 }
 
@@ -384,7 +402,7 @@ static uint64_t params_of(const struct model_shape *s)
 
 static void families_have_defaults(void **state)
 {
-    struct model_shape gpt = small(MODEL_GPT), bert = small(MODEL_BERT), vit = small(MODEL_VIT), llama = small(MODEL_LLAMA);
+    struct model_shape gpt = small(MODEL_GPT), bert = small(MODEL_BERT), vit = small(MODEL_VIT), llama = small(MODEL_LLAMA), whisper = small(MODEL_WHISPER);
 
     (void)state;
     assert_int_equal(params_of(&gpt), (100 + 32) * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64);
@@ -394,6 +412,10 @@ static void families_have_defaults(void **state)
     assert_int_equal(params_of(&vit), 3 * 16 * 16 * 64 + 64 + 64 + 197 * 64 + 2 * (12 * 64 * 64 + 13 * 64) +
                                           2 * 64 + 1000 * 64 + 1000);
     assert_int_equal(params_of(&llama), 2 * 100 * 64 + 2 * (4 * 64 * 64 + 3 * 128 * 64 + 2 * 64) + 64);
+    /* h²(3·80/h + 3) of the convolutions and 2h of their biases; sinusoids; words and places; in each layer
+     * attention of 4h² + 3h, the decoder's twice, an MLP of 8h² + 5h, norms of 2h; the last norms */
+    assert_int_equal(params_of(&whisper), 3 * 80 * 64 + 3 * 64 * 64 + 2 * 64 + 1500 * 64 + (100 + 32) * 64 +
+                                              3 * (4 * 64 * 64 + 3 * 64) + 2 * (8 * 64 * 64 + 5 * 64) + 5 * 2 * 64 + 2 * 2 * 64);
     llama.kv_heads = 1;
     assert_int_equal(params_of(&llama), 2 * 100 * 64 + 2 * (2 * 64 * 64 + 2 * 16 * 64 + 3 * 128 * 64 + 2 * 64) + 64);
     llama.experts = 4;
@@ -437,6 +459,14 @@ static void contradictions_are_refused(void **state)
     REFUSES(MODEL_VIT, image, 0);
     REFUSES(MODEL_T5, layers, 3);
     REFUSES(MODEL_T5, encoder_layers, 3);
+    REFUSES(MODEL_WHISPER, layers, 3);
+    REFUSES(MODEL_WHISPER, encoder_layers, 3);
+    REFUSES(MODEL_WHISPER, channels, 0);
+    REFUSES(MODEL_WHISPER, sound, 0);
+    REFUSES(MODEL_WHISPER, kv_rank, 4);
+    REFUSES(MODEL_MAMBA, taps, 0);
+    REFUSES(MODEL_MAMBA, heads, 3); /* of an inner size of 128 */
+    REFUSES(MODEL_MAMBA, window, 8);
     s.experts = 4;
     s.experts_used = 5;
     assert_false(taken(&s, &m));
@@ -476,6 +506,7 @@ static void no_number_overflows(void **state)
         AT(embedding), AT(context), AT(positions), AT(buckets), AT(token_types), AT(experts), AT(experts_used),
         AT(shared_experts), AT(expert_ffn), AT(shared_ffn), AT(moe_layers), AT(q_rank), AT(kv_rank), AT(rope_dim),
         AT(nope_dim), AT(v_dim), AT(window), AT(window_layers), AT(image), AT(patch), AT(channels), AT(classes),
+        AT(sound), AT(inner), AT(state), AT(taps), AT(step_rank), AT(groups),
 #undef AT
     };
     const size_t n = sizeof at / sizeof *at, each = sizeof values / sizeof *values;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/quantisation.h"
+#include "analyzer/estimate/serving.h"
 
 static struct model shaped(uint64_t layers, uint64_t hidden, uint64_t heads, uint64_t kv, uint64_t ffn, uint64_t vocab)
 {
@@ -335,6 +336,22 @@ static void convolutional_nets(void **state)
     }
 }
 
+/* Whisper: the decoder's layers keep keys and values of the text's tokens and of 1500 positions of sound. */
+static void sound_and_text(void **state)
+{
+    struct model m = {0};
+    int exit_code = 0;
+
+    (void)state;
+    assert_true(model_named("test", "whisper-large-v3-turbo", &m, &exit_code));
+    struct plan p = serving(&m, 8, 448);
+    assert_true(serving_cache(&p, 0) == 8.0 * 4 * (448 + 1500) * 2 * 1280 * 2); /* as transformers' cache has it */
+    assert_true(plan_possible(&p));
+    p.gpus = p.tp = 2;
+    assert_false(plan_possible(&p));
+    model_free(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -349,6 +366,7 @@ int main(void)
         cmocka_unit_test(published_files),
         cmocka_unit_test(encoder_and_decoder),
         cmocka_unit_test(convolutional_nets),
+        cmocka_unit_test(sound_and_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
