@@ -11,6 +11,11 @@ static const char *const titles[] = {
 #undef GROUP
 };
 
+static const char *const kept_titles[ACT_GROUPS_N] = {
+    [ACT_ATTENTION] = "kept of attention: products' results, output", [ACT_SCORES] = "kept of attention: scores",
+    [ACT_MLP] = "kept of the MLP: products' results", [ACT_ADAPTERS] = "kept of adapters: products' results",
+};
+
 #define MEASURED "autograd's saved tensors, Hugging Face eager on PyTorch 2.11 (docs/estimate.md)"
 #define WHY_EAGER "low: fused kernels and no dropout; likely: Hugging Face's eager modules; high: a padding mask"
 
@@ -21,16 +26,48 @@ static struct interval sorted(double low, double likely, double high)
     return (struct interval){fmin(low, fmin(likely, high)), likely, fmax(low, fmax(likely, high))};
 }
 
-static void add(struct estimate_result *r, enum estimate_part part, unsigned phases, const char *name,
-                struct interval bytes, const char *why, const char *formula)
+#define WHY_KEPT "low: compiled layers keep only what backward reads, Transformer Engine's float8 products are not kept"
+
+static struct estimate_line *add(struct estimate_result *r, enum estimate_part part, unsigned phases, const char *name,
+                                 struct interval bytes, const char *why, const char *formula)
 {
     struct estimate_line *line;
 
     if (!(bytes.high > 0))
-        return;
+        return NULL;
     line = estimate_add(r, part, phases, name, bytes);
     estimate_explain(line, MEASURED, "%s", formula);
     line->why = why;
+    return line;
+}
+
+/* Whisper's two stacks have lengths of their own. */
+static void of_two_stacks(const struct plan *p, enum act_group group, char *text, size_t size)
+{
+    const struct model_shape *m = &p->model->shape;
+
+    if (group == ACT_CONV)
+        snprintf(text, size, "%ju · %ju positions: spectrograms of %ju channels, 5 · %ju of the convolutions", (uintmax_t)p->batch,
+                 (uintmax_t)m->sound, (uintmax_t)m->channels, (uintmax_t)m->hidden);
+    else
+        snprintf(text, size, "%ju layers · %ju · %ju positions of sound + %ju layers · %ju · %ju tokens", (uintmax_t)m->encoder_layers,
+                 (uintmax_t)p->batch, (uintmax_t)m->sound, (uintmax_t)(m->layers - m->encoder_layers), (uintmax_t)p->batch,
+                 (uintmax_t)p->seq);
+}
+
+/* A group of what chosen operations returned. */
+static void add_kept(struct estimate_result *r, const struct plan *p, enum act_group group, struct interval bytes, double tokens)
+{
+    char text[192];
+
+    if (p->model->shape.family == MODEL_WHISPER)
+        of_two_stacks(p, group, text, sizeof text);
+    else
+        snprintf(text, sizeof text, "%ju layers · %.0f tokens · %.0f B that operations returned",
+                 (uintmax_t)p->model->shape.layers, tokens, bytes.likely / tokens / (double)p->model->shape.layers);
+    struct estimate_line *line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), kept_titles[group], bytes, WHY_KEPT, text);
+    if (line)
+        line->source = ACT_KEPT_SOURCE;
 }
 
 static void convolutional(const struct plan *p, struct estimate_result *r)
@@ -38,6 +75,9 @@ static void convolutional(const struct plan *p, struct estimate_result *r)
     struct act_pass v[ACT_VARIANTS_N];
     char text[192];
     double images = (double)p->batch;
+
+    if (p->checkpoint != PLAN_CHECKPOINT_NONE)
+        estimate_note(r, "which parts of a convolutional network are checkpointed is not known: all activations are counted");
 
     for (int i = 0; i < ACT_VARIANTS_N; i++)
         if (!act_conv(p, i, &v[i])) {
@@ -80,20 +120,6 @@ static struct unit unit_of(const struct model_shape *m, enum act_group group, co
     }
 }
 
-/* Whisper's two stacks have lengths of their own. */
-static void of_two_stacks(const struct plan *p, enum act_group group, char *text, size_t size)
-{
-    const struct model_shape *m = &p->model->shape;
-
-    if (group == ACT_CONV)
-        snprintf(text, size, "%ju · %ju positions: spectrograms of %ju channels, 5 · %ju of the convolutions", (uintmax_t)p->batch,
-                 (uintmax_t)m->sound, (uintmax_t)m->channels, (uintmax_t)m->hidden);
-    else
-        snprintf(text, size, "%ju layers · %ju · %ju positions of sound + %ju layers · %ju · %ju tokens", (uintmax_t)m->encoder_layers,
-                 (uintmax_t)p->batch, (uintmax_t)m->sound, (uintmax_t)(m->layers - m->encoder_layers), (uintmax_t)p->batch,
-                 (uintmax_t)p->seq);
-}
-
 /* The first peak of backward as two lines, which add up to it in each variant: the largest moment need not be the
  * same in all. */
 static void first_peak(const struct act_pass *low, const struct act_pass *likely, const struct act_pass *high,
@@ -127,6 +153,10 @@ static void eager(const struct plan *p, struct estimate_result *r)
     for (int g = 0; g < ACT_GROUPS_N; g++) {
         struct unit u = unit_of(m, g, &z);
         double each = likely->saved[g] / z.tokens / (double)m->layers;
+        if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP && kept_titles[g]) {
+            add_kept(r, p, g, OF(saved[g]), z.tokens);
+            continue;
+        }
         if (m->family == MODEL_WHISPER)
             of_two_stacks(p, g, text, sizeof text);
         else if (each <= 0)

@@ -109,6 +109,19 @@ bool act_keeps_input(const struct plan *p, const struct act_sizes *z);
 bool act_caps_logits(const struct plan *p, const struct act_sizes *z);
 bool act_embedding_dropout(const struct plan *p, const struct act_sizes *z);
 double act_saved(const struct act_tape *tape);
+
+/* What PLAN_CHECKPOINT_SELECTIVE_OP keeps of one layer beside its input (activations_selective.c). */
+struct act_kept {
+    double group[ACT_GROUPS_N], sum; /* bytes of a forward pass */
+    double whole; /* of the sum: what the hidden state's width has, which tensor parallelism does not divide */
+    double again; /* products that are computed again: multiplications a token */
+};
+#define ACT_KEPT_SOURCE "torchtitan/distributed/activation_checkpoint.py; torch.utils.checkpoint, measured"
+void act_kept(const struct plan *p, const struct act_sizes *z, bool moe, struct act_kept *out);
+/* Multiplications a token that backward does once more for what was not kept, in all layers. 0: none are. */
+double act_again(const struct plan *p);
+/* How many of the layers, the last ones, act_layer's `moe` is for. */
+uint64_t act_moe_layers(const struct model_shape *m);
 double act_group_saved(const struct act_tape *tape, enum act_group group);
 
 /* The whole pass. `saved` by group; the two peaks of backward: in its first half over what is kept (with the

@@ -59,31 +59,63 @@ static struct estimate_line *add(struct estimate_result *r, enum estimate_part p
     return line;
 }
 
+/* Of chosen operations: what the rows of a matrix are divided over returns sums of the full width for all tokens, and
+ * keeps them beside what the reduce-scatter makes of them. Compiled layers keep what backward reads. */
+static double operations_kept(const struct plan *p, enum act_variant variant)
+{
+    struct act_sizes z = act_sizes_of(p, variant);
+    struct plan whole = *p; /* a note says so */
+    double t = (double)p->tp, width = z.tokens * (double)p->model->shape.hidden;
+    struct act_kept kept;
+
+    whole.adapter = PLAN_ADAPTER_NONE;
+    act_kept(&whole, &z, p->model->shape.experts > 0, &kept);
+    return kept.whole + (kept.sum - kept.whole) / t + (p->sequence_parallel ? 2 * z.compute * width / t : 0);
+}
+
+static void add_operations(const struct plan *p, double layers, double flight, double input, struct estimate_result *r)
+{
+    double one = input + operations_kept(p, ACT_EAGER), least = input + operations_kept(p, ACT_FUSED), n = layers * flight;
+    struct estimate_line *line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "what the checkpointed layers keep",
+                                     n * fmin(least, 0.9 * one), n * one, n * 1.1 * one);
+
+    line->why = "low: compiled layers, which do not keep what nothing reads; high: other products are kept";
+    estimate_explain(line, ACT_KEPT_SOURCE, "%.0f layers · %.4g micro-batches · (%.0f B of input + %.0f B of operations)", layers,
+                     flight, input, one - input);
+}
+
 static void add_layers(const struct plan *p, const struct act_sizes *z, uint64_t stage, struct estimate_result *r)
 {
     struct layer_bytes b = layer_bytes(p, z);
     double t = (double)p->tp, layers = (double)shard_layers(p, stage), flight = act_in_flight(p, stage);
     bool scores = p->attention == PLAN_ATTENTION_EAGER || act_falls_back(p, z), full = p->checkpoint == PLAN_CHECKPOINT_FULL;
+    bool operations = p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP;
     bool kept = scores && p->checkpoint == PLAN_CHECKPOINT_NONE;
     double whole = b.whole / (p->sequence_parallel ? t : 1), divided = (b.divided + (kept ? b.scores : 0)) / t;
     double one = z->tokens * (whole + divided), input = z->tokens * z->stream * (double)p->model->shape.hidden;
     double live = z->tokens * (whole + (b.divided + (scores ? b.scores : 0)) / t);
     /* what the layer that backward is in makes again; its input is there */
     double shared = p->sequence_parallel ? t : 1, again = full ? live - input / shared : live - one;
+    if (operations) /* in one piece, what is not kept of it */
+        again = fmax(0, live - input / shared - operations_kept(p, ACT_EAGER));
     double total = full ? layers * flight * input : layers * flight * one;
     struct estimate_line *line;
 
-    line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), full ? "inputs of the checkpointed layers" : "activations of the layers",
-               full ? total / shared : total * 0.8, full ? total / shared : total, full ? total : total * 1.2);
-    if (full && p->sequence_parallel)
-        line->why = "low and likely: each GPU's share of the tokens (Megatron-LM); high: whole, as in the paper's table";
-    if (full)
-        estimate_explain(line, KORTHIKANTI, "%.0f layers · %.4g micro-batches · %.0f tokens · %.0f B", layers, flight,
-                         z->tokens, input / shared / z->tokens);
-    else
-        estimate_explain(line, KORTHIKANTI, "%.0f layers · %.4g micro-batches · %.0f tokens · (%.0f%s + %.0f/%ju) B",
-                         layers, flight, z->tokens, b.whole, p->sequence_parallel ? "/tp" : "",
-                         b.divided + (kept ? b.scores : 0), (uintmax_t)p->tp);
+    if (operations) {
+        add_operations(p, layers, flight, input / shared, r);
+    } else {
+        line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), full ? "inputs of the checkpointed layers" : "activations of the layers",
+                   full ? total / shared : total * 0.8, full ? total / shared : total, full ? total : total * 1.2);
+        if (full && p->sequence_parallel)
+            line->why = "low and likely: each GPU's share of the tokens (Megatron-LM); high: whole, as in the paper's table";
+        if (full)
+            estimate_explain(line, KORTHIKANTI, "%.0f layers · %.4g micro-batches · %.0f tokens · %.0f B", layers, flight,
+                             z->tokens, input / shared / z->tokens);
+        else
+            estimate_explain(line, KORTHIKANTI, "%.0f layers · %.4g micro-batches · %.0f tokens · (%.0f%s + %.0f/%ju) B",
+                             layers, flight, z->tokens, b.whole, p->sequence_parallel ? "/tp" : "",
+                             b.divided + (kept ? b.scores : 0), (uintmax_t)p->tp);
+    }
     line = add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "the layer that backward is in", 0.8 * again + 0.3 * live,
                again + 0.5 * live, 1.2 * again + live);
     estimate_explain(line, KORTHIKANTI, "%.0f tokens · (%.0f B made again, and gradients of %.0f B)", z->tokens,

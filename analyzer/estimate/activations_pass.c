@@ -106,6 +106,13 @@ static bool has_logits(const struct model_shape *m)
     return m->family == MODEL_GPT || m->family == MODEL_LLAMA || m->family == MODEL_T5 || m->family == MODEL_WHISPER || (m->family == MODEL_BERT && !m->pooler);
 }
 
+uint64_t act_moe_layers(const struct model_shape *m)
+{
+    if (m->family == MODEL_T5 || m->family == MODEL_WHISPER) /* the decoder's layers come last, as those with experts do */
+        return m->layers - m->encoder_layers;
+    return m->experts ? m->moe_layers ? m->moe_layers : m->layers : 0;
+}
+
 /* Are gradients somewhere already, or leave at once? Of an earlier pass, in DDP's buckets, on the host. */
 static bool gradients_stay_elsewhere(const struct plan *p)
 {
@@ -139,22 +146,27 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
     double stream = z.stream * z.tokens * (double)m->hidden, encoder_stream = e.stream * e.tokens * (double)m->hidden;
     bool sound = m->family == MODEL_WHISPER;
     double embedding = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)(m->vocab * m->hidden);
-    uint64_t sparse = m->experts ? m->moe_layers ? m->moe_layers : m->layers : 0;
-    if (m->family == MODEL_T5 || sound) /* the decoder's layers come last, as those with experts do */
-        sparse = m->layers - m->encoder_layers;
-    bool full = p->checkpoint == PLAN_CHECKPOINT_FULL;
+    uint64_t sparse = act_moe_layers(m);
+    bool again = plan_remakes_layers(p);
+    struct act_kept of_dense, of_moe;
     double apart = act_keeps_input(p, &z) ? 0 : stream; /* of a checkpointed layer's input when it is made again */
 
     memset(out, 0, sizeof *out);
     act_layer(p, &e, false, &dense);
     act_layer(p, &z, true, &moe);
     act_last_norm(p, &z, &last);
-    if (full)
+    memset(&of_dense, 0, sizeof of_dense);
+    memset(&of_moe, 0, sizeof of_moe);
+    if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP) {
+        act_kept(p, &e, false, &of_dense);
+        act_kept(p, &z, true, &of_moe);
+    }
+    if (again)
         out->inputs = (double)(m->layers - sparse) * encoder_stream + (double)sparse * stream;
-    double casts = full ? 0 : (double)(m->layers - sparse) * casts_of(&dense, &z) + (double)sparse * casts_of(&moe, &z);
-    for (int g = 0; g < ACT_GROUPS_N && !full; g++)
-        out->saved[g] = (double)(m->layers - sparse) * act_group_saved(&dense, g) +
-                        (double)sparse * act_group_saved(&moe, g);
+    double casts = again ? 0 : (double)(m->layers - sparse) * casts_of(&dense, &z) + (double)sparse * casts_of(&moe, &z);
+    for (int g = 0; g < ACT_GROUPS_N; g++)
+        out->saved[g] = (double)(m->layers - sparse) * (again ? of_dense.group[g] : act_group_saved(&dense, g)) +
+                        (double)sparse * (again ? of_moe.group[g] : act_group_saved(&moe, g));
     out->head = act_saved(&last);
     if (act_embedding_dropout(p, &z))
         out->saved[ACT_MASKS] += z.tokens * (double)m->hidden;
@@ -189,12 +201,13 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
             w.live -= stream;
             apart = 0;
         }
-        if (full) {
-            w.live += act_saved(t) + casts_of(t, &z) - ((t == &moe ? stream : encoder_stream) - apart);
+        if (again) { /* what was kept is among what it is made of, or gone then */
+            w.live += act_saved(t) + casts_of(t, &z) - ((t == &moe ? stream : encoder_stream) - apart) -
+                      (t == &moe ? &of_moe : &of_dense)->sum;
             see(&w, 0, 0);
         }
         backward(&w, t, &z);
-        if (full)
+        if (again)
             w.live -= apart;
     }
     w.when = LATE;

@@ -19,6 +19,7 @@ struct precision;
 #define PLAN_CHECKPOINTS(X)                                                           \
     X(NONE, "none", "all activations are kept for backward")                          \
     X(SELECTIVE, "selective", "attention's core is computed again in backward")       \
+    X(SELECTIVE_OP, "selective-op", "forward is computed again but for attention and every second matrix product (torchtitan)") \
     X(FULL, "full", "only each layer's input is kept; forward is computed again")
 
 #define PLAN_STEPS(X)                                                                    \
@@ -128,6 +129,12 @@ static inline uint64_t plan_dp(const struct plan *p)
 {
     uint64_t divided = p->tp * p->pp * p->cp;
     return divided && p->gpus >= divided ? p->gpus / divided : 1;
+}
+
+/* Are layers computed again as a whole, from their input on? With SELECTIVE_OP some of their operations are not. */
+static inline bool plan_remakes_layers(const struct plan *p)
+{
+    return p->checkpoint == PLAN_CHECKPOINT_FULL || p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP;
 }
 
 /* The longest sequence that a learned table of positions allows; 0: there is none. OPT's table has two rows that

@@ -291,7 +291,7 @@ static bool unknown(const struct plan *p, const struct model_tensor *t)
 /* With checkpointing a layer's copies go with its first forward; those of its second are activations.c's. */
 static bool multiplied_for_backward(const struct plan *p, const struct model_tensor *t)
 {
-    return shard_multiplied(p, t) && (p->checkpoint != PLAN_CHECKPOINT_FULL || t->place != TENSOR_IN_LAYER);
+    return shard_multiplied(p, t) && (!plan_remakes_layers(p) || t->place != TENSOR_IN_LAYER);
 }
 
 static void add_autocast(const struct plan *p, uint64_t stage, struct estimate_result *r)

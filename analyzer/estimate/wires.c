@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/units.h"
+#include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/adapters.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/gpu.h"
@@ -288,21 +289,22 @@ static void between_layers(struct making *k)
     const struct model_shape *m = &p->model->shape;
     double e = activation_bytes(p), layers = layers_here(p), acc = passes(p);
     double tokens = (double)p->batch * length_of(p) / (double)p->cp, hidden = tokens * (double)m->hidden * e;
-    double again = p->checkpoint == PLAN_CHECKPOINT_FULL ? 1 : 0;
+    /* of chosen operations reduce-scatters and all-to-alls are kept, and attention with what it was sent */
+    double again = p->checkpoint == PLAN_CHECKPOINT_FULL ? 1 : 0, gathered = plan_remakes_layers(p) ? 1 : 0;
     static const char shoeybi[] = "Megatron-LM, Shoeybi et al. 2019, section 3: two a layer forward, two backward";
     static const char korthi[] = "Korthikanti et al. 2022, section 4.2: an all-reduce is both of these, and backward gathers "
                                  "the inputs again for the weights' gradients";
 
     if (!m->hidden || !layers || !(tokens > 0))
         return;
-    double times = layers * acc * (4 + 2 * again);
+    double times = layers * acc * (4 + 2 * again), gathers = layers * acc * (4 + 2 * gathered);
     if (p->sequence_parallel) {
         /* Only the own part of a column-parallel layer's input is kept: frozen weights do not need the others. */
         double inputs = p->adapter == PLAN_ADAPTER_NONE ? 2 * layers * acc : 0;
-        add(k, WIRE_ALL_GATHER, "activations, tensor parallel", hidden, times + inputs, p->tp, 1, korthi);
+        add(k, WIRE_ALL_GATHER, "activations, tensor parallel", hidden, gathers + inputs, p->tp, 1, korthi);
         add(k, WIRE_REDUCE_SCATTER, "activations, tensor parallel", hidden, times, p->tp, 1, korthi);
     } else {
-        add(k, WIRE_ALL_REDUCE, "activations, tensor parallel", hidden, times, p->tp, 1, shoeybi);
+        add(k, WIRE_ALL_REDUCE, "activations, tensor parallel", hidden, gathers, p->tp, 1, shoeybi);
     }
     if (p->cp > 1) {
         double kv = tokens * 2 * (double)m->kv_heads * (double)m->head_dim * e / (double)p->tp;
@@ -367,16 +369,16 @@ static void compute(struct making *k)
     if (!(flops_per_s > 0))
         return;
     double pass = p->inference ? 2 : 6, again = !p->inference && p->checkpoint == PLAN_CHECKPOINT_FULL ? 2 : 0;
-    double factor = (!p->inference && p->adapter != PLAN_ADAPTER_NONE ? 4 : pass) + again;
     double tokens = (double)p->batch * length * (p->inference ? 1 : passes(p));
-    double active = active_params(p->model);
+    double active = active_params(p->model), products_again = !p->inference && active > 0 ? 2 * act_again(p) / active : 0;
+    double factor = (!p->inference && p->adapter != PLAN_ADAPTER_NONE ? 4 : pass) + again + products_again;
     bool causal = m->family == MODEL_GPT || m->family == MODEL_LLAMA;
     /* Two products a layer, of which a causal mask leaves half: as so many parameters. */
     double scores = m->family == MODEL_MAMBA ? 0 : (causal ? 1 : 2) * (double)m->layers * (double)m->heads * (double)m->head_dim * length;
     double split = (double)p->tp * (double)p->pp * (double)p->cp;
     k->out->compute_s = (factor * active + (pass + again) * scores) * tokens / split / flops_per_s;
     snprintf(k->out->compute, sizeof k->out->compute,
-             "(%.0f · %.3gB active + %.0f · attention's %.2gB) · %s tokens%s at %.4g TFLOPS (%s)", factor, active / 1e9,
+             "(%.3g · %.3gB active + %.0f · attention's %.2gB) · %s tokens%s at %.4g TFLOPS (%s)", factor, active / 1e9,
              pass + again, scores / 1e9, format_count(word, units_whole(tokens)), split > 1 ? " over tp · pp · cp" : "",
              flops_per_s / 1e12, gpu_rate_name[rate]);
 }

@@ -16,7 +16,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 parser = argparse.ArgumentParser()
 for name, default in dict(layers=4, hidden=512, heads=8, kv_heads=0, ffn=0, vocab=4096, context=2048, batch=4, seq=512,
@@ -25,7 +25,7 @@ for name, default in dict(layers=4, hidden=512, heads=8, kv_heads=0, ffn=0, voca
 parser.add_argument("--family", choices=["gpt", "llama", "bert"], default="llama")
 parser.add_argument("--precision", choices=["fp32", "amp-bf16", "bf16"], default="fp32")
 parser.add_argument("--attention", choices=["flash", "eager"], default="flash")
-parser.add_argument("--checkpointing", choices=["none", "full"], default="none")
+parser.add_argument("--checkpointing", choices=["none", "selective-op", "full"], default="none")
 parser.add_argument("--optimizer", choices=["adamw", "fused", "sgd"], default="adamw")
 parser.add_argument("--drop-logits", action="store_true", help="the script lets go of the logits before backward")
 parser.add_argument("--how", choices=["ddp", "ddp_view", "fsdp", "grad_op", "fully_shard", "fully_shard_kept"],
@@ -127,6 +127,30 @@ class Layer(nn.Module):
         return x + self.drop_2(self.down(y))
 
 
+def chosen_operations():
+    """What torchtitan's torchtitan/distributed/activation_checkpoint.py keeps: matrix products, attention, and of the
+    products without a bias (mm) the first, third, fifth …, counted anew in each layer and each of its passes."""
+    aten, seen = torch.ops.aten, {False: 0, True: 0}
+    kept = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten._scaled_dot_product_flash_attention.default,
+            aten._scaled_dot_product_efficient_attention.default, aten._scaled_dot_product_cudnn_attention.default}
+
+    def policy(context, operation, *_, **__):
+        if operation == aten.mm.default:
+            seen[context.is_recompute] += 1
+            if seen[context.is_recompute] % 2 == 0:
+                return CheckpointPolicy.PREFER_RECOMPUTE
+        return CheckpointPolicy.MUST_SAVE if operation in kept else CheckpointPolicy.PREFER_RECOMPUTE
+    return create_selective_checkpoint_contexts(policy)
+
+
+CHECKPOINTS = {
+    "none": lambda layer, *x: layer(*x),
+    "full": lambda layer, *x: checkpoint(layer, *x, use_reentrant=False),
+    "selective-op": lambda layer, *x: checkpoint(layer, *x, use_reentrant=False, early_stop=False,
+                                                 context_fn=chosen_operations),
+}
+
+
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -161,7 +185,7 @@ class Model(nn.Module):
             x = self.first(x + self.types(torch.zeros_like(ids)))
         x = self.drop(x)
         for layer in self.layers:
-            x = checkpoint(layer, x, *rotary, use_reentrant=False) if a.checkpointing == "full" else layer(x, *rotary)
+            x = CHECKPOINTS[a.checkpointing](layer, x, *rotary)
         if a.family == "bert":
             return self.classes(self.drop(torch.tanh(self.pooler(x[:, 0]))))
         return self.head(self.last(x))
@@ -191,8 +215,9 @@ def made():
     masks.find_packed_sequence_indices = lambda *_: None
     model = transformers.AutoModelForCausalLM.from_config(
         config, attn_implementation="eager" if a.attention == "eager" else "sdpa")
-    if a.checkpointing == "full":
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if a.checkpointing != "none":
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False} | (
+            {"context_fn": chosen_operations, "early_stop": False} if a.checkpointing == "selective-op" else {}))
     return model
 
 

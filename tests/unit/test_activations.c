@@ -273,6 +273,108 @@ static void test_saved_tensors(void **state)
     model_free(&m);
 }
 
+/* What the end of forward has more with create_selective_checkpoint_contexts and torchtitan's policy than with each layer
+ * checkpointed as a whole: torch.cuda.memory_allocated, PyTorch 2.11 on the simulated H100 (tests/torch/estimate_measure.py).
+ * Six layers each; the allocator rounds. */
+static void test_kept_of_operations(void **state)
+{
+    static const struct {
+        enum model_family family;
+        const char *precision;
+        enum plan_attention attention;
+        unsigned hidden, heads, kv_heads, ffn, batch, seq;
+        double more;
+    } seen[] = {
+        {MODEL_LLAMA, "bf16", FLASH, 1024, 16, 4, 2816, 8, 2048, 1214257152},
+        {MODEL_LLAMA, "amp-bf16", FLASH, 1024, 16, 4, 2816, 8, 2048, 1215305728},
+        {MODEL_LLAMA, "bf16", EAGER, 1024, 16, 4, 2816, 4, 1024, 1107296256},
+        {MODEL_LLAMA, "fp32", FLASH, 1024, 16, 4, 2816, 4, 1024, 2215641088}, /* scores: no fused kernel fits */
+        {MODEL_LLAMA, "fp32", FLASH, 1024, 16, 16, 2816, 4, 1024, 682098688},
+        {MODEL_GPT, "bf16", FLASH, 768, 12, 12, 3072, 8, 1024, 757340160},
+        {MODEL_GPT, "amp-bf16", EAGER, 768, 12, 12, 3072, 8, 1024, 1962147840},
+        {MODEL_GPT, "fp32", EAGER, 768, 12, 12, 3072, 8, 1024, 3925082112},
+        {MODEL_BERT, "amp-bf16", FLASH, 768, 12, 12, 3072, 16, 512, 757209088},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < LENGTH(seen); i++) {
+        struct model_shape shape = model_family_shape(seen[i].family);
+        struct model m;
+        struct plan p = PLAN_DEFAULT;
+        struct act_pass full, operations;
+        double more = 0;
+        int code;
+        shape.layers = 6, shape.hidden = seen[i].hidden, shape.heads = seen[i].heads, shape.kv_heads = seen[i].kv_heads;
+        shape.ffn = seen[i].ffn, shape.vocab = 8192, shape.context = 4096;
+        assert_true(model_shaped("test", "test", &shape, &m, &code));
+        p.model = &m;
+        p.precision = estimate_precision(seen[i].precision);
+        p.optimizer = estimate_optimizer("sgd");
+        p.attention = seen[i].attention;
+        p.batch = seen[i].batch, p.seq = seen[i].seq;
+        p.checkpoint = FULL;
+        act_pass(&p, ACT_EAGER, &full);
+        p.checkpoint = PLAN_CHECKPOINT_SELECTIVE_OP;
+        act_pass(&p, ACT_EAGER, &operations);
+        for (int g = 0; g < ACT_GROUPS_N; g++)
+            more += operations.saved[g] - full.saved[g];
+        assert_true(operations.inputs == full.inputs && operations.head == full.head);
+        if (fabs(more / seen[i].more - 1) > 0.002)
+            print_error("case %zu: %.0f, measured %.0f\n", i, more, seen[i].more);
+        assert_true(fabs(more / seen[i].more - 1) <= 0.002);
+        model_free(&m);
+    }
+}
+
+/* A row of products, with and without biases, of known choice. */
+static void test_which_operations(void **state)
+{
+    struct given g = {"llama-3-8b", "bf16", FLASH, PLAN_CHECKPOINT_SELECTIVE_OP, 1, 4096, 0, 0};
+    struct model m;
+    struct plan p;
+    struct act_kept kept;
+    double h = 4096, kv = 1024, f = 14336, t = 4096;
+
+    (void)state;
+    plan_of(&g, &m, &p);
+    struct act_sizes z = act_sizes_of(&p, ACT_EAGER);
+    act_kept(&p, &z, false, &kept); /* q, v, gate, down; attention and its logarithms */
+    assert_true(kept.sum == t * (2 * (h + kv + f + h + h) + 4 * 32) && kept.whole == t * 2 * h);
+    assert_true(kept.again == h * kv + h * h + h * f && act_again(&p) == 32 * kept.again);
+    z = act_sizes_of(&p, ACT_FUSED); /* nothing reads what leaves the layer */
+    act_kept(&p, &z, false, &kept);
+    assert_true(kept.sum == t * (2 * (h + kv + f + h) + 4 * 32) && kept.whole == 0);
+    p.precision = estimate_precision("fp8"); /* torchao's products one and all; Transformer Engine's none */
+    z = act_sizes_of(&p, ACT_EAGER);
+    act_kept(&p, &z, false, &kept);
+    assert_true(kept.sum == t * (2 * (h + 2 * kv + h + h + 2 * f + h) + 4 * 32) && kept.again == 0);
+    z = act_sizes_of(&p, ACT_FUSED);
+    act_kept(&p, &z, false, &kept);
+    assert_true(kept.sum == t * (2 * h + 4 * 32));
+    model_free(&m);
+
+    g.model = "qwen2.5-7b"; /* q, k, v have biases; out and up, then, are the first and third without */
+    g.precision = "bf16";
+    plan_of(&g, &m, &p);
+    h = 3584, kv = 512, f = 18944;
+    z = act_sizes_of(&p, ACT_EAGER);
+    act_kept(&p, &z, false, &kept);
+    assert_true(kept.sum == t * (2 * (h + 2 * kv + h + h + f) + 4 * 28));
+    model_free(&m);
+
+    g.model = "mixtral-8x7b"; /* experts' grouped products are computed again, the router's does not count */
+    plan_of(&g, &m, &p);
+    h = 4096, kv = 1024, f = 14336;
+    z = act_sizes_of(&p, ACT_EAGER);
+    act_kept(&p, &z, true, &kept);
+    assert_true(kept.sum == t * (2 * (h + kv + h) + 4 * 32 + 12 * 2));
+    assert_true(kept.again == h * kv + h * h + h * 8 + 2 * 3 * h * f);
+    p.ep = p.gpus = 8; /* all-to-alls are kept */
+    act_kept(&p, &z, true, &kept);
+    assert_true(kept.sum == t * (2 * (h + kv + h) + 4 * 32 + 12 * 2 + 2 * 2 * 2 * h));
+    model_free(&m);
+}
+
 static const char *const models[] = {"gpt2-xl", "llama-3-8b", "mixtral-8x7b", "gemma-2-9b", "qwen2.5-7b",
                                      "bert-large-uncased", "vit-l-16"};
 
@@ -296,8 +398,11 @@ static void test_properties(void **state)
                 p.batch = 4;
                 p.checkpoint = PLAN_CHECKPOINT_SELECTIVE;
                 assert_true(sum_of(&p, IN_PHASE(FORWARD)).likely <= none.likely);
+                p.checkpoint = PLAN_CHECKPOINT_SELECTIVE_OP;
+                double operations = sum_of(&p, IN_PHASE(FORWARD)).likely;
+                assert_true(operations < none.likely);
                 p.checkpoint = PLAN_CHECKPOINT_FULL;
-                assert_true(sum_of(&p, IN_PHASE(FORWARD)).likely < none.likely);
+                assert_true(sum_of(&p, IN_PHASE(FORWARD)).likely < operations);
                 p.checkpoint = PLAN_CHECKPOINT_NONE;
                 p.chunked_loss = true;
                 assert_true(sum_of(&p, IN_PHASE(FORWARD)).likely <= none.likely);
@@ -387,8 +492,9 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_korthikanti), cmocka_unit_test(test_megatron), cmocka_unit_test(test_saved_tensors),
-        cmocka_unit_test(test_measured), cmocka_unit_test(test_bare_cross_entropy), cmocka_unit_test(test_accumulated), cmocka_unit_test(test_properties), cmocka_unit_test(test_parallel),
-        cmocka_unit_test(test_parallel_is_korthikanti), cmocka_unit_test(test_nothing_to_say),
+        cmocka_unit_test(test_measured), cmocka_unit_test(test_bare_cross_entropy), cmocka_unit_test(test_accumulated),
+        cmocka_unit_test(test_kept_of_operations), cmocka_unit_test(test_which_operations),
+        cmocka_unit_test(test_properties), cmocka_unit_test(test_parallel), cmocka_unit_test(test_parallel_is_korthikanti), cmocka_unit_test(test_nothing_to_say),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

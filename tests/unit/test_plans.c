@@ -98,7 +98,7 @@ static void odd_settings(struct random_plans *r, struct plan *p)
         return;
     }
     p->step = (enum plan_step)random_below(r, 3);
-    p->checkpoint = (enum plan_checkpoint)random_below(r, 3);
+    p->checkpoint = (enum plan_checkpoint)random_below(r, 4);
     p->accumulation = random_yes(r) ? 1 : random_size(r, 16);
     p->interleave = p->pp > 1 && random_yes(r) ? 2 : 1;
     p->sharding = (enum plan_sharding)random_below(r, 4);
@@ -218,11 +218,16 @@ static bool few_layers(const struct plan *p)
     return p->model->shape.layers < 4 * p->pp;
 }
 
-/* A layer that is made again in full holds the scores of all its attentions, of a decoder two: selective
- * checkpointing those of one at a time. */
-static void less_checkpointing(struct plan *p)
+/* none >= operations >= full. Attention's core alone is on neither side of the last two: a layer that is made again
+ * holds the scores of all its attentions, and products are kept of each. Where tensors are divided, what is kept of
+ * operations before their sums are reduced, undivided, may be more than what they spare; so may results where weights are
+ * frozen, which need no inputs. */
+static bool less_checkpointing(struct plan *p)
 {
-    p->checkpoint = p->attention == PLAN_ATTENTION_EAGER ? PLAN_CHECKPOINT_NONE : p->checkpoint - 1;
+    if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP && (p->tp > 1 || p->adapter != PLAN_ADAPTER_NONE))
+        return false;
+    p->checkpoint = p->checkpoint == PLAN_CHECKPOINT_FULL ? PLAN_CHECKPOINT_SELECTIVE_OP : PLAN_CHECKPOINT_NONE;
+    return true;
 }
 
 #define MORE(MOVE)                                                                    \
@@ -231,13 +236,13 @@ static void less_checkpointing(struct plan *p)
     MOVE(tokens, p->seq *= 2)                                                         \
     MOVE(accumulation, if (p->inference) return false; p->accumulation += 1)          \
     MOVE(eager, if (p->attention || p->adapter || p->checkpoint) return false; p->attention = PLAN_ATTENTION_EAGER)  \
-    MOVE(checkpoint, if (!p->checkpoint || few_layers(p)) return false; less_checkpointing(p)) \
+    MOVE(checkpoint, if (!p->checkpoint || few_layers(p) || !less_checkpointing(p)) return false) \
     MOVE(plain_loss, if (!p->chunked_loss) return false; p->chunked_loss = false)     \
     MOVE(plain_layers, if (!p->fused_layers) return false; p->fused_layers = false)   \
     MOVE(ema, if (p->ema) return false; p->ema = true)                                \
     MOVE(rank, if (p->inference || !p->adapter) return false; p->rank *= 2)           \
     MOVE(cache, if (!p->cache) return false; p->cache = NULL)                         \
-    MOVE(whole_norms, if (!p->sequence_parallel) return false; p->sequence_parallel = false)
+    MOVE(whole_norms, if (!p->sequence_parallel || p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP) return false; p->sequence_parallel = false)
 
 #define MOVE(name, how)                      \
     static bool more_##name(struct plan *p)  \

@@ -244,6 +244,11 @@ static void tensor_parallel_activations(void **state)
     wires_make(&p, 0, &w);
     near(named(&w, WIRE_ALL_GATHER, "tensor parallel")->times, 32 * 8);
     near(named(&w, WIRE_REDUCE_SCATTER, "tensor parallel")->times, 32 * 6);
+    p.checkpoint = PLAN_CHECKPOINT_SELECTIVE_OP; /* what was reduced and scattered is kept */
+    wires_make(&p, 0, &w);
+    near(named(&w, WIRE_ALL_GATHER, "tensor parallel")->times, 32 * 8);
+    near(named(&w, WIRE_REDUCE_SCATTER, "tensor parallel")->times, 32 * 4);
+    p.checkpoint = PLAN_CHECKPOINT_FULL;
     p.sequence_parallel = false;
     wires_make(&p, 0, &w);
     near(w.sum_s, 1.5 * whole);
@@ -358,6 +363,12 @@ static void what_is_computed_and_in_what(void **state)
     double all = w.compute_s;
     if (fabs(all - 6 * (weights + attention) * 4096 / 125e12) > 1e-3 * all)
         fail_msg("%.6g s", all);
+    p.checkpoint = PLAN_CHECKPOINT_SELECTIVE_OP; /* k, the output's and the MLP's second product once more; attention is kept */
+    wires_make(&p, 0, &w);
+    double again = 32. * 4096 * (4096 + 4096 + 11008);
+    if (fabs(w.compute_s - (6 * (weights + attention) + 2 * again) * 4096 / 125e12) > 1e-3 * all)
+        fail_msg("%.6g s with chosen operations", w.compute_s);
+    p.checkpoint = PLAN_CHECKPOINT_NONE;
     p.adapter = PLAN_ADAPTER_LORA;
     wires_make(&p, 0, &w);
     if (fabs(w.compute_s - (4 * weights + 6 * attention) * 4096 / 125e12) > 1e-3 * all)

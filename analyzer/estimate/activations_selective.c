@@ -1,0 +1,158 @@
+/* What checkpointing of chosen operations keeps of a layer: torch.utils.checkpoint's
+ * create_selective_checkpoint_contexts with torchtitan's choice (torchtitan/distributed/activation_checkpoint.py at
+ * b5bcd76; the list of operations is get_default_op_list of torch/_functorch/partitioners.py, PyTorch 2.11):
+ *
+ *  - products with a bias (addmm) and batched ones (bmm: eager attention's two) are kept, and so is attention in
+ *    one kernel, its output and the logarithms of its sums;
+ *  - of the products without a bias (mm) the first, third, fifth … of the layer; the router's neither counts nor is kept;
+ *  - all-to-alls and reduce-scatters are kept, all-reduces and all-gathers are not;
+ *  - the grouped products of experts are in neither list, and are computed again.
+ *
+ * What is kept is what the operation returned, whether backward needs it or not: q before its rotation, and what
+ * leaves the layer. The compiler leaves out what nothing reads. */
+#include <string.h>
+#include "analyzer/estimate/activations.h"
+
+struct keeping {
+    const struct plan *p;
+    const struct act_sizes *z;
+    struct act_kept *out;
+    unsigned seen; /* products without a bias until now */
+};
+
+/* x of `in` elements times a matrix makes `width` of them, `c` bytes each. */
+static void product(struct keeping *k, enum act_group group, double in, double width, bool bias, double c, bool whole)
+{
+    bool kept = bias || ++k->seen % 2 == 1;
+
+    /* Torchao multiplies float8 by an operation that is always kept; Transformer Engine's are none of PyTorch's. */
+    if (k->z->read == 1)
+        kept = k->z->variant != ACT_FUSED;
+    if (kept) {
+        k->out->group[group] += c * width;
+        k->out->whole += whole ? c * width : 0;
+    } else {
+        k->out->again += in * width;
+    }
+}
+
+/* A linear layer; where it has an adapter, that one's two products follow: peft's in
+ * float32 but for autocast. */
+static void linear(struct keeping *k, enum act_group group, double in, double width, bool bias, bool adapted, bool whole)
+{
+    double c = k->z->amp || k->z->variant == ACT_FUSED ? k->z->compute : 4, rank = (double)k->p->rank;
+
+    product(k, group, in, width, bias, k->z->compute, whole);
+    if (adapted && k->p->adapter != PLAN_ADAPTER_NONE) {
+        product(k, ACT_ADAPTERS, in, rank, false, c, false);
+        product(k, ACT_ADAPTERS, rank, width, false, c, whole);
+    }
+}
+
+/* `cross`: of Whisper's decoder, whose keys and values are products of what the encoder heard. */
+static void attention(struct keeping *k, bool cross)
+{
+    const struct model_shape *m = &k->p->model->shape;
+    double c = k->z->compute, heads = (double)m->heads, width = (double)m->hidden, out = heads * (double)m->head_dim;
+    double q = out, kv = (double)(m->kv_heads * m->head_dim);
+    bool qv = k->p->target == PLAN_TARGET_QV, bias = m->qkv_bias, sound = m->family == MODEL_WHISPER;
+    double keys = sound && cross ? (double)m->sound : k->z->keys, heard = sound && cross && k->z->seq > 0 ? keys / k->z->seq : 1;
+
+    if (m->kv_rank) {
+        double latent = (double)m->kv_rank, each = (double)(m->nope_dim + m->rope_dim);
+        out = heads * (double)m->v_dim;
+        if (m->q_rank)
+            linear(k, ACT_ATTENTION, width, (double)m->q_rank, bias, false, true);
+        linear(k, ACT_ATTENTION, m->q_rank ? (double)m->q_rank : width, heads * each, bias && !m->q_rank, true, false);
+        linear(k, ACT_ATTENTION, width, latent + (double)m->rope_dim, bias, !qv, true);
+        linear(k, ACT_ATTENTION, latent, heads * (double)(m->nope_dim + m->v_dim), false, true, false);
+    } else if (m->fused_qkv && !(m->family == MODEL_VIT && k->z->variant == ACT_PADDED)) { /* act_layer's one_matrix */
+        linear(k, ACT_ATTENTION, width, q + 2 * kv, bias, true, false);
+    } else {
+        linear(k, ACT_ATTENTION, width, q, bias, true, false);
+        linear(k, ACT_ATTENTION, width, heard * kv, bias && !sound, !qv, false); /* Whisper's keys have none */
+        linear(k, ACT_ATTENTION, width, heard * kv, bias, true, false);
+    }
+    if (k->p->attention == PLAN_ATTENTION_EAGER || act_falls_back(k->p, k->z))
+        k->out->group[ACT_SCORES] += c * heads * keys;
+    else
+        k->out->group[ACT_ATTENTION] += 4 * heads;
+    k->out->group[ACT_ATTENTION] += c * out;
+    linear(k, ACT_ATTENTION, out, width, m->out_bias, !qv, true);
+}
+
+/* `end`: what it returns leaves the layer, and no norm reads it. */
+static void mlp(struct keeping *k, double f, bool end)
+{
+    const struct model_shape *m = &k->p->model->shape;
+    double width = (double)m->hidden;
+    bool adapted = k->p->target == PLAN_TARGET_LINEAR;
+    struct act_kept before;
+
+    if (m->gated && !m->fused_gate) {
+        linear(k, ACT_MLP, width, f, m->mlp_bias, adapted, false);
+        linear(k, ACT_MLP, width, f, m->mlp_bias, adapted, false);
+    } else {
+        linear(k, ACT_MLP, width, m->gated ? 2 * f : f, m->mlp_bias, adapted, false);
+    }
+    before = *k->out;
+    linear(k, ACT_MLP, f, width, m->mlp_bias, adapted, true);
+    if (end && k->z->variant == ACT_FUSED) { /* nothing in backward reads it */
+        double again = k->out->again;
+        *k->out = before;
+        k->out->again = again;
+    }
+}
+
+static void experts(struct keeping *k, bool end)
+{
+    const struct model_shape *m = &k->p->model->shape;
+    double used = (double)m->experts_used, width = (double)m->hidden, f = (double)m->expert_ffn;
+
+    /* which expert, and how much of it */
+    k->out->group[ACT_MLP] += 12 * used;
+    k->out->again += width * (double)m->experts + used * (m->gated ? 3 : 2) * width * f;
+    if (k->p->ep > 1) /* there and back */
+        k->out->group[ACT_MLP] += 2 * used * k->z->compute * width;
+    if (m->shared_experts) {
+        mlp(k, m->shared_ffn ? (double)m->shared_ffn : f * (double)m->shared_experts, end);
+        if (m->shared_gate)
+            product(k, ACT_MLP, width, 1, false, k->z->compute, true);
+    }
+}
+
+void act_kept(const struct plan *p, const struct act_sizes *z, bool moe, struct act_kept *out)
+{
+    const struct model_shape *m = &p->model->shape;
+    struct keeping k = {p, z, out, 0};
+    bool end = m->family != MODEL_BERT && m->norms != 4;
+
+    memset(out, 0, sizeof *out);
+    attention(&k, false);
+    if ((m->family == MODEL_T5 || m->family == MODEL_WHISPER) && moe) { /* the decoder also looks at what the encoder said */
+        attention(&k, true);
+        moe = false;
+    }
+    if (moe)
+        experts(&k, end);
+    else
+        mlp(&k, (double)m->ffn, end);
+    for (int g = 0; g < ACT_GROUPS_N; g++) {
+        out->group[g] *= z->tokens;
+        out->sum += out->group[g];
+    }
+    out->whole *= z->tokens;
+}
+
+double act_again(const struct plan *p)
+{
+    struct act_sizes z = act_sizes_of(p, p->fused_layers ? ACT_FUSED : ACT_EAGER), e = act_encoder_sizes(p, &z);
+    uint64_t layers = p->model->shape.layers, sparse = act_moe_layers(&p->model->shape);
+    struct act_kept dense, moe;
+
+    if (p->checkpoint != PLAN_CHECKPOINT_SELECTIVE_OP || !layers)
+        return 0;
+    act_kept(p, &e, false, &dense);
+    act_kept(p, &z, true, &moe);
+    return (double)(layers - sparse) * dense.again * (z.tokens > 0 ? e.tokens / z.tokens : 1) + (double)sparse * moe.again;
+}
