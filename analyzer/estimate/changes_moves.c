@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/gpu.h"
 #include "analyzer/estimate/quantisation.h"
 
@@ -134,6 +135,24 @@ APPLY(checkpoint_selective)
               "--recompute-activations)");
     SAY(option, "--checkpointing selective");
     SAY(cost, "%.1f %% more compute", 100 * core_share(p));
+    return true;
+}
+
+/* Worth it while few of the products are computed again: not where experts', which are not kept, are most of them. */
+APPLY(checkpoint_operations)
+{
+    double all = 3 * (double)model_active_params(p->model);
+
+    if (p->checkpoint == PLAN_CHECKPOINT_FULL || p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP || !transformer(p) || !p->batch)
+        return false;
+    p->checkpoint = PLAN_CHECKPOINT_SELECTIVE_OP;
+    double share = all > 0 ? act_again(p) / all : 1;
+    if (share > 0.2)
+        return false;
+    SAY(what, "checkpointing but for chosen operations: torch.utils.checkpoint with create_selective_checkpoint_contexts, "
+              "torchtitan's policy");
+    SAY(option, "--checkpointing selective-op");
+    SAY(cost, share < 0.005 ? "what lies between products is computed again" : "%.0f %% more compute", 100 * share);
     return true;
 }
 
@@ -473,6 +492,7 @@ const struct move moves[] = {
     {"micro_batch", CHANGE_COST_LITTLE, BATCH, 0, true, false, NULL, micro_batch},
     {"in_pieces", CHANGE_COST_LITTLE, BLOCKS, 0, false, true, "PagedAttention (2309.06180)", in_pieces},
     {"sharding_zero3", CHANGE_COST_TIME, SHARDING, PLAN_SHARDING_ZERO3, true, false, ZERO_PAPER, shard},
+    {"checkpointing_selective_op", CHANGE_COST_LITTLE, CHECKPOINT, 0, true, false, ACT_KEPT_SOURCE, checkpoint_operations},
     {"checkpointing_full", CHANGE_COST_TIME, CHECKPOINT, 0, true, false, "one forward of one forward and two in backward", checkpoint_full},
     {"tensor_parallel_within", CHANGE_COST_TIME, GPUS, 2, true, true, "Megatron-LM (1909.08053)", tensor_parallel_within},
     {"tensor_parallel_within", CHANGE_COST_TIME, GPUS, 4, true, true, "Megatron-LM (1909.08053)", tensor_parallel_within},

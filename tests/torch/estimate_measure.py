@@ -16,7 +16,8 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import (CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts,
+                                    set_checkpoint_early_stop)
 
 parser = argparse.ArgumentParser()
 for name, default in dict(layers=4, hidden=512, heads=8, kv_heads=0, ffn=0, vocab=4096, context=2048, batch=4, seq=512,
@@ -143,11 +144,15 @@ def chosen_operations():
     return create_selective_checkpoint_contexts(policy)
 
 
+def operations_kept(layer, *x):
+    with set_checkpoint_early_stop(False):  # as torchtitan
+        return checkpoint(layer, *x, use_reentrant=False, context_fn=chosen_operations)
+
+
 CHECKPOINTS = {
     "none": lambda layer, *x: layer(*x),
     "full": lambda layer, *x: checkpoint(layer, *x, use_reentrant=False),
-    "selective-op": lambda layer, *x: checkpoint(layer, *x, use_reentrant=False, early_stop=False,
-                                                 context_fn=chosen_operations),
+    "selective-op": operations_kept,
 }
 
 
@@ -217,7 +222,7 @@ def made():
         config, attn_implementation="eager" if a.attention == "eager" else "sdpa")
     if a.checkpointing != "none":
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False} | (
-            {"context_fn": chosen_operations, "early_stop": False} if a.checkpointing == "selective-op" else {}))
+            {"context_fn": chosen_operations} if a.checkpointing == "selective-op" else {}))
     return model
 
 
