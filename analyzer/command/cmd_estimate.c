@@ -14,6 +14,7 @@
 #include "analyzer/estimate/calibration.h"
 #include "analyzer/estimate/plan_settings.h"
 #include "analyzer/export/export_estimate.h"
+#include "analyzer/export/export_list.h"
 #include "analyzer/json/json_estimate.h"
 #include "analyzer/page/view_estimate_html.h"
 #include "analyzer/text/display.h"
@@ -53,7 +54,8 @@ static const struct option_row options[] = {
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0,
      "print JSON, sizes in bytes"},
     {"csv", 0, OPTION_FLAG, offsetof(struct settings, csv), NULL, NULL, 0, 0,
-     "print the lines as CSV (RFC 4180), sizes in bytes"},
+     "print the answer as CSV (RFC 4180), sizes in bytes: the lines; with --solve what fits; with more than three GPUs "
+     "a row each"},
     {"html", 0, OPTION_FILE, offsetof(struct settings, html), "FILE", NULL, 0, 0,
      "write a page to look at, one file that opens in a browser without a network; - is standard output"},
     DISPLAY_OPTIONS(struct settings, display),
@@ -89,9 +91,9 @@ const struct command_text text_estimate = {
     .examples = examples,
 };
 
-static bool print_json(const struct estimate_answer *a)
+/* Takes the reference. */
+static bool print_json(json_t *root)
 {
-    json_t *root = json_estimate(a);
     bool ok = root && json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) == 0;
 
     json_decref(root);
@@ -99,15 +101,21 @@ static bool print_json(const struct estimate_answer *a)
     return ok || ferror(stdout); /* main() says why */
 }
 
-static bool write_html(const struct settings *s, const struct estimate_answer *a)
+/* A page of the answer, or of a list where there is none. */
+static bool write_html(const struct settings *s, const struct estimate_answer *a, const char *title, const json_t *rows)
 {
+    bool ok = true;
     char size[UNITS_TEXT];
     struct output out;
     struct stat st;
 
     if (!output_open(&out, "estimate", s->html))
         return false;
-    if (!view_estimate_html(a, out.file)) {
+    if (a)
+        ok = view_estimate_html(a, s->explain, out.file);
+    else
+        export_list_html(title, rows, out.file);
+    if (!ok) {
         output_drop(&out);
         complain("estimate: memory ran out");
         return false;
@@ -124,9 +132,9 @@ static bool write_html(const struct settings *s, const struct estimate_answer *a
 static bool print(const struct settings *s, const struct estimate_answer *a)
 {
     if (s->html)
-        return write_html(s, a);
+        return write_html(s, a, NULL, NULL);
     if (s->json)
-        return print_json(a);
+        return print_json(json_estimate(a));
     if (s->csv) {
         export_estimate_csv(a, stdout);
         return true;
@@ -145,19 +153,27 @@ static int place_of(const char *word, const char *words)
     return -1;
 }
 
-/* --gpus without a number. */
-static int list_gpus(const struct settings *s)
+/* A list that needs no model, in each form that an answer has. */
+static int list(const struct settings *s, const char *key, const char *title, struct json_t *(*make)(void),
+                void (*text)(FILE *, const struct term *, bool))
 {
-    term_choose_colour(s->display.colour);
-    (s->json ? gpus_list_json : gpus_list_text)(stdout);
-    return EXIT_YES;
-}
+    json_t *root;
+    bool ok = true;
 
-static int list_models(const struct settings *s)
-{
-    term_choose_colour(s->display.colour);
-    (s->json ? models_list_json : models_list_text)(stdout);
-    return EXIT_YES;
+    if (!s->json && !s->csv && !s->html) {
+        struct term term = display_start(&s->display);
+        text(stdout, &term, s->explain);
+        return EXIT_YES;
+    }
+    root = make();
+    if (s->json)
+        return print_json(root) ? EXIT_YES : EXIT_INPUT;
+    if (s->csv)
+        export_list_csv(json_object_get(root, key), stdout);
+    else
+        ok = write_html(s, NULL, title, json_object_get(root, key));
+    json_decref(root);
+    return ok ? EXIT_YES : EXIT_INPUT;
 }
 
 static int answer(const struct settings *s, int argc, char **argv)
@@ -208,9 +224,9 @@ int cmd_estimate(int argc, char **argv)
         return EXIT_USAGE;
     }
     if (s.plan.gpus == OPTION_ALONE)
-        return list_gpus(&s);
+        return list(&s, "gpus", "the GPUs that are known", gpus_list_json, gpus_list_text);
     if (s.models)
-        return list_models(&s);
+        return list(&s, "models", "the models that are known by name", models_list_json, models_list_text);
     if (!plan_settings_model_given(&s.plan)) {
         complain("estimate: how many parameters? add --params, such as --params 7B, or --model, such as --model "
                  "llama-3-8b");

@@ -61,6 +61,14 @@ double answer_states(const struct estimate_answer *a)
     return sum;
 }
 
+bool answer_bare(const struct estimate_answer *a)
+{
+    unsigned phases;
+
+    return answer_part(&a->result, ESTIMATE_ACTIVATIONS, &phases).high <= 0 &&
+           answer_part(&a->result, ESTIMATE_LOGITS, &phases).high <= 0;
+}
+
 double answer_host(const struct estimate_result *r)
 {
     double sum = 0;
@@ -221,6 +229,10 @@ bool answer_make(const char *command, const struct plan *plan, const struct answ
     a->argv = wish->argv;
     beside(&a->plan, wish->model, a->beside, sizeof a->beside);
     a->solved = wish->solve >= 0;
+    if (a->solved && n > ANSWER_FEW && !(a->plan.memory > 0)) {
+        complain("%s: --solve: for which GPU? these are %zu; name one, such as --gpu h100-80g", command, n);
+        return false;
+    }
     if (a->solved && !solve(command, &a->plan, (enum solve_what)wish->solve, &a->solution))
         return false;
     return true;

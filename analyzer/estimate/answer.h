@@ -67,6 +67,8 @@ bool answer_fits(const struct estimate_answer *a);
 double answer_states(const struct estimate_answer *a);
 /* A part at its most in any phase; the phases it is there in. 0: none. */
 struct interval answer_part(const struct estimate_result *r, enum estimate_part part, unsigned *phases);
+/* Activations are not known, and what is said is without them. */
+bool answer_bare(const struct estimate_answer *a);
 /* In the host's memory. */
 double answer_host(const struct estimate_result *r);
 

@@ -167,16 +167,23 @@ static const char *rate_text(double tflops, char out[16])
     return out;
 }
 
-void gpus_list_text(FILE *out)
+static void explained(FILE *out, const struct term *term, const struct gpu *g)
 {
-    struct term term = term_of(out);
-    bool wide = term.width >= 110;
+    const char *const rows[][2] = {{"name", g->product}, {"memory", gpu_known_text[g->known]}, {"rates", g->source}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        fprintf(out, "      %s%-8s%s%s\n", term_style(term, TERM_DIM), rows[i][0], term_style(term, TERM_PLAIN), rows[i][1]);
+}
+
+void gpus_list_text(FILE *out, const struct term *term, bool explain)
+{
+    bool wide = term->width >= 110 && !explain;
     static const enum gpu_rate shown[] = {GPU_FP32, GPU_TF32, GPU_FP16, GPU_FP8};
 
     fprintf(out, "%sGPU                 memory    HBM  host   link   fp32   tf32  16bit    fp8%s%s\n",
-            term_style(&term, TERM_BOLD), wide ? "  name" : "", term_style(&term, TERM_PLAIN));
+            term_style(term, TERM_BOLD), wide ? "  name" : "", term_style(term, TERM_PLAIN));
     fprintf(out, "%s                         GB/s (host, link a direction)   TFLOPS, dense%s\n",
-            term_style(&term, TERM_DIM), term_style(&term, TERM_PLAIN));
+            term_style(term, TERM_DIM), term_style(term, TERM_PLAIN));
     for (size_t i = 0; i < gpus_n; i++) {
         const struct gpu *g = &gpus[i];
         char size[UNITS_TEXT], link[16], rate[16];
@@ -187,13 +194,18 @@ void gpus_list_text(FILE *out)
         for (size_t r = 0; r < sizeof shown / sizeof *shown; r++)
             fprintf(out, " %6s", rate_text(g->tflops[shown[r]], rate));
         fprintf(out, wide ? "  %s\n" : "\n", g->product);
+        if (explain)
+            explained(out, term, g);
     }
     fputs("\nMemory is what the driver gives to a program. TFLOPS are the vendors' figures\n"
           "without sparsity, 16 bit and fp8 on tensor cores. * a bridge, which joins two\n"
-          "GPUs. --json has all rates, and the source of each row.\n", out);
+          "GPUs. --json, --csv and --html have all rates, --explain the sources.\n\n", out);
+    fprintf(out, "%sNext%s\n  gpuspy estimate --model llama-3-8b --gpu l40s  # does it fit there?\n"
+                 "  gpuspy estimate --model llama-3-8b --gpu all   # where does it?\n",
+            term_style(term, TERM_BOLD), term_style(term, TERM_PLAIN));
 }
 
-void gpus_list_json(FILE *out)
+struct json_t *gpus_list_json(void)
 {
     json_t *list = json_array();
 
@@ -211,8 +223,5 @@ void gpus_list_json(FILE *out)
                             "link_bytes_per_s", g->nvlink, "link_joins", g->reach, "node_gpus", g->node,
                             "tflops", rates, "source", g->source, "simulated", g->simulated));
     }
-    json_t *root = json_pack("{s:i, s:o}", "schema", 1, "gpus", list);
-    json_dumpf(root, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
-    fputc('\n', out);
-    json_decref(root);
+    return json_pack("{s:i, s:o}", "schema", 1, "gpus", list);
 }

@@ -63,7 +63,10 @@ const struct gpu *gpu_find(const char *name);
 const struct gpu *gpu_named(const char *command, const char *option, const char *name);
 
 /* The list: for people, and for programs ({"schema": 1, "gpus": [...]}). */
-void gpus_list_text(FILE *out);
-void gpus_list_json(FILE *out);
+struct term;
+struct json_t;
+/* `explain`: below each what it is called, and where its figures are from. */
+void gpus_list_text(FILE *out, const struct term *term, bool explain);
+struct json_t *gpus_list_json(void); /* {"schema", "gpus": [...]}; the caller's to decref */
 
 #endif

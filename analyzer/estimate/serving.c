@@ -408,7 +408,8 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
         layer.low = most(layer.low, logits.low);
         layer.high = most(layer.high, logits.high);
         line = estimate_add(r, ESTIMATE_ACTIVATIONS, phase, name, layer);
-        line->why = "which copies of one layer live at once depends on the code; servers read prompts in pieces";
+        line->why = decoder(s) ? "which copies of one layer live at once depends on the code; servers read prompts in pieces"
+                               : "which copies of one layer live at once depends on the code";
         if (by_scores)
             estimate_explain(line, "eager attention: scores, a float32 softmax of them, the mask",
                              "batch %ju · %ju heads / tp %ju · queries · keys · %.0f B", (uintmax_t)p->batch,

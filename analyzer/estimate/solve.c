@@ -372,6 +372,9 @@ bool solve(const char *command, const struct plan *plan, enum solve_what what, s
         largest(&search, s->limit, false, &s->likely);
         if (s->likely.limited && what == SOLVE_SEQ && plan_positions(&p.model->shape) == s->limit)
             snprintf(s->note, sizeof s->note, "the model has %ju positions", (uintmax_t)s->limit);
+        else if (what == SOLVE_SEQ && p.model->shape.context && s->likely.any && s->likely.value > p.model->shape.context)
+            snprintf(s->note, sizeof s->note, "that is what the memory holds; the model was made for %ju tokens",
+                     (uintmax_t)p.model->shape.context);
     }
     free(search.model.tensors);
     return asked;

@@ -1,4 +1,4 @@
-/* The lines of an estimate as CSV (RFC 4180). */
+/* The answer to what was asked as CSV (RFC 4180): what was solved for; of many GPUs a row each; else the lines. */
 #ifndef GPUSPY_EXPORT_ESTIMATE_H
 #define GPUSPY_EXPORT_ESTIMATE_H
 

@@ -1,6 +1,7 @@
 #include "analyzer/json/json_estimate.h"
 
 #include "analyzer/base/term.h"
+#include "analyzer/estimate/serving.h"
 
 static json_int_t whole(double bytes)
 {
@@ -84,6 +85,9 @@ static json_t *plan(const struct estimate_answer *a)
 
     json_object_update(o, more);
     json_decref(more);
+    /* of inference: is there a token after token, and a KV cache? */
+    json_object_set_new(o, "decodes", p->inference && p->model->shape.family != MODEL_UNKNOWN
+                                          ? json_boolean(serving_decodes(p)) : json_null());
     return o;
 }
 

@@ -49,15 +49,14 @@ static void row(FILE *out, const char *name, const struct model *m, bool wide)
     fprintf(out, "%s\n", line);
 }
 
-void models_list_text(FILE *out)
+void models_list_text(FILE *out, const struct term *term, bool explain)
 {
-    struct term term = term_of(out);
-    bool wide = term.width >= 110;
+    bool wide = term->width >= 110 || explain;
     char name[64];
 
-    fprintf(out, "%s%-29s %6s %6s  %11s %7s %9s", term_style(&term, TERM_BOLD), "model", "params", "active",
+    fprintf(out, "%s%-29s %6s %6s  %11s %7s %9s", term_style(term, TERM_BOLD), "model", "params", "active",
             "layers", "heads", "context");
-    fprintf(out, wide ? "  %17s  family%s\n" : "%s%s\n", wide ? "exactly" : "", term_style(&term, TERM_PLAIN));
+    fprintf(out, wide ? "  %17s  family%s\n" : "%s%s\n", wide ? "exactly" : "", term_style(term, TERM_PLAIN));
     for (const char *p = model_names; *p; p += strcspn(p, "|") + 1) {
         struct model m;
         int exit_code;
@@ -93,9 +92,9 @@ static json_t *json_of(const char *name, const struct model *m)
     return o;
 }
 
-void models_list_json(FILE *out)
+struct json_t *models_list_json(void)
 {
-    json_t *list = json_array(), *root;
+    json_t *list = json_array();
     char name[64];
 
     for (const char *p = model_names; *p; p += strcspn(p, "|") + 1) {
@@ -108,8 +107,5 @@ void models_list_json(FILE *out)
         json_array_append_new(list, json_of(name, &m));
         model_free(&m);
     }
-    root = json_pack("{s:i, s:o}", "schema", 1, "models", list);
-    json_dumpf(root, out, JSON_INDENT(2));
-    fputc('\n', out);
-    json_decref(root);
+    return json_pack("{s:i, s:o}", "schema", 1, "models", list);
 }

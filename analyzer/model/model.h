@@ -167,8 +167,11 @@ void model_free(struct model *m);
 /* "gpt2|gpt2-medium|…", for help and completion. */
 extern const char model_names[];
 /* All of them, with their sizes; an alias says of what. */
-void models_list_text(FILE *out);
-void models_list_json(FILE *out);
+struct term;
+struct json_t;
+/* `explain`: with the exact count and the family, whatever the width. */
+void models_list_text(FILE *out, const struct term *term, bool explain);
+struct json_t *models_list_json(void); /* {"schema", "models": [...]}; the caller's to decref */
 const char *model_family_word(enum model_family family);
 
 /* Adds tensors to the list; `params` grows. Returns the row, or NULL where the count passes

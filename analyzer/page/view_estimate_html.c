@@ -28,9 +28,9 @@ static void put_title(const struct model *m, FILE *out)
 }
 
 /* Nothing in a text can end the element: < stands in strings alone. */
-static void put_data(const char *json, FILE *out)
+static void put_data(const char *json, bool explain, FILE *out)
 {
-    fputs("<script type=\"application/json\" id=\"gpuspy-data\">", out);
+    fprintf(out, "<script type=\"application/json\" id=\"gpuspy-data\"%s>", explain ? " data-explain" : "");
     for (const char *p = json; *p; p++)
         if (strchr("<>&", *p))
             fprintf(out, "\\u%04x", (unsigned)*p);
@@ -39,7 +39,7 @@ static void put_data(const char *json, FILE *out)
     fputs("</script>\n", out);
 }
 
-bool view_estimate_html(const struct estimate_answer *a, FILE *out)
+bool view_estimate_html(const struct estimate_answer *a, bool explain, FILE *out)
 {
     json_t *root = json_estimate(a);
     char *json = root ? json_dumps(root, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(12)) : NULL;
@@ -51,7 +51,7 @@ bool view_estimate_html(const struct estimate_answer *a, FILE *out)
     rest = put_up_to(gs_estimate_page_html, "<!--gpuspy:title-->", out);
     put_title(a->plan.model, out);
     rest = put_up_to(rest, "<!--gpuspy:data-->\n", out);
-    put_data(json, out);
+    put_data(json, explain, out);
     fputs(rest, out);
     free(json);
     return true;

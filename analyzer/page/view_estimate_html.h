@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include "analyzer/estimate/answer.h"
 
-/* False where memory ran out; write errors stay in `out`. */
-bool view_estimate_html(const struct estimate_answer *a, FILE *out);
+/* `explain`: each line's formula is open from the start. False where memory ran out; write errors stay in `out`. */
+bool view_estimate_html(const struct estimate_answer *a, bool explain, FILE *out);
 
 #endif

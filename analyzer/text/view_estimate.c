@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include "analyzer/base/text.h"
+#include "analyzer/estimate/serving.h"
 
 char *view_estimate_bytes(char out[UNITS_TEXT], double bytes)
 {
@@ -129,9 +130,13 @@ void view_estimate_head(const struct view_estimate *v)
     p->inference ? say_serving(&h, p) : say_training(&h, p);
     say_gpus(&h, p);
     if (p->batch && p->seq)
-        say(&h, "batch %ju %s %ju tokens", (uintmax_t)p->batch, v->term.utf8 ? "×" : "x", (uintmax_t)p->seq);
+        say(&h, "batch %ju %s %ju tokens%s", (uintmax_t)p->batch, v->term.utf8 ? "×" : "x", (uintmax_t)p->seq,
+            v->a->assumed.batch && v->a->assumed.seq ? " (assumed)"
+            : v->a->assumed.batch                    ? " (batch assumed)"
+            : v->a->assumed.seq                      ? " (length assumed)"
+                                                     : "");
     else if (p->batch)
-        say(&h, "batch %ju", (uintmax_t)p->batch);
+        say(&h, "batch %ju%s", (uintmax_t)p->batch, v->a->assumed.batch ? " (assumed)" : "");
     if (p->batch && p->model->shape.heads)
         say(&h, "%s attention", attentions[p->attention]);
     at = at ? term_columns(name) + 2 : 0;
@@ -167,9 +172,21 @@ static const char *phase_short(const struct view_estimate *v, int phase)
     static const char *const words[][ESTIMATE_PHASES_N] = {{"fwd", "bwd", "step", "prefill", "decode"},
                                                            {"forward", "backward", "step", "prefill", "decode"}};
 
+    if (strcmp(view_estimate_phase(v, phase), "forward pass") == 0)
+        phase = PHASE_FORWARD;
     return words[v->term.width >= 90][phase];
 }
-const char *const view_estimate_phase[] = {"end of forward", "end of backward", "optimizer step", "prefill", "decode"};
+
+/* What has no tokens to come has a forward pass. */
+const char *view_estimate_phase(const struct view_estimate *v, int phase)
+{
+    static const char *const words[] = {"end of forward", "end of backward", "optimizer step", "prefill", "decode"};
+    bool once = v->a->plan.inference && v->a->plan.model->shape.family != MODEL_UNKNOWN && !serving_decodes(&v->a->plan);
+
+    if (v->a->result.phase[phase].high <= 0 || (once && phase == PHASE_DECODE))
+        return NULL;
+    return once && phase == PHASE_PREFILL ? "forward pass" : words[phase];
+}
 
 static int title_width(const struct view_estimate *v)
 {
@@ -207,9 +224,9 @@ static void cell(char *line, size_t size, const char *text, int width)
 static void marks(const struct view_estimate *v, char *line, size_t size, unsigned phases, const char *mark)
 {
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
-        int width = (int)strlen(phase_short(v, phase));
-        if (v->a->result.phase[phase].high <= 0)
+        if (!view_estimate_phase(v, phase))
             continue;
+        int width = (int)strlen(phase_short(v, phase));
         cell(line, size, "", 2 + (width - 1) / 2);
         cell(line, size, phases & 1u << phase ? mark : "", width - (width - 1) / 2);
     }
@@ -236,7 +253,7 @@ static void header(const struct view_estimate *v)
     if (ranges(v))
         cell(line, sizeof line, v->term.utf8 ? "low – high" : "low - high", -ranges(v));
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++)
-        if (v->a->result.phase[phase].high > 0) {
+        if (view_estimate_phase(v, phase)) {
             cell(line, sizeof line, "", 2);
             cell(line, sizeof line, phase_short(v, phase), 0);
         }
@@ -278,12 +295,13 @@ static void phase_rows(const struct view_estimate *v)
 
     for (int phase = 0; phase < ESTIMATE_PHASES_N; phase++) {
         char line[512] = "";
+        const char *name = view_estimate_phase(v, phase);
         bool peak = phase == (int)r->peak_phase;
-        if (r->phase[phase].high <= 0)
+        if (!name)
             continue;
-        numbers(v, line, sizeof line, view_estimate_phase[phase], r->phase[phase]);
+        numbers(v, line, sizeof line, name, r->phase[phase]);
         if (peak) {
-            const char *when = strchr(estimate_phase_title[phase], ',');
+            const char *when = strcmp(name, "forward pass") == 0 ? NULL : strchr(estimate_phase_title[phase], ',');
             cell(line, sizeof line, v->term.utf8 ? "  ◀ peak" : "  <- peak", 0);
             if (when && term_columns(line) + term_columns(when) <= v->term.width) {
                 cell(line, sizeof line, ":", 0);
@@ -406,12 +424,13 @@ void view_estimate_notes(const struct view_estimate *v)
 void view_estimate(const struct view_estimate *v)
 {
     view_estimate_head(v);
+    view_estimate_bars(v); /* the answer, on the first screen: does it fit, what was solved for, what makes it fit */
+    view_estimate_solution(v);
+    view_estimate_way(v);
     view_estimate_table(v);
     view_estimate_reasons(v);
     if (v->explain)
         view_estimate_explain(v);
-    view_estimate_bars(v);
-    view_estimate_solution(v);
     view_estimate_changes(v);
     view_estimate_wires(v);
     view_estimate_notes(v);

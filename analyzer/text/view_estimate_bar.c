@@ -162,6 +162,16 @@ static const char *name_of(const struct estimate_target *t)
     return t->gpu ? t->gpu->key : "--memory";
 }
 
+/* The same on all GPUs: what is a GPU's own is there all the while. */
+static const char *when(const struct view_estimate *v)
+{
+    static const char *const words[] = {"at the end of forward", "at the end of backward", "in the optimizer step",
+                                        "at prefill", "at decode"};
+    int phase = (int)v->a->result.peak_phase;
+
+    return strcmp(view_estimate_phase(v, phase), "forward pass") == 0 ? "in the forward pass" : words[phase];
+}
+
 static void verdict(const struct view_estimate *v, const struct estimate_target *t)
 {
     char memory[UNITS_TEXT], peak[UNITS_TEXT], range[VIEW_RANGE], left[160];
@@ -175,7 +185,7 @@ static void verdict(const struct view_estimate *v, const struct estimate_target 
     fprintf(v->out, "%s%s%s", term_style(&v->term, style_of(t->fit.verdict)), fit_words[t->fit.verdict],
             term_style(&v->term, TERM_PLAIN));
     at += (int)strlen(fit_words[t->fit.verdict]);
-    snprintf(text, sizeof text, ". %s%s%s%s of %s; %s.", view_estimate_bytes(peak, t->peak.likely),
+    snprintf(text, sizeof text, ". Peak %s%s: %s%s%s%s of %s; %s.", when(v), answer_bare(v->a) ? ", before activations" : "", view_estimate_bytes(peak, t->peak.likely),
              *range ? " (" : "", range, *range ? ")" : "", view_estimate_bytes(memory, t->memory), left);
     view_estimate_wrap(v, INDENT, at, text);
 }
@@ -195,6 +205,18 @@ static void wide(const struct view_estimate *v, double scale)
         putc('\n', v->out);
     }
     legend(v, &seen);
+}
+
+const struct estimate_target *view_estimate_smallest(const struct view_estimate *v)
+{
+    const struct estimate_target *best = NULL;
+
+    for (size_t i = 0; i < v->a->targets_n; i++) {
+        const struct estimate_target *t = &v->a->targets[i];
+        if (!best || t->fit.verdict < best->fit.verdict || (t->fit.verdict == best->fit.verdict && t->memory < best->memory))
+            best = t;
+    }
+    return best;
 }
 
 /* Of many GPUs, the one to take. */
@@ -217,7 +239,7 @@ static void smallest(const struct view_estimate *v)
     if (n[FIT_TIGHT])
         at += snprintf(text + at, sizeof text - (size_t)at, "; it is tight on %zu, the smallest of which is %s",
                        n[FIT_TIGHT], name_of(best[FIT_TIGHT]));
-    snprintf(text + at, sizeof text - (size_t)at, ".");
+    snprintf(text + at, sizeof text - (size_t)at, "%s.", answer_bare(v->a) ? "; all before activations" : "");
     view_estimate_indented(v, text);
 }
 
@@ -230,6 +252,7 @@ static void compact(const struct view_estimate *v)
                     .width = left_over < COMPACT_LEAST ? COMPACT_LEAST : left_over > COMPACT ? COMPACT : left_over};
 
     putc('\n', v->out);
+    smallest(v);
     for (size_t i = 0; i < v->a->targets_n; i++) {
         const struct estimate_target *t = &v->a->targets[i];
         char memory[UNITS_TEXT], left[160];
@@ -243,7 +266,6 @@ static void compact(const struct view_estimate *v)
                 term_style(&v->term, TERM_PLAIN), left);
     }
     legend(v, &seen);
-    smallest(v);
 }
 
 void view_estimate_bars(const struct view_estimate *v)

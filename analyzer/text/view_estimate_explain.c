@@ -9,8 +9,8 @@ static void when(const struct view_estimate *v, const struct estimate_line *line
 
     snprintf(out, size, "in the host's memory");
     for (int phase = 0; phase < ESTIMATE_PHASES_N && !line->host; phase++)
-        if ((line->phases & 1u << phase) && v->a->result.phase[phase].high > 0 && at < size)
-            at += (size_t)snprintf(out + at, size - at, "%s%s", at ? ", " : "", view_estimate_phase[phase]);
+        if ((line->phases & 1u << phase) && view_estimate_phase(v, phase) && at < size)
+            at += (size_t)snprintf(out + at, size - at, "%s%s", at ? ", " : "", view_estimate_phase(v, phase));
 }
 
 static void label(const struct view_estimate *v, const char *name, const char *text)

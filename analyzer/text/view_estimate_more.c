@@ -99,8 +99,12 @@ static void change_row(const struct view_estimate *v, const struct change *c, st
     char saved[UNITS_TEXT], then[UNITS_TEXT], what[640];
     bool held = v->a->plan.memory > 0;
 
-    snprintf(what, sizeof what, "%s%s%.*s", *c->option ? c->option : c->what, *c->cost ? ": " : "",
-             v->explain ? (int)sizeof c->cost : clause(c->cost), c->cost);
+    if (v->explain)
+        snprintf(what, sizeof what, "%s: %s; %s%s", c->option, c->what,
+                 strncmp(c->cost, "nothing", 7) == 0 ? "costs " : "", c->cost);
+    else
+        snprintf(what, sizeof what, "%s%s%.*s", *c->option ? c->option : c->what, *c->cost ? ": " : "", clause(c->cost),
+                 c->cost);
     const char *cells[] = {view_estimate_bytes(saved, c->saved.likely), view_estimate_bytes(then, c->peak.likely),
                            held ? fit_words[c->fit.verdict] : what, held ? what : NULL};
     table_add(t, cells, NULL);
@@ -112,19 +116,42 @@ static bool same_task(const struct change *c)
     return c->cost_class != CHANGE_COST_RESULT;
 }
 
-/* What makes it fit, first: the rows below are single changes, and it may be several. */
-static void way(const struct view_estimate *v)
+/* " on h100-80g", where there are others. */
+static const char *helped(const struct view_estimate *v, char *out, size_t size)
+{
+    const struct estimate_answer *a = v->a;
+    bool several = a->targets_n > 1 && a->plan.memory > 0 && a->plan.gpu;
+
+    snprintf(out, size, "%s%s", several ? " on " : "", several ? a->targets[a->helped].gpu->key : "");
+    return out;
+}
+
+/* What makes it fit, and what to write for it: the rows of changes are single ones, and it may be several. */
+void view_estimate_way(const struct view_estimate *v)
 {
     const struct estimate_answer *a = v->a;
     const struct change *last;
-    char options[512], peak[UNITS_TEXT], text[640];
+    char options[512], peak[UNITS_TEXT], on[64], text[640];
+    int at;
 
     if (!a->changes.way_n)
         return;
     last = &a->changes.way[a->changes.way_n - 1];
-    snprintf(text, sizeof text, "%s %s: %s then, %s.", last->fit.verdict == FIT_YES ? "Cheapest that makes it fit:" : "Nearest:",
-             answer_way(a, options, sizeof options), view_estimate_bytes(peak, last->peak.likely), fit_words[last->fit.verdict]);
-    view_estimate_indented(v, text);
+    helped(v, on, sizeof on);
+    fprintf(v->out, "\n%s", term_style(&v->term, TERM_BOLD));
+    at = last->fit.verdict == FIT_YES ? fprintf(v->out, "Cheapest that makes it fit%s: ", on)
+                                       : fprintf(v->out, "Nearest%s: ", on);
+    fputs(term_style(&v->term, TERM_PLAIN), v->out);
+    snprintf(text, sizeof text, "%s: %s then, %s.", answer_way(a, options, sizeof options),
+             view_estimate_bytes(peak, last->peak.likely), fit_words[last->fit.verdict]);
+    view_estimate_wrap(v, INDENT, at, text);
+    for (size_t i = 0; i < a->changes.way_n; i++) {
+        const struct change *c = &a->changes.way[i];
+        snprintf(text, sizeof text, "%s: %s; %s%.*s", c->option, c->what,
+                 strncmp(c->cost, "nothing", 7) == 0 ? "costs " : "", clause(c->cost), c->cost);
+        fprintf(v->out, "%*s", INDENT, "");
+        view_estimate_wrap(v, 2 * INDENT, INDENT, text);
+    }
 }
 
 /* Where it fits already, that there is more is enough. */
@@ -150,6 +177,7 @@ void view_estimate_changes(const struct view_estimate *v)
 {
     const struct changes *c = &v->a->changes;
     bool held = v->a->plan.memory > 0;
+    char on[64];
     size_t left;
     size_t shown = v->explain || c->n <= FEW ? c->n : FEW;
     struct table t = {.head = {"saves", "then", held ? "" : "change: what it costs", held ? "change: what it costs" : NULL},
@@ -157,10 +185,9 @@ void view_estimate_changes(const struct view_estimate *v)
 
     if (!shown || only_told(v))
         return;
+    helped(v, on, sizeof on);
     fprintf(v->out, "\n%sWhat would save memory%s%s%s\n", term_style(&v->term, TERM_BOLD),
-            term_style(&v->term, TERM_PLAIN), v->a->targets_n > 1 && held && v->a->plan.gpu ? ", on " : "",
-            v->a->targets_n > 1 && held && v->a->plan.gpu ? v->a->targets[v->a->helped].gpu->key : "");
-    way(v);
+            term_style(&v->term, TERM_PLAIN), *on ? "," : "", on);
     left = shown;
     for (int same = 1; same >= 0; same--) /* what changes the task comes last, whatever it saves */
         for (size_t i = 0; i < c->n && left; i++)
@@ -238,6 +265,12 @@ void view_estimate_next(const struct view_estimate *v)
     fprintf(v->out, "\n%sNext%s\n", term_style(&v->term, TERM_BOLD), term_style(&v->term, TERM_PLAIN));
     if (!a->targets_n) {
         next_command(v, answer_command(a, "--gpu h100-80g", text, sizeof text), "does it fit there?");
+    } else if (a->targets_n > ANSWER_FEW && answer_fits(a)) {
+        char gpu[64];
+        const struct estimate_target *t = view_estimate_smallest(v);
+        snprintf(gpu, sizeof gpu, "--gpu %s", t->gpu->key);
+        next_command(v, answer_command(a, gpu, text, sizeof text),
+                     t->fit.verdict == FIT_YES ? "the smallest that it fits on" : "tight, and the smallest of those");
     } else if (a->changes.way_n) {
         char way[512];
         next_command(v, answer_command(a, answer_way(a, way, sizeof way), text, sizeof text),

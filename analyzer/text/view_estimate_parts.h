@@ -13,7 +13,10 @@ void view_estimate_reasons(const struct view_estimate *v); /* of the widest inte
 void view_estimate_explain(const struct view_estimate *v); /* lines, instead of the categories */
 void view_estimate_explain_wires(const struct view_estimate *v); /* formulas and sources, below their table */
 void view_estimate_bars(const struct view_estimate *v);    /* view_estimate_bar.c: GPUs and verdicts */
+/* The smallest that it fits on; where it is tight on all, or fits on none, of those. */
+const struct estimate_target *view_estimate_smallest(const struct view_estimate *v);
 void view_estimate_solution(const struct view_estimate *v); /* view_estimate_more.c, as those that follow */
+void view_estimate_way(const struct view_estimate *v); /* the cheapest that makes it fit */
 void view_estimate_changes(const struct view_estimate *v);
 void view_estimate_next(const struct view_estimate *v);
 void view_estimate_wires(const struct view_estimate *v);
@@ -21,7 +24,8 @@ void view_estimate_notes(const struct view_estimate *v);
 
 /* ---- helpers */
 
-extern const char *const view_estimate_phase[]; /* in a word or two */
+/* In a word or two; NULL: it does not occur, or not in this model. */
+const char *view_estimate_phase(const struct view_estimate *v, int phase);
 
 char *view_estimate_bytes(char out[UNITS_TEXT], double bytes);
 /* "9.92 – 14.88 GiB"; "" where both are the same. */

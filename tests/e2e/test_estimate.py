@@ -413,6 +413,127 @@ def test_csv_is_the_lines(words):
                        str(value).lower() if isinstance(value, bool) else str(value) for key, value in line.items()}
 
 
+def table(*words, code=0):
+    done = subprocess.run([GPUSPY, "estimate", *words, "--csv"], env=environment(), stdout=subprocess.PIPE)
+    assert done.returncode == code
+    text = done.stdout.decode()
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert text.count("\r\n") == len(rows) + 1
+    return rows
+
+
+@pytest.mark.parametrize("words, key, name", [(["--gpus"], "gpus", "key"), (["--models"], "models", "name")])
+def test_lists_in_every_form(words, key, name, tmp_path):
+    known = json.loads(gpuspy("estimate", *words, "--json").stdout)[key]
+    rows = table(*words)
+    assert len(rows) == len(known) > 40
+    for row, own in zip(rows, known):
+        flat = {k: v for k, v in own.items() if not isinstance(v, dict)} | {
+            f"{outer}.{k}": v for outer, inner in own.items() if isinstance(inner, dict) for k, v in inner.items()}
+        for k, v in flat.items():
+            cell = row[k]
+            assert (v is None and cell == "" or isinstance(v, bool) and cell == str(v).lower() or cell == str(v) or
+                    isinstance(v, (int, float)) and float(cell) == v), (k, v, cell)
+    page = tmp_path / "list.html"
+    done = gpuspy("estimate", *words, "--html", page)
+    assert done.returncode == 0 and not done.stdout and "browser" in done.stderr
+    html = page.read_text()
+    assert html.startswith("<!doctype html>") and html.count("<tr>") == len(known) + 1 and "<script" not in html
+    assert all(f"<td>{own[name]}</td>" in html for own in known)
+    text, more = (gpuspy("estimate", *words, *explain).stdout for explain in ([], ["--explain"]))
+    assert all(own[name] in text for own in known) and len(more) > len(text)
+    assert words != ["--gpus"] or all(own["source"] in more for own in known)
+    assert words != ["--models"] or all(f"{own['parameters']:,}" in more for own in known if "same_as" not in own)
+    both = one_line(gpuspy("estimate", *words, "--csv", "--json"), 2)
+    assert "one of them at a time" in both
+
+
+SMALL = ["--model", "gpt2", "--batch", "1", "--seq", "128"]
+VIEWS = {"plain": SMALL, "explain": [*SMALL, "--explain"], "few": [*SMALL, "--gpu", "t4,h100"], "all": [*SMALL, "--gpu", "all"],
+         "solve": [*SMALL, "--gpu", "t4", "--solve", "batch"], "solve, explain": [*SMALL, "--gpu", "t4", "--solve", "seq", "--explain"]}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_in_every_form(view, tmp_path):
+    words = VIEWS[view]
+    e = answer(*words)
+    text, rows = gpuspy("estimate", *words, env={"COLUMNS": 200}).stdout, table(*words)
+    assert said(e["peak"]["bytes"]) in text and ("exp_avg" in text) == ("--explain" in words)
+    if e["solve"]:
+        assert e["solve"]["surely"]["option"] in text
+        assert [(row["fits"], int(row["value"]), int(row["bytes"])) for row in rows] == [
+            (how, e["solve"][how]["value"], e["solve"][how]["peak"]["bytes"]) for how in ("surely", "likely")]
+        assert all(row["command"].endswith(e["solve"][row["fits"]]["option"]) for row in rows)
+    elif len(e["gpus"]) > 3:
+        assert [(row["gpu"], row["verdict"], int(row["margin_bytes"])) for row in rows] == [
+            (gpu["key"], gpu["verdict"], gpu["margin_bytes"]) for gpu in e["gpus"]]
+        assert all(gpu["key"] in text for gpu in e["gpus"])
+    else:
+        assert [(row["part"], int(row["bytes"])) for row in rows] == [(line["part"], line["bytes"]) for line in e["lines"]]
+    page = tmp_path / "page.html"
+    assert gpuspy("estimate", *words, "--html", page).returncode == 0
+    tag, data = re.search(r'<script type="application/json" id="gpuspy-data"( data-explain)?>(.*?)</script>', page.read_text(), re.S).groups()
+    assert json.loads(data) == e and bool(tag) == ("--explain" in words)
+
+
+def test_solving_for_nothing_that_fits_is_a_table_too():
+    rows = table(*LLAMA, "--gpu", "t4", "--solve", "seq", code=1)
+    assert [(row["fits"], row["value"], row["bytes"]) for row in rows] == [("surely", "", ""), ("likely", "", "")]
+
+
+@pytest.mark.parametrize("words", [*PLANS, [*LLAMA, "--batch", "2"], ["--model", "llama-3-70b", "--inference", "--batch", "64"],
+                                   ["--model", "mixtral-8x7b", "--gpus", "8", "--precision", "bf16", "--batch", "4"],
+                                   ["--model", "llama-3-70b", "--precision", "bf16", "--gpus", "16", "--pp", "2", "--ema"]], ids=" ".join)
+@pytest.mark.parametrize("gpus", ["t4", "h100,4090", "all"])
+def test_the_answer_stands_on_the_first_screen(words, gpus):
+    e = json.loads(gpuspy("estimate", *words, "--gpu", gpus, "--json").stdout)
+    text = gpuspy("estimate", *words, "--gpu", gpus, env={"COLUMNS": 80, "LC_ALL": "C.UTF-8"}).stdout
+    screen = " ".join(" ".join(text.splitlines()[:24]).split())
+    if gpus == "all":
+        assert re.search(r"It (surely )?fits on (none|\d+)", screen)
+        return
+    for gpu in e["gpus"]:
+        assert f"{gpu['key']}: {e['verdicts'][gpu['verdict']]['words']}. Peak " in screen
+        assert said(gpu["peak"]["bytes"]) in screen and said(gpu["total_bytes"]) in screen
+    for change in e["way"]:
+        assert f" {change['option']}: {' '.join(change['what'].split())};" in screen, change
+
+
+def test_what_makes_it_fit_is_said_for_the_code():
+    text = gpuspy("estimate", *LLAMA, "--batch", "2", "--gpu", "h100", env={"COLUMNS": 200}).stdout
+    assert "--checkpointing full: gradient checkpointing: model.gradient_checkpointing_enable(); " in text
+    assert "--step fused: fused optimizer step: fused=True in the optimizer; costs nothing" in text
+
+
+def test_what_is_not_known_is_said_with_the_verdict():
+    assert "h100-80g: fits. Peak in the optimizer step, before activations: " in gpuspy(
+        "estimate", "--params", "1e9", "--gpu", "h100", env={"COLUMNS": 200}).stdout
+    assert "; all before activations." in gpuspy("estimate", "--params", "1e9", "--gpu", "all", env={"COLUMNS": 200}).stdout
+    assert "before activations" not in gpuspy("estimate", *LLAMA, "--gpu", "h100").stdout
+    assert "(length assumed)" in gpuspy("estimate", *LLAMA, "--batch", "2").stdout
+    assert "assumed" not in gpuspy("estimate", *SMALL).stdout
+
+
+@pytest.mark.parametrize("model", ["resnet-50", "vit-b-16", "bert-base-uncased"])
+def test_what_has_no_next_token_has_one_pass(model):
+    words = ["--model", model, "--inference", "--batch", "32", "--gpu", "t4"]
+    text = gpuspy("estimate", *words).stdout
+    assert "forward pass" in text and "decode" not in text and "prompt" not in text and "activations" in text
+    assert answer(*words)["plan"]["decodes"] is False
+    assert answer(*LLAMA, "--inference")["plan"]["decodes"] is True and answer(*SMALL)["plan"]["decodes"] is None
+
+
+def test_of_many_gpus_the_smallest_is_the_next():
+    e = answer(*SMALL, "--gpu", "all")
+    least = min((g for g in e["gpus"] if g["verdict"] == "fits"), key=lambda g: g["total_bytes"])["key"]
+    assert f" --gpu {least}  # the smallest that it fits on\n" in gpuspy("estimate", *SMALL, "--gpu", "all").stdout.split("Next\n")[1]
+    assert "name one" in one_line(gpuspy("estimate", *SMALL, "--gpu", "all", "--solve", "batch"), 2)
+
+
+def test_a_solved_length_is_held_against_the_context():
+    assert "the model was made for 8192 tokens" in gpuspy("estimate", *LLAMA, "--inference", "--gpu", "h100", "--solve", "seq").stdout.replace("\n  ", " ")
+
+
 def test_the_page_holds_the_answer(tmp_path):
     out = tmp_path / "out.html"
     done = gpuspy("estimate", *LLAMA, "--gpu", "h200,4090", "--html", out)

@@ -8,6 +8,10 @@
     const shades = {fits: "good", tight: "warn", does_not_fit: "bad"};
     const tag = (verdict, before) => make("span", {class: "tag " + shades[verdict], title: e.verdicts[verdict].words + ": " + e.verdicts[verdict].meaning},
         (before ? before + ": " : "") + e.verdicts[verdict].words);
+    if (e.plan.decodes === false) { /* no token after token: one pass */
+        phaseName.prefill = "Forward pass";
+        delete phaseName.decode;
+    }
     const phases = Object.keys(phaseName).filter(name => e.phases[name]);
     const partName = e.part_names;
     const parts = Object.keys(partName).filter(part => e.lines.some(line => line.part === part && !line.host));
@@ -184,6 +188,7 @@
         if (!all) shown.forEach(part => open.add(part));
         table();
     });
+    if ("explain" in byId("gpuspy-data").dataset) shown.forEach(part => open.add(part));
     page.followTheme();
     verdict();
     bars();
