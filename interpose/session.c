@@ -300,9 +300,27 @@ static unsigned possible_stacks(void)
     return stacks & ~(unsigned)GS_STACK_NATIVE;
 }
 
-static void create_key_once(void)
+static bool unprepared_child(void)
 {
-    if (!session.started) session.has_key = !pthread_key_create(&session.thread_key, gs_thread_end);
+    return session.wiped && !atomic_load_explicit(&gs_session_page.here, memory_order_relaxed);
+}
+
+/* Whether a program that ran out of memory ended well is told by nothing else that can be seen in it. */
+static void note_exit(int status, void *unused)
+{
+    (void)unused;
+    if (atomic_load(&session.spooling) && session.pid == getpid() && !unprepared_child())
+        gs_spool_exit(&session.spool, status);
+}
+
+/* Not when the library is loaded: handlers run last in, first out, and destructors, of which ours ends the
+ * recording, before those that were there before them. */
+static void prepare_once(void)
+{
+    if (!session.started) {
+        session.has_key = !pthread_key_create(&session.thread_key, gs_thread_end);
+        (void)on_exit(note_exit, NULL); /* else the status is not known */
+    }
     session.started = true;
 }
 
@@ -349,7 +367,7 @@ static void start(void)
         return;
     }
     if (gs_config()->complaint[0]) gs_say("%s", gs_config()->complaint);
-    create_key_once();
+    prepare_once();
     gs_stack_init(possible_stacks(), gs_config()->native_depth);
     gs_stack_find_python();
     if (spool_fits_limit() && open_and_drain_elsewhere()) go_live();
@@ -382,11 +400,6 @@ static void leave_unprepared_child(void)
     }
     gs_deactivate("not recording process %ld: clone or _Fork copied it from one that is recorded",
                   (long)getpid());
-}
-
-static bool unprepared_child(void)
-{
-    return session.wiped && !atomic_load_explicit(&gs_session_page.here, memory_order_relaxed);
 }
 
 bool gs_session_begin(void)

@@ -7,7 +7,9 @@ CREATE TABLE meta (
     key TEXT PRIMARY KEY,   -- what the value is: gpuspy_version, lost_events, damaged_records, unknown_frees, …;
                             -- env.NAME: a variable of the environment that changes how memory is used
                             -- (interpose/settings.def), as it was at the first CUDA call; those that
-                            -- were not set have no row. env: present where they were looked at
+                            -- were not set have no row. env: present where they were looked at;
+                            -- exit_status: what the process gave to exit (0 to 255), where it called that:
+                            -- none of one that a signal or _exit ended
     value
 ) WITHOUT ROWID;
 

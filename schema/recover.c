@@ -158,6 +158,7 @@ static int complete(struct gs_store *s, struct gs_spool *spool, const struct gs_
     if (!r)
         return gs_store_no_memory(s);
     int rc = drain(s, r);
+    gs_store_exit(s, h->exit_status);
     if (!rc)
         rc = gs_store_finish(s, h->end_ns, h->closed, h->lost, h->lost_first_ns,
                              gs_reader_damaged(r));

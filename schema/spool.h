@@ -60,6 +60,7 @@ struct gs_spool_header {
                                                    cleared by the reader's release */
     char command[2048];           /* argv joined by spaces, cut if longer */
     _Atomic uint32_t drained;     /* 1: something of it is in the database only */
+    _Atomic uint32_t exit_status; /* what exit was given, its low byte, plus 1; 0: it was not called */
 };
 _Static_assert(sizeof(struct gs_spool_header) <= 4096, "header fits its page");
 
@@ -174,6 +175,8 @@ void gs_spool_unlink(const struct gs_spool *s, const char *path);
 bool gs_spool_count(struct gs_spool *s, uint64_t key);
 /* After this no writer gets room; readers read to the end. */
 void gs_spool_end(struct gs_spool *s, uint64_t end_ns);
+/* The status that exit was called with. */
+void gs_spool_exit(struct gs_spool *s, int status);
 
 /* --- read by the drain, or after a death ------------------------------------------------------ */
 

@@ -268,6 +268,11 @@ void gs_spool_end(struct gs_spool *s, uint64_t end_ns)
     atomic_store(&s->stop, 1);
 }
 
+void gs_spool_exit(struct gs_spool *s, int status)
+{
+    atomic_store(&s->header->exit_status, ((uint32_t)status & 0xff) + 1);
+}
+
 /* ---------------------------------------------------------------- counters */
 
 /* True where the slot belongs to `key` now. */

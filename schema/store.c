@@ -321,7 +321,17 @@ static int write_end(struct gs_store *s, uint64_t end_ns, bool complete, uint64_
     snprintf(sql, sizeof sql,
              "INSERT OR REPLACE INTO meta VALUES('lost_events',%lld),('damaged_records',%lld)",
              (long long)lost, (long long)(damaged + s->damaged_counters));
+    if (gs_store_sql(s, sql))
+        return -1;
+    if (!s->exit_status || s->exit_status > 256) /* not told, or not by a recorder */
+        return 0;
+    snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO meta VALUES('exit_status',%u)", s->exit_status - 1);
     return gs_store_sql(s, sql);
+}
+
+void gs_store_exit(struct gs_store *s, uint32_t exit_status)
+{
+    s->exit_status = exit_status;
 }
 
 static int finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost,

@@ -290,6 +290,7 @@ struct gs_store {
     sqlite3_stmt *statements[GS_SQL_COUNT];
     char error[512];
     bool finished;
+    uint32_t exit_status; /* plus 1; 0 unknown */
 
     GS_ARRAY(struct gs_row_allocation) allocations;
     GS_ARRAY(struct gs_row_end) ends;

@@ -74,6 +74,7 @@ static bool add_process(struct load *l, sqlite3_stmt *st)
         .lost_first_ns = positive(st, 14),
         .database = l->database,
         .local_id = sqlite3_column_int64(st, 0),
+        .exit_status = -1,
     };
     p.run_id = p.run_id ? p.run_id : "";
     gs_ids_set(&l->db->processes, p.local_id, (uint32_t)run->processes_n);
@@ -305,8 +306,14 @@ static bool add_meta(struct load *l, sqlite3_stmt *st)
     for (size_t i = 0; i < l->run->processes_n; i++) {
         struct gs_process *p = &l->run->processes[i];
         if (p->database == l->database) {
-            uint64_t value = (uint64_t)bounded(sqlite3_column_int64(st, 1));
-            *(sqlite3_column_int(st, 0) ? &p->events : &p->damaged) = value;
+            const char *key = (const char *)sqlite3_column_text(st, 0);
+            int64_t value = bounded(sqlite3_column_int64(st, 1));
+            if (key && key[0] == 'e' && key[1] == 'x') {
+                bool is = sqlite3_column_type(st, 1) == SQLITE_INTEGER && value <= 255;
+                p->exit_status = is ? (int)value : -1;
+            } else {
+                *(key && key[0] == 'e' ? &p->events : &p->damaged) = (uint64_t)value;
+            }
             break;
         }
     }
@@ -363,7 +370,7 @@ static const struct {
      "SELECT group_concat(name, ', ') FROM (SELECT DISTINCT name FROM api WHERE id >= 4096 ORDER BY "
      "name)"},
     {add_meta, false, false, "meta",
-     "SELECT key = 'events', value FROM meta WHERE key IN ('damaged_records', 'events')"},
+     "SELECT key, value FROM meta WHERE key IN ('damaged_records', 'events', 'exit_status')"},
     {add_setting, false, false, "meta",
      "SELECT substr(key, 5), value FROM meta WHERE key = 'env' OR substr(key, 1, 4) = 'env.'"},
     {add_thread, false, false, "thread", "SELECT process_id, id, name, tid FROM thread ORDER BY id DESC"},

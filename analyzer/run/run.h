@@ -99,6 +99,7 @@ struct gs_process {
     uint64_t allocations;  /* rows, about: what a file says that may have gaps */
     int64_t last_alloc_ns; /* the last allocation: after it there is only tear-down; 0 none */
     bool complete;         /* ended in order */
+    int exit_status;       /* what it gave to exit; -1 unknown */
     bool torn;             /* it died, and its spool with its last events is not there or not readable */
     bool recording;        /* still alive and writing when it was read */
     uint64_t lost_events;

@@ -266,6 +266,7 @@ static void leave_three(bool with_store)
         gs_store_close(ev_store(db));
     for (uint64_t i = 1; i <= 3; i++)
         ev_alloc(&w, i * 10, i << 12, 100, 0, GS_SPACE_DEVICE, 0);
+    gs_spool_exit(&spool, 0x107); /* killed by what comes after exit */
     _exit(0);
 }
 
@@ -284,6 +285,7 @@ static void no_database(void **state)
     db_assert_text(db, "SELECT alloc_ns,free_ns FROM allocation", "10 -\n20 -\n30 -\n");
     db_assert_text(db, "SELECT complete,end_ns,command,start_real_ns FROM process",
                    "0 30 python train.py 5\n");
+    db_assert_text(db, "SELECT value FROM meta WHERE key='exit_status'", "7\n");
     remains(false);
     close(open(db, O_CREAT | O_RDWR, 0666)); /* made, but empty */
     assert_int_equal(recover(error), 1);
@@ -335,6 +337,7 @@ static void finished_already(void **state)
     uint32_t threads;
     struct gs_store *s = gs_store_resume(db, &progress, &threads, error, sizeof error);
     free(progress);
+    gs_store_exit(s, 3 + 1);
     assert_int_equal(gs_store_finish(s, 77, true, 0, 0, 0), 0);
     gs_store_close(s);
     assert_null(gs_store_resume(db, &progress, &threads, error, sizeof error));
@@ -342,6 +345,7 @@ static void finished_already(void **state)
     assert_int_equal(recover(error), 1);
     assert_int_not_equal(access(spool_path, F_OK), 0);
     db_assert_text(db, "SELECT complete,end_ns FROM process", "1 77\n");
+    db_assert_text(db, "SELECT value FROM meta WHERE key='exit_status'", "3\n");
     db_assert_text(db, "SELECT count(*) FROM allocation", "0\n"); /* nothing was added to it */
 }
 
