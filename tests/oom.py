@@ -5,6 +5,7 @@
     # conf: …             PYTORCH_CUDA_ALLOC_CONF      # env: A=B C=D    more of the environment
     # device: 1           on which it fails            # torch: no       runs without PyTorch
     # advice: a|b         some advice must have one    # not: c          and none may have this
+    # outcome: unknown    whether it was handled: retried, handled, ended_run, unknown
 A line may be `folder/file.py:17`; without a file it is the scenario's own. Of several, each would do.
 """
 import re
@@ -25,7 +26,7 @@ class Scenario:
         self.lines = {tuple(at.rsplit(":", 1)) if ":" in at else (path.name, at) for at in said["line"].split("|")}
         self.torch = path.suffix == ".py" and said.get("torch") != "no"
         self.device = int(said.get("device", 0))
-        self.advice, self.never = said.get("advice"), said.get("not")
+        self.advice, self.never, self.outcome = said.get("advice"), said.get("not"), said.get("outcome")
         self.environment = {"SIMCUDA_MEMORY": said.get("gpu", "4GiB"), "SIMCUDA_DEVICES": said.get("devices", "1"),
                             "SIMCUDA_CLOCK": "real"}
         if "conf" in said:
@@ -34,13 +35,18 @@ class Scenario:
 
     def differs(self, report):
         """What is wrong with the answer, a line each."""
+        untrue = [line for oom in report["oom"] for line in claims(oom)]
+        if untrue:
+            return untrue
         if self.cause == "none":
             ooms, retries = report["oom"], report["retries"]
             return [] if retries and len(ooms) == len(retries) and not any(o["fatal"] for o in ooms) else [f"{ooms}"]
         if not report["oom"]:
             return ["no OOM"]
+        if self.outcome and report["oom"][0]["outcome"] not in self.outcome.split("|"):
+            return [f"{report['oom'][0]['outcome']}: {report['oom'][0]['outcome_why']}"]
         oom, wrong = report["oom"][0], []
-        if oom["cause"] != self.cause:
+        if oom["cause"] not in self.cause.split("|"):
             wrong.append(f"{oom['cause']} instead of {self.cause}: {oom['verdict']}; {oom['evidence']}")
         blame = oom["blame"] or {}
         at = blame.get("file") or "", str(blame.get("line"))
@@ -54,6 +60,68 @@ class Scenario:
         if self.never and re.search(self.never, advice, re.I):
             wrong.append(f"{self.never} in: {advice}")
         return wrong
+
+
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+SIZE = r"([\d.]+) (B|KiB|MiB|GiB)"
+# the words of a capacity's sentence, and the parts of the waterfall that they stand for
+BESIDE = {"that PyTorch caches": "cached", "in allocations from CUDA's pools": "pools", "that CUDA's pools keep": "pools_free",
+          "taken from CUDA past PyTorch": "direct", "held for CUDA graphs": "graphs",
+          "for the CUDA context and libraries": "context", "in use from the beginning": "before",
+          "held by other processes": "other_processes", "in use by what was not recorded": "unaccounted"}
+
+
+def size(text):
+    """Of the first size in it: the least and the most bytes that print so."""
+    number, unit = re.search(SIZE, text).groups()
+    grain = 10.0 ** -len(number.partition(".")[2]) * UNITS[unit] if unit != "B" else 0
+    return float(number) * UNITS[unit] - grain, float(number) * UNITS[unit] + grain
+
+
+def claims(oom):
+    """What an OOM's sentence claims that its numbers do not bear out, a line each."""
+    said, total, free, e = oom["verdict"], oom["total_bytes"], oom["free_bytes"], oom["evidence"]
+    wrong, held = [], {}
+    for part in oom["waterfall"]:
+        held[part["what"]] = held.get(part["what"], 0) + part["bytes"]
+
+    def must(holds, what):
+        if not holds:
+            wrong.append(f"{what}: {said}; {held or e}")
+
+    if oom["waterfall"]:
+        must(sum(held.values()) == total, "the parts do not sum to the device")
+    if said.startswith("what is live does not fit"):
+        must(e["live_bytes"] + e["asked_bytes"] + e["context_bytes"] > total, "it would fit")
+    elif re.match("what is live, |what was asked for does not fit", said):
+        named = re.findall(SIZE + " (" + "|".join(BESIDE) + ")", said)
+        must(named, "nothing is named")
+        live = size(said)[1] if said.startswith("what is live, ") else 0
+        must(live + e["asked_bytes"] + sum(size(f"{n} {u}")[1] for n, u, _ in named) > total, "the sum would fit")
+        must(e["live_bytes"] + e["asked_bytes"] + e["context_bytes"] <= total, "what is live would not fit anyway")
+        for number, unit, words in named:
+            low, high = size(f"{number} {unit}")
+            must(low <= held.get(BESIDE[words], -1) <= high, f"not {words}")
+    elif said.startswith("fragmentation: "):
+        low, high = size(said)
+        cached = e["tensor_reserved_bytes"] - e["tensor_allocated_bytes"]
+        must(low <= cached <= high, "not so much is cached")
+        if "at most" in said:
+            must(e["largest_free_bytes"] < oom["requested_bytes"], "a hole would have served it")
+    elif said.startswith(("fragmentation, or a limit", "a limit on PyTorch")):
+        must(free >= oom["requested_bytes"], "there was no room")
+    elif said.startswith("one request is larger"):
+        must(oom["requested_bytes"] > total - e["context_bytes"], "it would fit")
+    elif said.startswith("one request is for most"):
+        must(oom["requested_bytes"] >= total / 2 and oom["requested_bytes"] >= 2 * e["device_live_bytes"], "not most")
+    elif oom["cause"] == "leak" and "growing_bytes" in e:
+        must(e["growing_bytes"] <= e["live_bytes"], "more has grown than is live")
+    elif oom["cause"] == "outside_allocator":
+        must(2 * (total - free - e.get("tensor_reserved_bytes", 0)) >= total - e["context_bytes"], "not most of the GPU")
+    outcome, fatal, handled = oom["outcome"], oom["fatal"], oom["handled"]
+    must({"ended_run": fatal, "unknown": fatal, "handled": handled, "retried": not fatal and not handled}[outcome]
+         and not (fatal and handled), f"{outcome} with fatal {fatal} and handled {handled}")
+    return wrong
 
 
 def scenarios(torch):

@@ -215,7 +215,7 @@ static void say_oom(const struct gs_oom_verdict *o)
     format_bytes(asked, (uint64_t)o->requested_bytes);
     if (o->free_bytes != GS_UNKNOWN)
         format_bytes(left, (uint64_t)o->free_bytes);
-    complain("out of memory%s: %s asked for, %s free; %s", o->fatal ? "" : " (the program went on)",
+    complain("out of memory%s: %s asked for, %s free; %s", o->outcome == GS_OUTCOME_UNKNOWN ? " (perhaps handled)" : o->fatal ? "" : " (the program went on)",
              asked, left, o->verdict);
 }
 

@@ -57,6 +57,8 @@ static json_t *measure_json(const struct gs_measure *m)
 void gs_json_oom(json_t *o, const struct gs_oom_verdict *v)
 {
     set_bool(o, "handled", v->handled);
+    set_text(o, "outcome", gs_outcome_word(v->outcome));
+    set_text(o, "outcome_why", v->outcome_why);
     set(o, "waterfall", LIST(v->waterfall, v->waterfall_n, part_json));
     set(o, "measures", LIST(v->measures, v->measures_n, measure_json));
     set_bytes(o, "rounding_most_bytes", v->rounding_most);

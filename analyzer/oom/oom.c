@@ -19,6 +19,7 @@ struct group {
     size_t shown;       /* the row to report: PyTorch's, else the last */
     unsigned failures;
     bool fatal, handled, device_failed, tensor_failed, captured;
+    enum gs_oom_outcome outcome;
     int64_t free, total, device_requested; /* the last: the most that CUDA was asked for */
     size_t placed; /* the row whose stack counts: the replay may still change it, see backward.h */
 };
@@ -39,6 +40,7 @@ struct capture {
     size_t by_owner_n;
     struct gs_taken *taken;
     size_t taken_n;
+    struct gs_oom_after after;
 };
 
 struct come { /* by stack of the innermost Python frame: how often it allocated, and when last */
@@ -61,6 +63,7 @@ struct gs_ooms {
     uint32_t *group_of; /* by row: the group that it ends and that wants a capture, else GS_NONE */
     struct capture captures[CAPTURES];
     size_t captures_n;
+    struct capture *latest; /* of the process now replayed, retries aside; NULL none yet */
     int64_t reserved[128]; /* by device, of the process now replayed */
 };
 
@@ -296,6 +299,9 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
         *at = (line != GS_NONE ? line : (uint32_t)gs_run_stacks(o->b->run)) + 1;
     }
     struct come *c = GS_REACH(o->come, *at - 1, o->come_cap);
+    if (o->latest) {
+        gs_oom_after_alloc(&o->latest->after, life, *at - 1);
+    }
     c->times += o->last_line != *at; /* what a line makes in one go is one time */
     o->last_line = *at;
     c->last_ns = life->alloc_ns;
@@ -319,6 +325,26 @@ static void capture_lines(struct gs_ooms *o, struct capture *c)
             c->once_ns = line->last_ns;
         }
     }
+}
+
+/* Not only refused and then served, as the allocator's second attempt is. */
+static bool failed(const struct group *g)
+{
+    return g->fatal || g->tensor_failed;
+}
+
+/* What fails is the next to look at. The same line again: whoever caught the first came by once more. */
+static void begin_after(struct gs_ooms *o, struct capture *c)
+{
+    if (!failed(&o->groups[c->group])) {
+        return;
+    }
+    gs_oom_after_begin(o->b->run, &o->rows[o->groups[c->group].placed], &c->after);
+    if (o->latest && o->latest->after.failed != GS_NONE && o->latest->after.failed == c->after.failed &&
+        o->latest->after.thread == c->after.thread) {
+        o->latest->after.granted = true;
+    }
+    o->latest = c;
 }
 
 static void on_oom(void *self, const struct gs_oom *oom, size_t index)
@@ -350,6 +376,7 @@ static void on_oom(void *self, const struct gs_oom *oom, size_t index)
     }
     capture_lines(o, c);
     capture_map(o, c, oom);
+    begin_after(o, c);
 }
 
 static void on_reserved(void *self, const struct gs_reserved *reserved)
@@ -364,6 +391,7 @@ static void on_process_start(void *self, uint32_t process)
 {
     struct gs_ooms *o = self;
     (void)process;
+    o->latest = NULL;
     for (size_t i = 0; i < 128; i++) {
         o->reserved[i] = GS_UNKNOWN;
     }
@@ -421,6 +449,7 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
     struct gs_oom_facts f = {.row = row,
                              .failures = g->failures,
                              .fatal = g->fatal,
+                             .outcome = g->outcome,
                              .device_failed = g->device_failed,
                              .stack = o->rows[g->placed].stack,
                              .requested = row->requested_bytes,
@@ -454,6 +483,7 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
         }
         f.turned_ns = c->turned_ns;
         f.once_ns = c->once_ns;
+        f.after = c->after;
         gs_oom_growing(o->b, c->live, c->live_n, &f);
         gs_oom_demand(o->b, &f);
         f.graphs = gs_graph_memory_at(o->b->run, row->process, row->device, row->time_ns);
@@ -511,6 +541,7 @@ static void answer(struct gs_ooms *o, size_t group, const struct capture *c,
                                  .graphs = f.graphs,
                                  .fatal = f.fatal,
                                  .handled = o->groups[group].handled,
+                                 .outcome = o->groups[group].outcome,
                                  .failures = f.failures,
                                  .live_layer = f.layer,
                                  .stack = gs_trace_of(o->b, f.stack)};
@@ -577,38 +608,59 @@ static void list_ooms(struct gs_ooms *o)
     }
 }
 
-/* What was refused was never granted, and yet it was not the end: a batch is halved, a sample left
- * out. After a failure that ends a program there is its tear-down, perhaps a checkpoint; not
- * another step, nor as much new memory as was live. */
-static bool went_on(const struct gs_ooms *o, const struct capture *c)
+/* What came in the layer that counts, from its failure to the end. */
+static void after_totals(const struct gs_ooms *o, struct capture *c)
 {
-    enum { SOME = 16 };
-    size_t n;
-    const struct gs_oom *row = &o->rows[o->groups[c->group].last];
-    const struct gs_steps *steps = gs_steps_of(o->b, row->process);
-    if (steps && steps->source != GS_STEP_PERIOD) {
-        return steps->n - gs_steps_done(steps, row->time_ns) >= 2; /* its own, and a further one */
+    if (c->series != GS_NONE) {
+        const struct gs_series *s = gs_run_series(o->b->run, c->series);
+        c->after.allocations = s->allocations - c->allocations;
+        c->after.bytes = s->allocated_bytes - c->allocated_bytes;
+        c->after.live = c->live_bytes;
     }
-    if (c->series == GS_NONE || c->live_bytes <= 0 ||
-        !gs_run_processes(o->b->run, &n)[row->process].complete) {
-        return false;
+}
+
+/* A thread that handled its next failure had handled this one. */
+static bool handled_later(const struct gs_ooms *o, size_t group)
+{
+    const struct gs_oom *row = &o->rows[o->groups[group].last];
+    for (size_t i = group + 1; i < o->groups_n; i++) {
+        const struct gs_oom *next = &o->rows[o->groups[i].last];
+        if (next->process != row->process) {
+            break;
+        }
+        if (next->thread == row->thread && o->groups[i].outcome != GS_OUTCOME_RETRIED) {
+            return o->groups[i].outcome == GS_OUTCOME_HANDLED;
+        }
     }
-    const struct gs_series *s = gs_run_series(o->b->run, c->series);
-    return s->allocations - c->allocations >= SOME &&
-           s->allocated_bytes - c->allocated_bytes >= c->live_bytes;
+    return false;
 }
 
 /* PyTorch throws where it reports: somebody caught what was not the end. */
 static void find_handled(struct gs_ooms *o)
 {
     for (size_t i = 0; i < o->groups_n; i++) {
-        o->groups[i].handled = !o->groups[i].fatal && o->groups[i].tensor_failed;
+        struct group *g = &o->groups[i];
+        g->handled = !g->fatal && g->tensor_failed;
+        g->outcome = g->fatal     ? GS_OUTCOME_ENDED
+                     : g->handled ? GS_OUTCOME_HANDLED
+                                  : GS_OUTCOME_RETRIED;
     }
     for (size_t i = 0; i < o->captures_n; i++) {
-        struct group *g = &o->groups[o->captures[i].group];
-        if (g->fatal && went_on(o, &o->captures[i])) {
-            g->fatal = false;
-            g->handled = true;
+        struct capture *c = &o->captures[i];
+        struct group *g = &o->groups[c->group];
+        if (failed(g)) {
+            after_totals(o, c);
+            g->outcome = gs_oom_after_end(o->b, &o->rows[g->last], !g->fatal, &c->after);
+        }
+    }
+    for (size_t i = o->groups_n; i-- > 0;) {
+        struct group *g = &o->groups[i];
+        if (failed(g)) {
+            if (handled_later(o, i)) {
+                g->outcome = GS_OUTCOME_HANDLED;
+            }
+            g->handled = g->outcome == GS_OUTCOME_HANDLED;
+            g->fatal = !g->handled;
         }
     }
 }

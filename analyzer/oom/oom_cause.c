@@ -209,7 +209,7 @@ const char *gs_cause_word(enum gs_cause cause)
 /* --- evidence ------------------------------------------------------------------------------------
  */
 
-enum { EVIDENCE_MAX = 32 };
+enum { EVIDENCE_MAX = 40 };
 
 static void evidence(struct gs_oom_words *w, const char *key, const char *what, double value)
 {
@@ -248,6 +248,19 @@ static void collect_said(struct gs_oom_words *w, const struct gs_device_sample *
     evidence(w, "said_s", "when it said so", gs_seconds(said->time_ns));
 }
 
+static void collect_after(struct gs_oom_words *w, const struct gs_oom_after *a)
+{
+    w->v->outcome_why = gs_oom_after_text(w);
+    if (a->exit_status >= 0) {
+        evidence(w, "exit_status", "which the program gave to exit", a->exit_status);
+    }
+    evidence(w, "allocations_after", "allocations that followed", (double)a->times);
+    evidence(w, "again_after", "of them on call paths that had allocated before", (double)a->again);
+    if (known(a->steps)) {
+        evidence(w, "steps_after", "steps that ended later", (double)a->steps);
+    }
+}
+
 static void collect(struct gs_oom_words *w)
 {
     const facts *f = w->f;
@@ -278,6 +291,9 @@ static void collect(struct gs_oom_words *w)
         evidence_bytes(w, "largest_holder_bytes", "held by one call path at most", f->holder);
         evidence_text(w, "largest_holder_site", "which is", gs_oom_place(w, f->holder_stack));
     }
+    evidence_bytes(w, "asked_bytes", "asked of CUDA in one piece",
+                   f->device_requested > f->requested ? f->device_requested : f->requested);
+    evidence_bytes(w, "context_bytes", "that a context on this GPU costs, about", gs_oom_context(f));
     evidence_bytes(w, "device_live_bytes", "in CUDA allocations of this process", f->device_live);
     if (f->graphs) {
         evidence_bytes(w, "graph_reserved_bytes", "held by the GPU for graphs", f->graphs);
@@ -299,6 +315,9 @@ static void collect(struct gs_oom_words *w)
         evidence_bytes(w, "direct_bytes", "the most taken past PyTorch's allocator", direct->bytes);
         evidence_text(w, "direct_owner", "by", direct->owner);
         evidence_text(w, "direct_site", "at", gs_site_path(w->b, &direct->site));
+    }
+    if (f->looked && f->outcome != GS_OUTCOME_RETRIED) {
+        collect_after(w, &f->after);
     }
     if (f->largest > 0) {
         evidence_bytes(w, "largest_allocation_bytes", "the largest single allocation", f->largest);

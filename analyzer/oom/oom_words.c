@@ -1,6 +1,7 @@
 /* Sentences about an OOM's cause, with the numbers they rest on, and advice. */
 #include "analyzer/oom/oom_words.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include "analyzer/run/settings.h"
 
@@ -33,8 +34,9 @@ static void advise(struct gs_oom_words *w, int effort, int64_t frees, const char
 
 void gs_say_pinned(struct gs_oom_words *w)
 {
-    w->v->verdict = TEXT(w, "page-locked host memory ran out, not the GPU's: %s are pinned",
-                         SIZE(w, w->f->live));
+    w->v->verdict = w->f->live > 0 ? TEXT(w, "page-locked host memory ran out, not the GPU's: %s are pinned",
+                                          SIZE(w, w->f->live))
+                                   : "page-locked host memory was refused, not the GPU's; none was pinned before";
     advise(w, GS_EFFORT_ARGUMENT, GS_UNKNOWN,
            "pin fewer buffers (num_workers × prefetch_factor batches are pinned at once), or raise "
            "the limit (ulimit -l, the container's memory)");
@@ -44,12 +46,12 @@ void gs_say_oversized(struct gs_oom_words *w)
 {
     bool whole = w->f->requested > w->f->total;
     if (w->f->requested <= w->f->total - gs_oom_context(w->f)) {
-        w->v->verdict = TEXT(w, "one request is for most of the GPU (%s in all), and more than twice of all "
-                                "that is live: %s",
-                             SIZE(w, w->f->total), SIZE(w, w->f->live));
+        w->v->verdict = TEXT(w, "one request is for most of the GPU (%s in all), and at least twice of all "
+                                "that this process holds: %s",
+                             SIZE(w, w->f->total), SIZE(w, w->f->device_live));
     } else {
-        w->v->verdict = TEXT(w, "one request is larger than the GPU: it has %s in all%s%s%s",
-                         SIZE(w, w->f->total), whole ? "" : ", about ",
+        w->v->verdict = TEXT(w, "one request is larger than the GPU%s: it has %s in all%s%s%s",
+                         whole ? "" : " has room for", SIZE(w, w->f->total), whole ? "" : ", about ",
                          whole ? "" : SIZE(w, gs_oom_context(w->f)),
                          whole ? "" : " of it for the CUDA context");
     }
@@ -206,7 +208,8 @@ void gs_say_other_process(struct gs_oom_words *w)
                     said->other_pid, said->other_name ? " (" : "",
                     said->other_name ? said->other_name : "", said->other_name ? ")" : ""));
     } else {
-        w->v->verdict = TEXT(w, "another process holds %s of the GPU; this one %s", theirs, ours);
+        w->v->verdict = TEXT(w, "another process, as it seems: %s of the GPU are in use beside what this one took "
+                                "and a context; this one holds %s", theirs, ours);
         advise(w, GS_EFFORT_SETTING, gs_oom_foreign(w->f),
                "find it with nvidia-smi and end it, or choose another GPU with "
                "CUDA_VISIBLE_DEVICES");
@@ -231,9 +234,12 @@ void gs_say_cache_fragmentation(struct gs_oom_words *w)
                                                    "vary less, or a smaller batch"});
         return;
     }
-    w->v->verdict = TEXT(w, "fragmentation: PyTorch holds %s that no tensor uses, in pieces%s%s",
-                         SIZE(w, gs_oom_cached(f)), f->map.segments ? " of at most " : " too small",
-                         f->map.segments ? SIZE(w, f->map.largest_free_bytes) : "");
+    int64_t most = f->map.largest_free_bytes;
+    bool pieces = f->map.segments && most < f->requested && most <= gs_oom_cached(f);
+    w->v->verdict = TEXT(w, "fragmentation: PyTorch holds %s that no tensor uses, %s%s",
+                         SIZE(w, gs_oom_cached(f)),
+                         pieces ? "in pieces of at most " : "and none of it was to be had for this request",
+                         pieces ? SIZE(w, most) : "");
     gs_oom_measure(
         w->b, w->v,
         (struct gs_measure){
@@ -282,14 +288,82 @@ void gs_say_outside(struct gs_oom_words *w)
            "CUBLAS_WORKSPACE_CONFIG, one process a GPU");
 }
 
+/* What else is in use beside what is live, in words; NULL: that is what is live. */
+static const char *beside(const facts *f, enum gs_held what)
+{
+    static const char *const words[GS_HELD_N] = {
+        [GS_HELD_CACHED] = "that PyTorch caches",
+        [GS_HELD_POOLS] = "in allocations from CUDA's pools",
+        [GS_HELD_IDLE] = "that CUDA's pools keep",
+        [GS_HELD_DIRECT] = "taken from CUDA past PyTorch",
+        [GS_HELD_GRAPHS] = "held for CUDA graphs",
+        [GS_HELD_CONTEXT] = "for the CUDA context and libraries",
+        [GS_HELD_FIRST] = "in use from the beginning (contexts, other processes)",
+        [GS_HELD_OTHERS] = "held by other processes",
+        [GS_HELD_UNACCOUNTED] = "in use by what was not recorded (libraries, other processes)"};
+    bool own = f->layer != GS_SERIES_TENSOR && (what == GS_HELD_POOLS || what == GS_HELD_DIRECT);
+    return own ? NULL : words[what];
+}
+
+static int64_t asked_of_device(const facts *f)
+{
+    return f->device_requested > f->requested ? f->device_requested : f->requested;
+}
+
+static int heavier(const void *a, const void *b)
+{
+    const struct gs_held_part *x = *(const struct gs_held_part *const *)a, *y = *(const struct gs_held_part *const *)b;
+    return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : (int)x->what - (int)y->what;
+}
+
+/* What is live would fit by itself, but not beside the rest: as many of the other parts, the largest first,
+ * as it takes for the sum to be more than the device. NULL: nothing tells. */
+static const char *say_beside(struct gs_oom_words *w, const char *from)
+{
+    const facts *f = w->f;
+    const struct gs_held_part *parts[GS_HELD_N];
+    size_t n = 0, named = 0;
+    int64_t live = known(f->free) ? f->total - f->free : 0;
+    for (size_t i = 0; i < w->v->waterfall_n; i++) {
+        const struct gs_held_part *part = &w->v->waterfall[i];
+        if (beside(f, part->what) && n < GS_HELD_N) {
+            parts[n++] = part;
+            live -= part->bytes;
+        }
+    }
+    int64_t sum = gs_add(live, asked_of_device(f));
+    qsort(parts, n, sizeof *parts, heavier);
+    while (named < n && sum <= f->total) {
+        sum = gs_add(sum, parts[named++]->bytes);
+    }
+    if (!named || sum <= f->total || live < 0) {
+        return NULL;
+    }
+    const char *text = live ? TEXT(w, "what is live, %s%s, does not fit beside", SIZE(w, live), from)
+                            : "what was asked for does not fit beside";
+    for (size_t i = 0; i < named; i++) {
+        text = TEXT(w, "%s%s %s %s", text, i == 0 ? "" : i + 1 == named ? " and" : ",",
+                    SIZE(w, parts[i]->bytes), beside(f, parts[i]->what));
+    }
+    return text;
+}
+
+/* Each sentence says no more than the numbers do: that what is live does not fit where it would not on a
+ * GPU of which it had all but a context. */
 void gs_say_capacity(struct gs_oom_words *w)
 {
     const facts *f = w->f;
-    if (f->holder > 0) {
-        w->v->verdict = TEXT(w, "what is live does not fit: %s, the most of it (%s) from %s",
-                             SIZE(w, f->live), SIZE(w, f->holder), gs_oom_place(w, f->holder_stack));
+    int64_t needs = gs_add(gs_add(f->live, asked_of_device(f)), gs_oom_context(f));
+    bool too_much = known(f->total) && needs > f->total;
+    const char *how = f->holder > f->live / 2 ? "most of it" : "the largest part of it";
+    const char *from = f->holder <= 0 ? "" : TEXT(w, ", %s (%s) from %s", how, SIZE(w, f->holder),
+                                                  gs_oom_place(w, f->holder_stack));
+    const char *rest = !too_much && f->looked && w->v->waterfall_n ? say_beside(w, from) : NULL;
+    if (rest) {
+        w->v->verdict = rest;
     } else if (f->live > 0) {
-        w->v->verdict = TEXT(w, "what is live does not fit: %s", SIZE(w, f->live));
+        w->v->verdict = TEXT(w, too_much ? "what is live does not fit: %s%s" : "it did not fit beside what is live: %s%s",
+                             SIZE(w, f->live), from);
     } else { /* of many failures only the last are looked into, or nothing was recorded there */
         w->v->verdict = "it did not fit; what was live then is not known";
     }

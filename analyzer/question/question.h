@@ -116,6 +116,20 @@ struct gs_taken { /* what a call path took from CUDA, live */
     uint64_t count;
 };
 
+/* oom_after.c: what a process did after a failure. */
+struct gs_oom_after {
+    uint64_t times, again; /* allocations of its thread or the main one; of them on earlier call paths */
+    bool granted;          /* the line that failed was served, or asked for more once more */
+    bool own_thread;       /* a thread of Python's beside the main one: the exception ends it alone */
+    int exit_status;       /* of the process; -1 unknown */
+    int64_t steps;         /* that ended later, the failed one included; GS_UNKNOWN */
+    uint64_t allocations;  /* of the layer that counts, by all threads, and their bytes */
+    int64_t bytes, live;   /* live: when it failed */
+    uint32_t first_stack;  /* of the first allocation, GS_NONE */
+    uint32_t failed, thread, main_thread;
+    size_t known_paths;
+};
+
 /* oom.c finds what belongs to one failure and what was live then; oom_cause.c says why from these
  * facts. */
 struct gs_oom_facts {
@@ -154,6 +168,8 @@ struct gs_oom_facts {
     struct gs_heap_map map;
     const struct gs_taken *taken; /* of the device's layer */
     size_t taken_n;
+    enum gs_oom_outcome outcome;
+    struct gs_oom_after after; /* where `looked` */
 };
 struct gs_oom_live { /* what one location held at that moment */
     uint32_t location;

@@ -287,6 +287,14 @@ struct gs_measure {
     bool first;          /* what the cause itself asks for */
 };
 
+enum gs_oom_outcome {
+    GS_OUTCOME_RETRIED, /* the allocator gave memory back, asked again and was served */
+    GS_OUTCOME_HANDLED,
+    GS_OUTCOME_ENDED,
+    GS_OUTCOME_UNKNOWN
+};
+const char *gs_outcome_word(enum gs_oom_outcome outcome);
+
 struct gs_oom_facts; /* question.h */
 struct gs_oom_verdict {
     uint32_t process;
@@ -301,6 +309,8 @@ struct gs_oom_verdict {
     int64_t device_live, graphs, outside; /* with free they sum to the total */
     bool fatal;
     bool handled; /* not fatal: the program was told, and went on without it or asked for less */
+    enum gs_oom_outcome outcome; /* unknown: fatal to be on the safe side */
+    const char *outcome_why;     /* what that rests on; NULL: it was retried, or is one of very many */
     unsigned failures;      /* failed calls in this one OOM: PyTorch tries, empties, tries again */
     enum gs_cause cause;    /* word: gs_cause_word() */
     struct gs_site growing; /* of a leak: the place; else not known */

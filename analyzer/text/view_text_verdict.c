@@ -145,12 +145,15 @@ static void one(const struct view_text *v, const struct gs_oom_verdict *o)
                  o->fatal     ? "OUT OF MEMORY"
                  : o->handled ? "Out of memory, handled by the program"
                               : "Ran short of memory, and went on",
-                 " on %s at %s",
+                 " on %s at %s%s",
                  view_place(v, place, sizeof place, o->process, o->device, GS_SERIES_PINNED),
-                 format_seconds(at, o->time_s));
+                 format_seconds(at, o->time_s),
+                 o->outcome == GS_OUTCOME_UNKNOWN ? ", perhaps handled" : "");
     asked(v, o);
     if (o->verdict)
         view_label(v, TERM_BOLD, "Cause", o->verdict);
+    if (o->outcome_why)
+        view_label(v, TERM_BOLD, "After", o->outcome_why);
     for (size_t i = 0; i < o->advice_n; i++)
         view_label(v, TERM_GREEN, i == 0 ? "To do" : "", o->advice[i]);
     if (o->waterfall_n)

@@ -421,6 +421,137 @@ static void test_a_program_that_goes_on_has_handled_it(void **state)
     }
 }
 
+/* PyTorch's failure in the middle of a run, and what came then: nothing, small new memory, the loop again,
+ * new memory that comes to more than was refused. */
+enum came { NOTHING, SMALL, LOOP, LARGE };
+
+static enum gs_oom_outcome outcome_of(int exit_status, enum came came, bool served, const char *thread)
+{
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 7, 10 * SYN_S, 1);
+    syn_device(&s, 0, 16 * SYN_GIB, 16 * SYN_GIB - 500 * SYN_MIB);
+    syn_sql(&s, "INSERT INTO thread(id,process_id,tid) VALUES(1,1,%d)", thread ? 8 : 7);
+    if (exit_status >= 0) {
+        syn_sql(&s, "INSERT INTO meta VALUES('exit_status',%d)", exit_status);
+    }
+    int64_t main = syn_python(&s, 0, thread ? thread : "<module>", thread ? "/lib/threading.py" : "/u/a.py", 1);
+    int64_t loop = syn_python(&s, main, "loop", "/u/a.py", 10);
+    int64_t fails = syn_python(&s, main, "loop", "/u/a.py", 11);
+    int64_t save = syn_python(&s, main, "save", "/u/a.py", 20);
+    for (int i = 0; i < 50; i++) {
+        bool after = i >= 20;
+        struct syn_alloc a = {.layer = GS_LAYER_TENSOR, .bytes = SYN_GIB, .at = i * SYN_S / 10 + 1,
+                              .life = SYN_MS, .stack = !after || came == LOOP ? loop : save};
+        a.bytes = after && came == SMALL ? 512 : a.bytes;
+        if (!after || came == LOOP || came == LARGE || (came == SMALL && i == 20)) {
+            syn_alloc(&s, a);
+        }
+    }
+    syn_oom(&s, (struct syn_oom){.layer = GS_LAYER_TENSOR, .requested = 3 * SYN_GIB, .free = SYN_MIB,
+                                 .total = 16 * SYN_GIB, .fatal = !served, .at = 2 * SYN_S, .stack = fails,
+                                 .allocated = SYN_GIB, .reserved = 15 * SYN_GIB});
+    struct gs_report *r = syn_report(&s, NULL);
+    assert_int_equal(r->ooms_n, 1);
+    enum gs_oom_outcome outcome = r->ooms[0].outcome;
+    assert_int_equal(r->ooms[0].handled, outcome == GS_OUTCOME_HANDLED);
+    assert_int_equal(r->ooms[0].fatal, outcome != GS_OUTCOME_HANDLED);
+    assert_non_null(r->ooms[0].outcome_why);
+    finish(&s, r);
+    return outcome;
+}
+
+static void test_how_it_ended(void **state)
+{
+    (void)state;
+    static const struct {
+        int exit_status;
+        enum came came;
+        bool served;
+        const char *thread;
+        enum gs_oom_outcome outcome;
+    } cases[] = {
+        {0, NOTHING, false, NULL, GS_OUTCOME_HANDLED},       /* nobody else caught it */
+        {0, SMALL, false, NULL, GS_OUTCOME_HANDLED},
+        {0, LOOP, true, NULL, GS_OUTCOME_HANDLED},
+        {1, NOTHING, false, NULL, GS_OUTCOME_ENDED},
+        {1, SMALL, false, NULL, GS_OUTCOME_ENDED},
+        {1, LARGE, true, NULL, GS_OUTCOME_UNKNOWN},          /* an emergency checkpoint, or a way around */
+        {1, LOOP, true, NULL, GS_OUTCOME_HANDLED},           /* another error ended it */
+        {1, LOOP, false, NULL, GS_OUTCOME_HANDLED},
+        {0, NOTHING, false, "_bootstrap", GS_OUTCOME_UNKNOWN}, /* it alone may have died of it */
+        {0, LOOP, false, "_bootstrap", GS_OUTCOME_HANDLED},
+        {1, NOTHING, false, "_bootstrap", GS_OUTCOME_ENDED},
+        {-1, NOTHING, false, NULL, GS_OUTCOME_ENDED},        /* an older recording */
+        {-1, SMALL, false, NULL, GS_OUTCOME_ENDED},
+        {-1, LARGE, true, NULL, GS_OUTCOME_HANDLED},
+        {256, NOTHING, false, NULL, GS_OUTCOME_ENDED},       /* no status */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        enum gs_oom_outcome got = outcome_of(cases[i].exit_status, cases[i].came, cases[i].served, cases[i].thread);
+        if (got != cases[i].outcome) {
+            fail_msg("case %zu: %s instead of %s", i, gs_outcome_word(got),
+                     gs_outcome_word(cases[i].outcome));
+        }
+    }
+}
+
+static int64_t gib_in(const char *text, const char *before)
+{
+    double number = 0;
+    char unit[4] = "";
+    const char *at = strstr(text, before);
+    if (at && sscanf(at + strlen(before), " %lf %3s", &number, unit) != 2) {
+        return 0;
+    }
+    return (int64_t)(number * (unit[0] == 'G' ? (double)SYN_GIB : unit[0] == 'M' ? (double)SYN_MIB : 1));
+}
+
+/* Whatever is live, cached, asked for and in use by others: the sentence of what does not fit is true. */
+static void test_what_does_not_fit_does_not(void **state)
+{
+    (void)state;
+    static const int64_t total = 16 * SYN_GIB, mib = SYN_MIB;
+    static const int64_t lives[] = {0, 2000, 8000, 12000, 15000}, caches[] = {0, 700, 3000}, asks[] = {1, 900, 9000};
+    unsigned beside = 0, alone = 0;
+    for (size_t i = 0; i < 5 * 3 * 3; i++) {
+        int64_t live = lives[i % 5] * mib, cached = caches[i / 5 % 3] * mib;
+        int64_t free = total - 500 * mib - live - cached - 512, asked = free + asks[i / 15] * mib;
+        if (free < 0) {
+            continue;
+        }
+        struct syn s;
+        syn_start(&s);
+        syn_process(&s, "r", 7, 10 * SYN_S, 1);
+        syn_device(&s, 0, total, total - 500 * mib);
+        int64_t main = syn_python(&s, 0, "<module>", "/u/a.py", 1);
+        syn_alloc(&s, (struct syn_alloc){.address = 1 << 20, .bytes = live + cached + 512, .at = 1,
+                                         .life = SYN_LIVE, .stack = main});
+        syn_alloc(&s, (struct syn_alloc){.layer = GS_LAYER_TENSOR, .address = 1 << 20, .bytes = live + 512,
+                                         .at = 2, .life = SYN_LIVE, .stack = main});
+        syn_oom(&s, (struct syn_oom){.layer = GS_LAYER_TENSOR, .requested = asked, .free = free,
+                                     .total = total, .fatal = 1, .at = SYN_S, .stack = main,
+                                     .allocated = live + 512, .reserved = live + cached + 512});
+        struct gs_report *r = syn_report(&s, NULL);
+        const char *said = r->ooms[0].verdict;
+        if (r->ooms[0].cause == GS_CAUSE_CAPACITY && strncmp(said, "what is live does not fit", 25) == 0) {
+            alone++;
+            assert_true(live + 512 + asked + 500 * mib > total);
+        } else if (r->ooms[0].cause == GS_CAUSE_CAPACITY && strstr(said, " beside ")) {
+            beside++;
+            int64_t sum = gib_in(said, "what is live,") + asked + gib_in(said, " beside") + gib_in(said, " and");
+            const char *comma = strstr(strstr(said, " beside "), ",");
+            sum += comma ? gib_in(comma, ",") : 0;
+            if (sum <= total - total / 1000 || live + 512 + asked + 500 * mib > total) {
+                fail_msg("%lld MiB live, %lld cached, %lld asked: %s", (long long)(live / mib),
+                         (long long)(cached / mib), (long long)(asked / mib), said);
+            }
+        }
+        finish(&s, r);
+    }
+    assert_true(beside > 3 && alone > 3);
+}
+
 static void test_the_fatal_one_comes_first(void **state)
 {
     (void)state;
@@ -464,6 +595,8 @@ int main(void)
         cmocka_unit_test(test_a_retry_is_no_part_of_the_next_failure),
         cmocka_unit_test(test_what_was_not_looked_into_is_not_known),
         cmocka_unit_test(test_a_program_that_goes_on_has_handled_it),
+        cmocka_unit_test(test_how_it_ended),
+        cmocka_unit_test(test_what_does_not_fit_does_not),
         cmocka_unit_test(test_the_fatal_one_comes_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
