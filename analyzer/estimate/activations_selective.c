@@ -26,7 +26,7 @@ static void product(struct keeping *k, enum act_group group, double in, double w
     bool kept = bias || ++k->seen % 2 == 1;
 
     /* Torchao multiplies float8 by an operation that is always kept; Transformer Engine's are none of PyTorch's. */
-    if (k->z->read == 1)
+    if (k->p->precision->cast == PRECISION_CAST_FP8)
         kept = k->z->variant != ACT_FUSED;
     if (kept) {
         k->out->group[group] += c * width;

@@ -69,6 +69,8 @@ def test_bad_settings_of_estimate(words):
 
 LLAMA = ["--model", "llama-3-8b", "--precision", "bf16"]
 PLANS = [["--params", "7B"], LLAMA, [*LLAMA, "--batch", "2", "--seq", "2048", "--checkpointing", "full"],
+         [*LLAMA, "--batch", "2", "--seq", "2048", "--checkpointing", "selective-op", "--precision", "bf16"],
+         [*LLAMA, "--batch", "2", "--seq", "2048", "--checkpointing", "selective-op", "--gpus", "8", "--tp", "2", "--gpu", "h100"],
          [*LLAMA, "--gpus", "16", "--sharding", "zero3"], [*LLAMA, "--gpus", "8", "--tp", "4", "--sequence-parallel"],
          [*LLAMA, "--gpus", "8", "--pp", "4"], [*LLAMA, "--sharding", "zero2", "--offload", "optimizer"],
          [*LLAMA, "--adapter", "lora", "--weights", "nf4"], [*LLAMA, "--inference"],
@@ -615,7 +617,7 @@ def test_huge_numbers_are_an_answer_or_a_line(option):
     (["--model", "lama-3-8b"], "llama-3-8b"), (["--attention", "flsh"], "flash"), (["--sharding", "zero4"], "zero"),
     (["--gpu", "h100-80"], "h100-80g"), (["--gpu", "h10"], "h100"), (["--gpu", "nonsense"], "--gpus"),
     (["--gpu", ","], "names nothing"), (["--solve", "bach"], "batch"), (["--weights", "nf5"], "nf4"),
-    (["--kv-cache", "fp9"], "fp8"), (["--checkpointing", "ful"], "full"), (["--adapter", "lorra"], "lora"),
+    (["--kv-cache", "fp9"], "fp8"), (["--checkpointing", "ful"], "full"), (["--checkpointing", "selective-ops"], "selective-op"), (["--adapter", "lorra"], "lora"),
     (["--optimiser", "adam"], "--optimizer"), (["--gpuss", "4"], "--gpu"), (["--layers", "4"], "describe a model"),
     (["--gpus", "6", "--tp", "4"], "--gpus")])
 def test_slips_are_told(words, hint):

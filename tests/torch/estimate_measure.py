@@ -16,8 +16,8 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.checkpoint import (CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts,
-                                    set_checkpoint_early_stop)
+from chosen_operations import chosen_operations, operations_kept
+from torch.utils.checkpoint import checkpoint
 
 parser = argparse.ArgumentParser()
 for name, default in dict(layers=4, hidden=512, heads=8, kv_heads=0, ffn=0, vocab=4096, context=2048, batch=4, seq=512,
@@ -126,27 +126,6 @@ class Layer(nn.Module):
         y = self.norm_2(x)
         y = F.silu(self.gate(y)) * self.up(y) if a.family == "llama" else gelu_new(self.up(y))
         return x + self.drop_2(self.down(y))
-
-
-def chosen_operations():
-    """What torchtitan's torchtitan/distributed/activation_checkpoint.py keeps: matrix products, attention, and of the
-    products without a bias (mm) the first, third, fifth …, counted anew in each layer and each of its passes."""
-    aten, seen = torch.ops.aten, {False: 0, True: 0}
-    kept = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten._scaled_dot_product_flash_attention.default,
-            aten._scaled_dot_product_efficient_attention.default, aten._scaled_dot_product_cudnn_attention.default}
-
-    def policy(context, operation, *_, **__):
-        if operation == aten.mm.default:
-            seen[context.is_recompute] += 1
-            if seen[context.is_recompute] % 2 == 0:
-                return CheckpointPolicy.PREFER_RECOMPUTE
-        return CheckpointPolicy.MUST_SAVE if operation in kept else CheckpointPolicy.PREFER_RECOMPUTE
-    return create_selective_checkpoint_contexts(policy)
-
-
-def operations_kept(layer, *x):
-    with set_checkpoint_early_stop(False):  # as torchtitan
-        return checkpoint(layer, *x, use_reentrant=False, context_fn=chosen_operations)
 
 
 CHECKPOINTS = {

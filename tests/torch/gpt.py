@@ -7,6 +7,7 @@ import contextlib
 import json
 
 import torch
+from chosen_operations import operations_kept
 from torch import nn
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
@@ -16,7 +17,7 @@ for name, default in dict(layers=6, hidden=512, heads=8, vocab=8192, context=512
     parser.add_argument(f"--{name}", type=int, default=default)
 parser.add_argument("--precision", choices=["fp32", "amp", "bf16"], default="fp32")
 parser.add_argument("--attention", choices=["flash", "eager"], default="flash")
-parser.add_argument("--checkpointing", choices=["none", "full"], default="none")
+parser.add_argument("--checkpointing", choices=["none", "selective-op", "full"], default="none")
 parser.add_argument("--optimizer", choices=["adamw", "sgd"], default="adamw")
 parser.add_argument("--step", choices=["foreach", "fused", "loop"], default="foreach")
 a = parser.parse_args()
@@ -55,7 +56,10 @@ class GPT(nn.Module):
     def forward(self, ids):
         x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False) if a.checkpointing == "full" else block(x)
+            if a.checkpointing == "none":
+                x = block(x)
+            else:
+                x = operations_kept(block, x) if a.checkpointing == "selective-op" else checkpoint(block, x, use_reentrant=False)
         return self.head(self.norm(x))
 
 

@@ -15,6 +15,7 @@ KINDS = {
     "amp": ("--precision amp", "--precision amp"),
     "bf16": ("--precision bf16 --batch 8", "--precision bf16 --batch 8"),
     "checkpointing": ("--checkpointing full --batch 16", "--checkpointing full --batch 16"),
+    "operations": ("--checkpointing selective-op --batch 16", "--checkpointing selective-op --batch 16"),
     "sgd": ("--optimizer sgd --step loop", "--optimizer sgd --step loop"),
 }
 

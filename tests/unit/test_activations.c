@@ -345,9 +345,11 @@ static void test_which_operations(void **state)
     act_kept(&p, &z, false, &kept);
     assert_true(kept.sum == t * (2 * (h + kv + f + h) + 4 * 32) && kept.whole == 0);
     p.precision = estimate_precision("fp8"); /* torchao's products one and all; Transformer Engine's none */
-    z = act_sizes_of(&p, ACT_EAGER);
-    act_kept(&p, &z, false, &kept);
-    assert_true(kept.sum == t * (2 * (h + 2 * kv + h + h + 2 * f + h) + 4 * 32) && kept.again == 0);
+    for (enum act_variant variant = ACT_EAGER; variant <= ACT_PADDED; variant++) {
+        z = act_sizes_of(&p, variant);
+        act_kept(&p, &z, false, &kept);
+        assert_true(kept.sum == t * (2 * (h + 2 * kv + h + h + 2 * f + h) + 4 * 32) && kept.again == 0);
+    }
     z = act_sizes_of(&p, ACT_FUSED);
     act_kept(&p, &z, false, &kept);
     assert_true(kept.sum == t * (2 * h + 4 * 32));
