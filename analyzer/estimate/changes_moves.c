@@ -492,8 +492,9 @@ const struct move moves[] = {
     {"micro_batch", CHANGE_COST_LITTLE, BATCH, 0, true, false, NULL, micro_batch},
     {"in_pieces", CHANGE_COST_LITTLE, BLOCKS, 0, false, true, "PagedAttention (2309.06180)", in_pieces},
     {"sharding_zero3", CHANGE_COST_TIME, SHARDING, PLAN_SHARDING_ZERO3, true, false, ZERO_PAPER, shard},
-    {"checkpointing_selective_op", CHANGE_COST_LITTLE, CHECKPOINT, 0, true, false, ACT_KEPT_SOURCE, checkpoint_operations},
     {"checkpointing_full", CHANGE_COST_TIME, CHECKPOINT, 0, true, false, "one forward of one forward and two in backward", checkpoint_full},
+    /* less time than full checkpointing, but a policy to write where that is a switch */
+    {"checkpointing_selective_op", CHANGE_COST_TIME, CHECKPOINT, 0, true, false, ACT_KEPT_SOURCE, checkpoint_operations},
     {"tensor_parallel_within", CHANGE_COST_TIME, GPUS, 2, true, true, "Megatron-LM (1909.08053)", tensor_parallel_within},
     {"tensor_parallel_within", CHANGE_COST_TIME, GPUS, 4, true, true, "Megatron-LM (1909.08053)", tensor_parallel_within},
     {"tensor_parallel_within", CHANGE_COST_TIME, GPUS, 8, true, true, "Megatron-LM (1909.08053)", tensor_parallel_within},
