@@ -263,7 +263,7 @@ APPLY(autocast)
         return false;
     p->precision = amp;
     p->precision_given = true;
-    SAY(what, "mixed precision: torch.autocast(\"cuda\", dtype=torch.%s)", half ? "float16), with a GradScaler" : "bfloat16)");
+    SAY(what, "mixed precision: torch.autocast(\"cuda\", dtype=torch.%s", half ? "float16), with a GradScaler" : "bfloat16)");
     SAY(option, "--precision %s", amp->name);
     SAY(cost, "activations are rounded to 16 bits, weights stay float32; much faster on tensor cores");
     return true;

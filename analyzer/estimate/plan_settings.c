@@ -11,7 +11,7 @@
 const char plan_attentions[] = PLAN_ATTENTIONS(WORD);
 const char plan_checkpoints[] = PLAN_CHECKPOINTS(WORD);
 const char plan_steps[] = PLAN_STEPS(WORD);
-const char plan_shardings[] = PLAN_SHARDINGS(WORD);
+const char plan_shardings[] = PLAN_SHARDINGS(WORD) "fsdp|fsdp-grad-op|"; /* the last two: sharding_of() */
 const char plan_offloads[] = PLAN_OFFLOADS(WORD);
 const char plan_adapters[] = PLAN_ADAPTERS(WORD) "qlora|"; /* the last: adapter_of() */
 const char plan_targets[] = PLAN_TARGETS(WORD);
@@ -33,6 +33,14 @@ static int place_of(const char *word, const char *words)
         if (strncmp(word, words, strlen(word)) == 0 && words[strlen(word)] == '|')
             return i;
     return 0;
+}
+
+/* PyTorch's words for two of them. */
+static enum plan_sharding sharding_of(const char *word)
+{
+    return word && strcmp(word, "fsdp") == 0           ? PLAN_SHARDING_ZERO3
+           : word && strcmp(word, "fsdp-grad-op") == 0 ? PLAN_SHARDING_ZERO2
+                                                       : (enum plan_sharding)place_of(word, plan_shardings);
 }
 
 static bool quantisation_of(const char *command, const char *option, const char *word,
@@ -202,7 +210,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
         .gpus = gpus_of(s), .gpus_per_node = s->per_node, .tp = at_least_1(s->tp),
         .pp = at_least_1(s->pp), .cp = at_least_1(s->cp), .ep = at_least_1(s->ep),
         .interleave = at_least_1(s->interleave), .sequence_parallel = s->sequence_parallel,
-        .sharding = place_of(s->sharding, plan_shardings), .offload = place_of(s->offload, plan_offloads),
+        .sharding = sharding_of(s->sharding), .offload = place_of(s->offload, plan_offloads),
         .bucket_view = s->bucket_view,
         .rank = s->rank ? s->rank : strcmp(s->model.optimizer, "galore") == 0 ? 128 : PLAN_RANK,
         .target = s->target ? place_of(s->target, plan_targets) : PLAN_TARGET_LINEAR,

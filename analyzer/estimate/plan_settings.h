@@ -90,7 +90,7 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
 /* How the GPUs divide the model: also where a recording of one of them is held against an estimate. */
 #define PLAN_DIVIDED_OPTIONS(type, member)                                                                \
     PLAN_WORD(type, member, "sharding", sharding, plan_shardings,                                         \
-              "what data-parallel GPUs divide: ddp (nothing), zero1, zero2, zero3 (FSDP)"),               \
+              "what data-parallel GPUs divide: ddp (nothing), zero1, zero2, zero3; fsdp is zero3, fsdp-grad-op zero2"),               \
         PLAN_WORD(type, member, "offload", offload, plan_offloads, "what lives in the host's memory"),    \
         PLAN_FLAG(type, member, "bucket-view", bucket_view, "DDP with gradient_as_bucket_view=True"),     \
         PLAN_COUNT(type, member, "tp", tp, "N", "tensor parallel GPUs"),                                  \

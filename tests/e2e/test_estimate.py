@@ -285,6 +285,14 @@ VERDICTS = {"fits": "even at the high end", "tight": "the likely need fits, the 
             "does not fit": "the likely need is too much"}
 
 
+@pytest.mark.parametrize("torch, zero", [("fsdp", "zero3"), ("fsdp-grad-op", "zero2")])
+def test_sharding_by_the_words_of_pytorch(torch, zero):
+    """FSDP's FULL_SHARD and SHARD_GRAD_OP, which most people call it."""
+    for view in ["--json"], ["--csv"]:
+        said, meant = (gpuspy("estimate", *LLAMA, "--gpus", "8", "--sharding", word, *view).stdout for word in (torch, zero))
+        assert said and said.replace(f"--sharding {torch}", f"--sharding {zero}") == meant
+
+
 @pytest.mark.parametrize("gib, word, code", [("120", "fits", 0), ("85", "tight", 0), ("77", "does not fit", 1), ("20", "does not fit", 1)])
 def test_verdicts_are_the_same_everywhere(gib, word, code):
     words = [*LLAMA, "--batch", "1", "--seq", "4096", "--memory", gib + "GiB"]
