@@ -507,6 +507,7 @@ static json_t *budget_levels_json(const struct gs_budget *b)
         const struct gs_budget_level *l = &b->levels[i];
         json_t *o = json_object();
         set_text(o, "level", gs_level_key(l->level));
+        set_text(o, "what", gs_level_text(l->level));
         set(o, "estimate_low_bytes", number_json(l->expected.low));
         set(o, "estimate_bytes", number_json(l->expected.likely));
         set(o, "estimate_high_bytes", number_json(l->expected.high));

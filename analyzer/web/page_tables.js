@@ -93,6 +93,34 @@
             ...some(state.by_stream, stream)];
     });
 
+    /* The categories, then what they come to: the sums that gpuspy report prints below them. */
+    const budgetRows = function () {
+        const budget = page.report.budget;
+        if (!budget || !budget.estimate || !budget.estimate.total_bytes) return [];
+        const planned = budget.estimate.peak_bytes !== undefined;
+        const sum = (what, row) => Object.assign({category: null, what, most_bytes: null, why: ""}, row);
+        return [...budget.categories,
+            ...(planned || budget.measured.peak_bytes === null ? [] : [sum("the least that it needs, and the peak",
+                {estimate_bytes: budget.estimate.total_bytes, estimate_low_bytes: budget.estimate.total_bytes,
+                    estimate_high_bytes: budget.estimate.total_bytes, measured_bytes: budget.measured.peak_bytes,
+                    difference_bytes: budget.difference.bytes})]),
+            ...budget.levels.map(level => sum(level.what, Object.assign({}, level,
+                {difference_bytes: level.measured_bytes - level.estimate_bytes,
+                    why: level.inside === false ? "not between low and high" : ""})))];
+    };
+    const moments = {forward_end: "the end of forward", backward_end: "the end of backward", step: "the optimizer step"};
+    const budgetMoment = function () {
+        const {estimate, measured} = page.report.budget;
+        if (estimate.peak_bytes === undefined) return "Without activations, which come on top.";
+        const expected = "Expected at the peak, with all that is on the device: " + page.bytes(estimate.peak_bytes) + " (" +
+            page.bytes(estimate.peak_low_bytes) + " – " + page.bytes(estimate.peak_high_bytes) + ") at " + moments[estimate.phase] + ". ";
+        if (measured.out_of_memory && measured.phase === "forward_end")
+            return expected + "Memory ran out in forward: the estimates are those of its end, which was not reached.";
+        if (!moments[measured.phase]) return expected + "When in the step the measured peak came cannot be told.";
+        return expected + (measured.phase === estimate.phase ? "The measured one came then, too."
+            : "The measured one came at " + moments[measured.phase] + ", and the estimates are those of that moment.");
+    };
+
     const tables = [
         {
             name: "peak",
@@ -203,15 +231,14 @@
         {
             name: "budget",
             words: "Budget",
-            rows: () => (page.report.budget && page.report.budget.estimate && page.report.budget.estimate.total_bytes
-                    ? page.report.budget.categories
-                    : []),
+            rows: budgetRows,
             sort: null,
-            columns: () => [word("category", "category", row => page.categoryName(row.category)),
+            columns: () => [word("category", "category", row => row.what || page.categoryName(row.category)),
                 bytes("estimate_bytes", "estimated"), bytes("estimate_low_bytes", "low"),
                 bytes("estimate_high_bytes", "high"), bytes("measured_bytes", "at the peak"),
                 bytes("most_bytes", "at most"),
-                numeric("difference_bytes", "difference", v => (v === null ? "" : page.signed(v))), word("why")]
+                numeric("difference_bytes", "difference", v => (v === null ? "" : page.signed(v))), word("why")],
+            more: () => make("p", {class: "note"}, budgetMoment())
         },
         {
             name: "allocator",

@@ -1,4 +1,5 @@
 """The page as people use it: what it shows is what `gpuspy report --json` says."""
+import json
 import re
 
 import pytest
@@ -535,3 +536,27 @@ def test_a_pinned_moment_is_compared_without_shift(leak, page):
     assert p.state("source") == "compare" and p.state("pin") == a < p.state("moment")
     p.point(OVER, 0.5)  # the comparison is over
     assert p.state("source") == "moment" and p.state("pin") is None
+
+
+# ---------------------------------------------------------------- an estimate beside it
+
+@pytest.mark.parametrize("plan", [["--params", "1e6"], ["--model", "gpt2", "--batch", "2", "--seq", "64"]], ids=" ".join)
+def test_the_budget_has_its_sums(train, page, plan):
+    """As below the table that gpuspy report prints: what the categories come to, and when the peak came."""
+    done = train.gpuspy("report", "--json", *plan, train.database)
+    budget = json.loads(done.stdout)["budget"]
+    planned = "--model" in plan
+    out = train.folder / "budget.html"
+    assert train.gpuspy("report", "--html", out, *plan, train.database).returncode == 0
+    p = page(out)
+    p.click("#tab-budget")
+    rows = p.rows("budget")
+    sums = budget["levels"] if planned else [{"what": "the least that it needs, and the peak",
+                                              "estimate_bytes": budget["estimate"]["total_bytes"]}]
+    assert len(rows) == len(budget["categories"]) + len(sums) + (0 if planned else len(budget["levels"]))
+    for row, level in zip(rows[len(budget["categories"]):], sums):
+        assert row[0] == level["what"] and near(row[1], level["estimate_bytes"]), (row, level)
+    note = p.text("#table .note")
+    assert ("Without activations" in note) != planned
+    if planned:
+        assert near(note.split("device: ")[1], budget["estimate"]["peak_bytes"]) and "measured" in note, note
