@@ -212,15 +212,20 @@ int cmd_estimate(int argc, char **argv)
     if (operands < 0)
         return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands > 0) {
-        complain(
-            "estimate: '%s' is one word too many; the number of parameters goes behind --params, a model's name "
-            "behind --model",
-            argv[0]);
+        uint64_t n;
+        char why[UNITS_WHY];
+        complain("estimate: '%s' is one word too many; did you mean --%s %s?", argv[0],
+                 parse_count(argv[0], &n, why) ? "params" : "model", argv[0]);
         return EXIT_USAGE;
     }
     if (s.json + s.csv + (s.html != NULL) > 1) {
         complain("estimate: %s and %s: one of them at a time", s.json ? "--json" : "--csv",
                  s.json && s.csv ? "--csv" : "--html");
+        return EXIT_USAGE;
+    }
+    if (s.plan.memory && s.plan.memory < 1 << 20) { /* "24" of somebody who means GiB would be answered with nonsense */
+        complain("estimate: --memory: %ju bytes are less than any GPU has; write the unit, such as --memory 24GiB",
+                 (uintmax_t)s.plan.memory);
         return EXIT_USAGE;
     }
     if (s.plan.gpus == OPTION_ALONE)

@@ -148,6 +148,13 @@ const struct gpu *gpu_named(const char *command, const char *option, const char 
     for (; name[n] && n + 1 < sizeof small; n++)
         small[n] = name[n] == ' ' || name[n] == '_' ? '-' : (char)tolower((unsigned char)name[n]);
     small[n] = 0;
+    uint64_t bytes;
+    char why[UNITS_WHY];
+    size_t length = strlen(name);
+    if (length && tolower((unsigned char)name[length - 1]) == 'b' && parse_bytes(name, &bytes, why)) {
+        complain("%s: --%s: '%s' is a size, not a GPU's name; did you mean --memory %s?", command, option, name, name);
+        return NULL;
+    }
     if (options_nearest(small, said, near, sizeof near))
         complain("%s: --%s: '%s' is not known; did you mean '%s'? 'gpuspy estimate --gpus' lists them",
                  command, option, name, near);

@@ -515,6 +515,14 @@ def test_what_makes_it_fit_is_said_for_the_code():
     assert "--step fused: fused optimizer step: fused=True in the optimizer; costs nothing" in text
 
 
+@pytest.mark.parametrize("words, hint", [
+    (["llama-3-8b"], "did you mean --model llama-3-8b?"), (["7B"], "did you mean --params 7B?"),
+    (["--params", "7B", "--memory", "24"], "such as --memory 24GiB"),
+    (["--params", "7B", "--gpu", "24GB"], "did you mean --memory 24GB?")])
+def test_an_error_says_what_to_type(words, hint):
+    assert hint in one_line(gpuspy("estimate", *words), 2)
+
+
 def test_what_is_not_known_is_said_with_the_verdict():
     assert "h100-80g: fits. Peak in the optimizer step, before activations: " in gpuspy(
         "estimate", "--params", "1e9", "--gpu", "h100", env={"COLUMNS": 200}).stdout
