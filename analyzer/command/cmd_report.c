@@ -64,7 +64,7 @@ static const struct example examples[] = {
      "what was measured beside what such a model needs, and why they differ"},
     {"gpuspy report --model gpt2 --batch 8 --seq 1024 run.db",
      "the same with activations, and whether the peak is where it was expected"},
-    {"gpuspy report --model gpt2 --batch 8 --seq 1024 --gpus 4 --sharding zero3 runs/",
+    {"gpuspy report --model gpt2 --batch 8 --seq 512 --gpus 4 --sharding zero3 runs/",
      "the same of each rank of an FSDP run"},
     {"gpuspy report --html run.html run.db", "the same as a page: what was live when, by line"},
     {"gpuspy report runs/", "all processes of the run recorded in a folder"},
