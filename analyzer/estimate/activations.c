@@ -17,7 +17,8 @@ static const char *const kept_titles[ACT_GROUPS_N] = {
 };
 
 #define MEASURED "autograd's saved tensors, Hugging Face eager on PyTorch 2.11 (docs/estimate.md)"
-#define WHY_EAGER "low: fused kernels and no dropout; likely: Hugging Face's eager modules; high: a padding mask"
+static const char WHY_EAGER[] =
+    "low: fused kernels and no dropout; likely: Hugging Face's eager modules; high: a padding mask";
 
 #define WHY_CONV "low: nothing over what is kept; high: layouts are changed, cuDNN takes workspaces"
 
@@ -190,6 +191,26 @@ static void eager(const struct plan *p, struct estimate_result *r)
 #undef OF
 }
 
+/* Where the numbers are from, and how sure they are. */
+static void of_mamba(const struct plan *p, size_t from, struct estimate_result *r)
+{
+    bool kernels = p->attention != PLAN_ATTENTION_EAGER;
+
+    for (size_t i = from; i < r->lines_n; i++) {
+        struct estimate_line *line = &r->lines[i];
+        if (line->why != WHY_EAGER)
+            continue;
+        line->why = kernels ? "not measured, but worked out from what mamba_ssm's kernels keep: 20 % either way"
+                            : "transformers' modules without kernels: 5 % either way";
+        if (kernels)
+            line->source = "mamba_ssm: selective_scan_interface.py, ssd_combined.py: what they save for backward";
+    }
+    if (kernels)
+        estimate_note(r, "with mamba_ssm's kernels; without them transformers keeps the states of every token: --attention eager");
+    if (p->adapter != PLAN_ADAPTER_NONE)
+        estimate_note(r, "what adapters of a Mamba keep besides is not known: it is left out");
+}
+
 void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     struct act_sizes z;
@@ -202,16 +223,15 @@ void estimate_activations(const struct plan *p, uint64_t stage, struct estimate_
     }
     if (!p->model->shape.layers)
         return;
-    if (p->model->shape.family == MODEL_MAMBA) {
-        estimate_note(r, "activations of a Mamba are not known: they are left out");
-        return;
-    }
     z = act_sizes_of(p, p->fused_layers ? ACT_FUSED : ACT_EAGER);
     if (p->attention == PLAN_ATTENTION_FLASH && act_falls_back(p, &z))
         estimate_note(r, "grouped queries in float32 have no fused attention in PyTorch: the scores are kept, unless a padding mask "
                          "is given or keys and values are repeated");
+    size_t before = r->lines_n;
     if (p->tp > 1 || p->pp > 1)
         act_parallel(p, stage, r);
     else
         eager(p, r);
+    if (p->model->shape.family == MODEL_MAMBA)
+        of_mamba(p, before, r);
 }

@@ -51,6 +51,8 @@ double megatron_activation_bytes(const struct megatron_activations *m);
     GROUP(MLP, "MLP")                                        \
     GROUP(MASKS, "dropout masks")                            \
     GROUP(ADAPTERS, "inputs of adapters")                    \
+    GROUP(INNER, "inputs and outputs of the scan")           \
+    GROUP(STATES, "states of the scan")                      \
     GROUP(CONV, "convolutions, batch norms, ReLUs")
 
 enum act_group {
@@ -99,6 +101,8 @@ struct act_sizes act_sizes_of(const struct plan *p, enum act_variant variant);
 struct act_sizes act_encoder_sizes(const struct plan *p, const struct act_sizes *z);
 /* One layer of the plan's model: `moe` picks the layers whose MLP is experts. */
 void act_layer(const struct plan *p, const struct act_sizes *z, bool moe, struct act_tape *tape);
+/* The same of a Mamba. */
+void act_mamba_layer(const struct plan *p, const struct act_sizes *z, struct act_tape *tape);
 /* The norm after the layers, with the input of the output layer; whether logits are capped by tanh
  * (Gemma 2); whether embeddings are dropped out. */
 void act_last_norm(const struct plan *p, const struct act_sizes *z, struct act_tape *tape);

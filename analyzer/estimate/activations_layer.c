@@ -18,7 +18,8 @@ struct act_sizes act_sizes_of(const struct plan *p, enum act_variant variant)
         seq = side * side + 1;
     }
     return (struct act_sizes){
-        .stream = precision->weights, .compute = compute,
+        .stream = m->family == MODEL_MAMBA ? 4 : precision->weights, /* residual_in_fp32 */
+        .compute = compute,
         /* Transformer Engine keeps the transposed copy, the high variant both */
         .read = fp8 && variant != ACT_PADDED ? 1 : compute,
         .gradient = precision->gradients / (divided ? shard_group(p, false) : 1), .amp = amp,
@@ -155,6 +156,8 @@ bool act_keeps_input(const struct plan *p, const struct act_sizes *z)
 {
     const struct model_shape *m = &p->model->shape;
 
+    if (m->family == MODEL_MAMBA)
+        return z->amp || z->compute == 4;
     return z->stream == 4 || z->variant == ACT_FUSED || m->norm_bias || m->family == MODEL_VIT || m->family == MODEL_T5;
 }
 
@@ -305,6 +308,10 @@ void act_layer(const struct plan *p, const struct act_sizes *z, bool moe, struct
     struct habits h = habits_of(p, z);
     double width = (double)m->hidden;
 
+    if (m->family == MODEL_MAMBA) {
+        act_mamba_layer(p, z, t);
+        return;
+    }
     t->n = 0;
     norm(p, z, &h, width, z->stream, t);
     reads(p, z, READ_QKV, width, h.one_matrix ? 1 : 3, 1, t);

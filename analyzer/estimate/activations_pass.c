@@ -83,6 +83,8 @@ static void loss(const struct plan *p, const struct act_sizes *z, struct walk *w
         w->grads += weight * z->gradient;
         return;
     }
+    if (m->family == MODEL_MAMBA) /* it hands out float32 */
+        held = 4 * logits;
     if (z->variant == ACT_FUSED) /* the trainer keeps the loss alone */
         held = 0;
     out->held = held;
@@ -103,7 +105,8 @@ static void loss(const struct plan *p, const struct act_sizes *z, struct walk *w
 
 static bool has_logits(const struct model_shape *m)
 {
-    return m->family == MODEL_GPT || m->family == MODEL_LLAMA || m->family == MODEL_T5 || m->family == MODEL_WHISPER || (m->family == MODEL_BERT && !m->pooler);
+    return m->family == MODEL_GPT || m->family == MODEL_LLAMA || m->family == MODEL_T5 || m->family == MODEL_WHISPER ||
+           m->family == MODEL_MAMBA || (m->family == MODEL_BERT && !m->pooler);
 }
 
 uint64_t act_moe_layers(const struct model_shape *m)

@@ -75,15 +75,22 @@ static bool pipeline(const struct plan *p, char why[WHY])
     return false;
 }
 
-/* Their layers are not alike, or have a state in the place of heads: who holds what is not known. */
-static bool kinds_that_stay_whole(const struct plan *p, char why[WHY])
+/* Layers that are not alike, or have a state in the place of attention: not all is known of them. */
+static bool own_kinds(const struct plan *p, char why[WHY])
 {
-    const struct model_shape *s = &p->model->shape;
+    const enum model_family family = p->model->shape.family;
+    const char *name = family == MODEL_MAMBA ? "Mamba" : "Whisper";
     const char *option = p->tp > 1 ? "tp" : p->pp > 1 ? "pp" : p->cp > 1 ? "cp" : NULL;
 
-    if (!option || (s->family != MODEL_WHISPER && s->family != MODEL_MAMBA))
+    if (family != MODEL_WHISPER && family != MODEL_MAMBA)
         return false;
-    return SAY("--%s: how a %s is divided is not known; use --sharding", option, s->family == MODEL_MAMBA ? "Mamba" : "Whisper");
+    if (option)
+        return SAY("--%s: how a %s is divided is not known; use --sharding", option, name);
+    if (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE_OP || (p->checkpoint == PLAN_CHECKPOINT_SELECTIVE && family == MODEL_MAMBA))
+        return SAY("--checkpointing: what a %s keeps then is not known; give full", name);
+    if (p->fused_layers && family == MODEL_MAMBA)
+        return SAY("--fused-layers: mamba_ssm's kernels, which are the default, are fused already");
+    return false;
 }
 
 static bool experts(const struct plan *p, char why[WHY])
@@ -205,7 +212,7 @@ static bool serving(const struct plan *p, char why[WHY])
 /* The first contradiction, if there is one. */
 static bool contradicted(const struct plan *p, char why[WHY])
 {
-    static check *const checks[] = {zeroes, world, serving, kinds_that_stay_whole, tensor_parallel, pipeline, experts, positions, context_parallel,
+    static check *const checks[] = {zeroes, world, serving, own_kinds, tensor_parallel, pipeline, experts, positions, context_parallel,
                                     offloads, adapters, formats};
 
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)

@@ -159,6 +159,10 @@ static void add_weights(const struct plan *p, uint64_t stage, struct estimate_re
 
 /* ---------------------------------------------------------------- KV cache */
 
+static double element_size(const struct plan *p);
+static double mamba_taps(const struct plan *p);
+static double mamba_state(const struct plan *p);
+
 static double cache_bits(const struct plan *p)
 {
     if (p->cache)
@@ -237,6 +241,8 @@ static struct cached cache_of(const struct plan *p, uint64_t stage)
 
 double serving_cache(const struct plan *p, uint64_t stage)
 {
+    if (p->model->shape.family == MODEL_MAMBA)
+        return (double)p->model->shape.layers * (double)p->batch * (mamba_taps(p) + 4 * mamba_state(p));
     return decoder(&p->model->shape) && p->batch && p->seq ? cache_of(p, stage).bytes : 0;
 }
 
@@ -466,6 +472,80 @@ static void add_activations(const struct plan *p, struct estimate_result *r)
                       format_bytes(text, units_whole((double)p->batch * sequence * (double)s->vocab * element_size(p))));
 }
 
+/* ---------------------------------------------------------------- Mamba */
+
+/* A layer's state for one sequence: what the convolution still has to see, in the model's type, and the scan's state. */
+static double mamba_taps(const struct plan *p)
+{
+    const struct model_shape *s = &p->model->shape;
+
+    return (double)((s->inner + 2 * s->groups * s->state) * s->taps) * element_size(p);
+}
+
+static double mamba_state(const struct plan *p)
+{
+    return (double)p->model->shape.inner * (double)p->model->shape.state; /* elements */
+}
+
+/* transformers keeps the scan's state in float32, mamba_ssm in the model's type. */
+static void add_mamba_state(const struct plan *p, struct estimate_result *r)
+{
+    const struct model_shape *s = &p->model->shape;
+    double all = (double)s->layers * (double)p->batch, size = element_size(p);
+    double likely = all * (mamba_taps(p) + 4 * mamba_state(p)), low = all * (mamba_taps(p) + size * mamba_state(p));
+    struct estimate_line *line = estimate_add(r, ESTIMATE_CACHE, IN_INFERENCE, "state, the same at any length",
+                                              (struct interval){low, likely, likely});
+
+    line->why = "transformers keeps the scan's state in float32, mamba_ssm in the model's type";
+    estimate_explain(line, "transformers cache_utils.py; mamba_ssm modules/mamba2.py: allocate_inference_cache",
+                     "%ju layers · batch %ju · (%ju · %ju taps · %.0f B + %ju · %ju of state · 4 B)", (uintmax_t)s->layers,
+                     (uintmax_t)p->batch, (uintmax_t)(s->inner + 2 * s->groups * s->state), (uintmax_t)s->taps, size,
+                     (uintmax_t)s->inner, (uintmax_t)s->state);
+}
+
+/* Bytes a token of a layer's pass over the prompt. Without kernels, as measured: Mamba's discretised A, B and inputs
+ * for each token and number of state, Mamba-2's matrices of a chunk and its B and C for each head. */
+static double mamba_token(const struct plan *p)
+{
+    const struct model_shape *s = &p->model->shape;
+    double i = (double)s->inner, n = (double)s->state, size = element_size(p), heads = (double)s->heads;
+    double mixed = i + 2 * (double)s->groups * n;
+
+    if (p->attention == PLAN_ATTENTION_EAGER)
+        return heads > 0 ? 4 * 4 * heads * 256 + 2 * 4 * heads * n + (size < 4 ? 34 : 42) * i : 12 * i * n + (size < 4 ? 28 : 36) * i;
+    if (heads > 0) /* what the projection makes, the convolution, what the scan makes, its norm; states of chunks */
+        return size * (i + 2 * mixed + heads + 2 * i + 3 * (double)s->hidden) + 2 * 4 * i * n / 256;
+    return size * (6 * i + 3 * (double)s->hidden);
+}
+
+static void scan_and_go_on(const struct plan *p, struct estimate_result *r)
+{
+    const struct model_shape *s = &p->model->shape;
+    bool eager = p->attention == PLAN_ATTENTION_EAGER;
+    double far = eager ? 0.1 : 0.2, batch = (double)p->batch, seq = (double)p->seq;
+    double tokens = batch * (s->heads && eager ? whole_up(seq / 256) * 256 : seq);
+    double prompt = tokens * mamba_token(p), logits = batch * (double)s->vocab * (element_size(p) + 4);
+    double step = batch * (eager ? 6 * 4 * mamba_state(p) : 0) + logits;
+    struct estimate_line *line;
+
+    add_mamba_state(p, r);
+    prompt = most(prompt, logits);
+    line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(PREFILL), "activations, prefill",
+                        (struct interval){prompt * (1 - far), prompt, prompt * (1 + far)});
+    line->why = eager ? "transformers' modules without kernels, measured: 10 % either way"
+                      : "worked out from what mamba_ssm's kernels make, not measured: 20 % either way";
+    estimate_explain(line, eager ? "transformers modeling_mamba.py, modeling_mamba2.py" : "mamba_ssm: what one layer makes",
+                     "%.0f tokens · %.0f B", tokens, mamba_token(p));
+    line = estimate_add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(DECODE), "logits and one layer's step",
+                        (struct interval){logits, step, step * (1 + far)});
+    line->why = "which copies of a state live at once depends on the code";
+    estimate_explain(line, "logits of each sequence's last token", "batch %ju · vocabulary %ju · (%.0f + 4) B%s",
+                     (uintmax_t)p->batch, (uintmax_t)s->vocab, element_size(p), eager ? ", six copies of a state" : "");
+    estimate_note(r, "KV cache: a Mamba has a state in its place, the same at any length");
+    if (!eager)
+        estimate_note(r, "with mamba_ssm's kernels; without them transformers makes a state for each token of the prompt: --attention eager");
+}
+
 /* ---------------------------------------------------------------- all */
 
 void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_result *r)
@@ -483,12 +563,12 @@ void estimate_serving(const struct plan *p, uint64_t stage, struct estimate_resu
                                                  : "the model's shape is not known: KV cache and activations are left out");
         return;
     }
-    if (s->family == MODEL_MAMBA) {
-        estimate_note(r, "a Mamba's state and activations are not known: they are left out");
-        return;
-    }
     if (!p->batch || (!p->seq && s->family != MODEL_VIT)) {
         estimate_note(r, "no --batch and --seq: KV cache and activations are left out");
+        return;
+    }
+    if (s->family == MODEL_MAMBA) {
+        scan_and_go_on(p, r);
         return;
     }
     if (decoder(s))

@@ -465,6 +465,13 @@ static bool add_forms(const struct stored *s, struct stored_form *forms, const s
     return true;
 }
 
+/* The projections of a Mamba's mixer, some of which are called as attention's are. */
+static bool is_of_mixer(const struct stored_form *t, const struct stored_hints *hints)
+{
+    return hints->shape && hints->shape->family == MODEL_MAMBA && t->rank == 2 && strstr(t->pattern, ".mixer.") &&
+           ends_with(t->pattern, "_proj.weight");
+}
+
 bool stored_model(const struct stored *s, const struct model_file *f, const struct stored_hints *hints,
                   struct model *m)
 {
@@ -475,7 +482,7 @@ bool stored_model(const struct stored *s, const struct model_file *f, const stru
     if (s->forms_n)
         memcpy(forms, s->forms, s->forms_n * sizeof *forms);
     for (size_t i = 0; i < s->forms_n; i++)
-        forms[i].role = role_named(forms[i].pattern, forms[i].rank, false);
+        forms[i].role = is_of_mixer(&forms[i], hints) ? TENSOR_MLP : role_named(forms[i].pattern, forms[i].rank, false);
     ok = add_forms(s, forms, hints, &sorting, m);
     free(forms);
     if (!ok)

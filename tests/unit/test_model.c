@@ -113,6 +113,10 @@ static const struct count by_transformers[] = {
     {"whisper-tiny.en", 37760256}, {"whisper-base.en", 72593408}, {"whisper-small.en", 241734144},
     {"whisper-medium.en", 763856896}, {"distil-small.en", 166132224}, {"distil-medium.en", 394375168},
     {"distil-large-v2", 756220160}, {"distil-large-v3", 756405760},
+    {"mamba-130m", 129135360}, {"mamba-370m", 371516416}, {"mamba-790m", 793204224}, {"mamba-1.4b", 1372178432},
+    {"mamba-2.8b", 2768345600}, {"mamba2-130m", 128989632}, {"mamba2-370m", 368346624}, {"mamba2-780m", 780161280},
+    {"mamba2-1.3b", 1343757312}, {"mamba2-2.7b", 2702599680}, {"falcon-mamba-7b", 7272665088},
+    {"mamba-codestral-7b", 7285403648}, /* so says its card, too */
 };
 
 static void holds(const struct count *rows, size_t n)

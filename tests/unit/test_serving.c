@@ -352,6 +352,27 @@ static void sound_and_text(void **state)
     model_free(&m);
 }
 
+/* As transformers 5.23 holds them on the simulated GPU: 4 sequences in bfloat16, the scan's state in float32. */
+static void states_do_not_grow(void **state)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } rows[] = {{"mamba-130m", 10616832}, {"mamba2-130m", 76873728}};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct model m = {0};
+        int exit_code = 0;
+
+        assert_true(model_named("test", rows[i].name, &m, &exit_code));
+        struct plan few = serving(&m, 4, 128), many = serving(&m, 4, 100000);
+        assert_true(serving_cache(&few, 0) == rows[i].bytes && serving_cache(&many, 0) == rows[i].bytes);
+        assert_true(part(&many, ESTIMATE_CACHE) == rows[i].bytes);
+        model_free(&m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -367,6 +388,7 @@ int main(void)
         cmocka_unit_test(encoder_and_decoder),
         cmocka_unit_test(convolutional_nets),
         cmocka_unit_test(sound_and_text),
+        cmocka_unit_test(states_do_not_grow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,81 @@
+/* What a layer of Mamba or Mamba-2 keeps for backward: with mamba_ssm's kernels, read off what their autograd functions
+ * save (ops/selective_scan_interface.py, MambaInnerFn; ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn);
+ * without them, as transformers' modules compute it, whose saved tensors were counted. */
+#include <math.h>
+#include "analyzer/estimate/activations.h"
+
+#define SCANNED 2048 /* tokens between two states that the scan's kernel keeps: selective_scan.cpp */
+#define CHUNK 256    /* chunk_size, which all published configurations of Mamba-2 have */
+
+static void put(struct act_tape *t, enum act_group group, double saved, double work, double params)
+{
+    t->ops[t->n++] = (struct act_op){group, saved, 0, work, params};
+}
+
+/* Bytes a token of the scan: what its inputs and outputs keep, its states, and what backward makes for a moment. */
+struct scan {
+    double inner, states, work;
+};
+
+/* Mamba: discretised A and B, and a state, for each token, element and number of state. */
+static struct scan steps(const struct model_shape *m, const struct act_sizes *z)
+{
+    double i = (double)m->inner, state = i * (double)m->state, c = z->compute;
+    bool half = c < 4;
+    double small = (double)(m->step_rank + 2 * m->state);
+
+    return (struct scan){(half ? 26 + (z->amp ? 2 : 0) : 40) * i + c * small, (half ? 14 : 12) * state, 12 * state};
+}
+
+static struct scan kernel(const struct model_shape *m, const struct act_sizes *z)
+{
+    double i = (double)m->inner, c = z->compute, small = (double)(m->step_rank + 4 * m->state);
+    double states = z->seq > 0 ? 8 * i * (double)m->state * ceil(z->seq / SCANNED) / z->seq : 0;
+
+    return (struct scan){3 * c * i + c * small, states, 8 * c * i};
+}
+
+/* Mamba-2: matrices of a chunk's tokens by its tokens, and B and C once for each head, in float32. */
+static struct scan chunks(const struct model_shape *m, const struct act_sizes *z, double in, double mixed)
+{
+    double i = (double)m->inner, c = z->compute, heads = (double)m->heads;
+    double whole = z->seq > 0 ? ceil(z->seq / CHUNK) * CHUNK / z->seq : 1;
+    double one = 4 * heads * CHUNK, state = 8 * i * (double)m->state / CHUNK, floats = c < 4 ? 10 * 4 * i + c * i : 9 * 4 * i + 4 * mixed;
+
+    if (z->amp) /* autocast has the products of matrices read 16 bits */
+        return (struct scan){2 * c * mixed + floats - 6 * i,
+                             whole * (2 * one + (4 + 4 * c) * heads * (double)m->state + state / 2), whole * 3 * one};
+    return (struct scan){c * (in + mixed) + floats, whole * (3 * one + 5 * 4 * heads * (double)m->state + state),
+                         whole * 3 * one};
+}
+
+static struct scan chunk_kernel(const struct model_shape *m, const struct act_sizes *z, double in)
+{
+    double i = (double)m->inner, c = z->compute, states = 8 * i * (double)m->state / CHUNK;
+
+    return (struct scan){c * (in + i) + 4, 0, 2 * c * in + 4 * c * i + states + 4 * (double)m->groups * CHUNK};
+}
+
+void act_mamba_layer(const struct plan *p, const struct act_sizes *z, struct act_tape *t)
+{
+    const struct model_shape *m = &p->model->shape;
+    bool eager = p->attention == PLAN_ATTENTION_EAGER, trained = p->adapter == PLAN_ADAPTER_NONE;
+    double i = (double)m->inner, h = (double)m->hidden, mixed = i + 2 * (double)(m->groups * m->state);
+    double in = i + mixed + (double)m->heads, c = z->compute;
+    double far = eager ? 0.05 : 0.2, scale = z->variant == ACT_PADDED ? 1 + far : z->variant == ACT_FUSED ? 1 - far : 1;
+    struct scan s = m->heads ? (eager ? chunks(m, z, in, mixed) : chunk_kernel(m, z, in))
+                             : (eager ? steps(m, z) : kernel(m, z));
+    double other = m->heads ? 0 : i * (double)(m->step_rank + 2 * m->state) + i * (double)(m->step_rank + m->state);
+
+    t->n = 0;
+    put(t, ACT_NORM, (c < 4 ? (z->amp ? 8 : 6) : 8) * h + 4, 8 * h, trained ? h : 0);
+    put(t, ACT_NORM, c * h, c * h, trained ? in * h : 0);
+    put(t, ACT_INNER, s.inner, 0, trained ? mixed * (double)m->taps : 0);
+    put(t, ACT_STATES, s.states, s.work, trained ? other : 0);
+    /* the output, which the projection reads, is among the inner ones */
+    put(t, ACT_INNER, 0, c * i, trained ? i * h : 0);
+    for (size_t k = 0; k < t->n; k++) {
+        t->ops[k].saved *= scale * z->tokens;
+        t->ops[k].work *= scale * z->tokens;
+    }
+}
