@@ -73,13 +73,14 @@ static double operations_kept(const struct plan *p, enum act_variant variant)
     return kept.whole + (kept.sum - kept.whole) / t + (p->sequence_parallel ? 2 * z.compute * width / t : 0);
 }
 
-static void add_operations(const struct plan *p, double layers, double flight, double input, struct estimate_result *r)
+static void add_operations(const struct plan *p, double layers, double flight, double input, double whole_input,
+                           struct estimate_result *r)
 {
     double one = input + operations_kept(p, ACT_EAGER), least = input + operations_kept(p, ACT_FUSED), n = layers * flight;
     struct estimate_line *line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), "what the checkpointed layers keep",
-                                     n * fmin(least, 0.9 * one), n * one, n * 1.1 * one);
+                                     n * fmin(least, 0.9 * one), n * one, n * fmax(1.1 * one, one - input + whole_input));
 
-    line->why = "low: compiled layers, which do not keep what nothing reads; high: other products are kept";
+    line->why = "low: compiled layers, which do not keep what nothing reads; high: other products are kept, or whole inputs";
     estimate_explain(line, ACT_KEPT_SOURCE, "%.0f layers · %.4g micro-batches · (%.0f B of input + %.0f B of operations)", layers,
                      flight, input, one - input);
 }
@@ -102,7 +103,7 @@ static void add_layers(const struct plan *p, const struct act_sizes *z, uint64_t
     struct estimate_line *line;
 
     if (operations) {
-        add_operations(p, layers, flight, input / shared, r);
+        add_operations(p, layers, flight, input / shared, input, r);
     } else {
         line = add(r, ESTIMATE_ACTIVATIONS, IN_PHASE(FORWARD), full ? "inputs of the checkpointed layers" : "activations of the layers",
                    full ? total / shared : total * 0.8, full ? total / shared : total, full ? total : total * 1.2);
