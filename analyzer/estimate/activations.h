@@ -138,6 +138,7 @@ struct act_pass {
     double logits, held; /* while the loss is computed; that outlive it in the script's variable */
     double first, second;
     bool at_loss;        /* the first peak is the loss's */
+    double after_loss;   /* by how much it is larger than what comes after it */
 };
 void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *out);
 

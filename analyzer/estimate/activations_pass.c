@@ -5,6 +5,7 @@
 #include <string.h>
 #include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/shard.h"
+#include "analyzer/estimate/states.h"
 
 struct walk {
     double live;     /* kept activations and gradients of activations */
@@ -12,6 +13,7 @@ struct walk {
     double all;      /* what they will be at the end */
     enum { EARLY, BETWEEN, LATE } when; /* first half of backward; last layer and what comes after it */
     bool there;      /* gradients of an earlier pass are there: a new one is added and gone */
+    bool copies;     /* autocast makes 16-bit copies of weights: where they are gathered, they are gathered so */
     double first_peak, second_peak;
 };
 
@@ -36,9 +38,9 @@ static double params_of(const struct act_tape *t, bool matrices)
 }
 
 /* Autocast's copies of a tape's weights, which autograd keeps until their product's backward. */
-static double casts_of(const struct act_tape *t, const struct act_sizes *z)
+static double casts_of(const struct walk *w, const struct act_tape *t, const struct act_sizes *z)
 {
-    return z->amp ? z->compute * params_of(t, true) : 0;
+    return w->copies ? z->compute * params_of(t, true) : 0;
 }
 
 /* Backward of one tape: each operation takes the gradient that the one after it made. The gradient of the
@@ -49,7 +51,7 @@ static void backward(struct walk *w, const struct act_tape *t, const struct act_
 
     for (size_t i = t->n; i-- > 0;) {
         const struct act_op *op = &t->ops[i];
-        double cast = z->amp && op->group != ACT_NORM ? op->params * z->compute : 0;
+        double cast = w->copies && op->group != ACT_NORM ? op->params * z->compute : 0;
         see(w, op->in + op->work + cast, cast > 0 ? 0 : op->params * z->gradient);
         w->live += op->in - taken - op->saved - cast;
         see(w, cast, op->params * z->gradient);
@@ -79,7 +81,7 @@ static void loss(const struct plan *p, const struct act_sizes *z, struct walk *w
         w->live += c * z->tokens * (double)m->hidden; /* the gradient of the input is made at once */
         see(w, (c + 8) * piece, weight * z->gradient);
         out->at_loss = true;
-        w->live -= z->amp ? weight * c : 0; /* autocast's copy: the product is done */
+        w->live -= w->copies ? weight * c : 0; /* autocast's copy: the product is done */
         w->grads += weight * z->gradient;
         return;
     }
@@ -97,9 +99,9 @@ static void loss(const struct plan *p, const struct act_sizes *z, struct walk *w
     see(w, c < wide ? wide * logits : 0, 0);
     w->live -= narrow * logits;
     w->live -= tanh_kept;
-    see(w, c * z->tokens * (double)m->hidden + (z->amp ? weight * c : 0), z->amp ? 0 : weight * z->gradient);
-    w->live += c * z->tokens * (double)m->hidden - c * logits - (z->amp ? weight * c : 0);
-    see(w, z->amp ? weight * c : 0, weight * z->gradient);
+    see(w, c * z->tokens * (double)m->hidden + (w->copies ? weight * c : 0), w->copies ? 0 : weight * z->gradient);
+    w->live += c * z->tokens * (double)m->hidden - c * logits - (w->copies ? weight * c : 0);
+    see(w, w->copies ? weight * c : 0, weight * z->gradient);
     w->grads += weight * z->gradient;
 }
 
@@ -145,7 +147,7 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
     const struct model_shape *m = &p->model->shape;
     struct act_sizes z = act_sizes_of(p, variant), e = act_encoder_sizes(p, &z);
     struct act_tape dense, moe, last;
-    struct walk w = {.there = gradients_stay_elsewhere(p)};
+    struct walk w = {.there = gradients_stay_elsewhere(p), .copies = z.amp && !states_gathers(p)};
     double stream = z.stream * z.tokens * (double)m->hidden, encoder_stream = e.stream * e.tokens * (double)m->hidden;
     bool sound = m->family == MODEL_WHISPER;
     double embedding = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)(m->vocab * m->hidden);
@@ -166,7 +168,7 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
     }
     if (again)
         out->inputs = (double)(m->layers - sparse) * encoder_stream + (double)sparse * stream;
-    double casts = again ? 0 : (double)(m->layers - sparse) * casts_of(&dense, &z) + (double)sparse * casts_of(&moe, &z);
+    double casts = again ? 0 : (double)(m->layers - sparse) * casts_of(&w, &dense, &z) + (double)sparse * casts_of(&w, &moe, &z);
     for (int g = 0; g < ACT_GROUPS_N; g++)
         out->saved[g] = (double)(m->layers - sparse) * (again ? of_dense.group[g] : act_group_saved(&dense, g)) +
                         (double)sparse * (again ? of_moe.group[g] : act_group_saved(&moe, g));
@@ -185,14 +187,16 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
     for (int g = 0; g < ACT_GROUPS_N; g++)
         w.live += out->saved[g];
     double kept = w.live;
-    if (z.amp && has_logits(m))
+    if (w.copies && has_logits(m))
         casts += embedding * z.compute;
     w.live += casts;
     w.all = z.gradient * ((double)(m->layers - sparse) * params_of(&dense, false) + (double)sparse * params_of(&moe, false) +
                           params_of(&last, false) + embedding * (m->tied ? 1 : 2));
     if (has_logits(m))
         loss(p, &z, &w, out);
-    double at_loss = w.first_peak, twice = m->tied && has_logits(m) ? embedding * z.gradient : 0;
+    double at_loss = w.first_peak;
+    w.first_peak = 0;
+    double twice = m->tied && has_logits(m) ? embedding * z.gradient : 0;
     backward(&w, &last, &z);
     w.live += stream - (has_logits(m) ? z.compute * z.tokens * (double)m->hidden : 0);
     w.live += sound ? encoder_stream : 0; /* the gradient of what it said, summed up layer by layer */
@@ -200,12 +204,12 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
         const struct act_tape *t = i >= m->layers - sparse ? &moe : &dense;
         w.when = i == 0 ? LATE : i < m->layers / 2 && !sound ? BETWEEN : EARLY;
         if (sound && i + 1 == m->layers - sparse) { /* the decoder's embedding was reached; its gradient goes on */
-            see(&w, twice * ((z.amp ? 0 : 1) + (w.there ? 1 : 0)), embedding * z.gradient);
+            see(&w, twice * ((w.copies ? 0 : 1) + (w.there ? 1 : 0)), embedding * z.gradient);
             w.live -= stream;
             apart = 0;
         }
         if (again) { /* what was kept is among what it is made of, or gone then */
-            w.live += act_saved(t) + casts_of(t, &z) - ((t == &moe ? stream : encoder_stream) - apart) -
+            w.live += act_saved(t) + casts_of(&w, t, &z) - ((t == &moe ? stream : encoder_stream) - apart) -
                       (t == &moe ? &of_moe : &of_dense)->sum;
             see(&w, 0, 0);
         }
@@ -219,8 +223,9 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
     if (sound) /* its convolutions: of the longer one two gradients */
         see(&w, 2 * 2 * e.compute * e.tokens * (double)m->hidden, 0);
     else
-        see(&w, twice * ((z.amp ? 0 : 1) + (w.there ? 1 : 0)), embedding * z.gradient);
-    out->first = w.first_peak - kept - casts;
-    out->at_loss = out->at_loss && w.first_peak == at_loss;
+        see(&w, twice * ((w.copies ? 0 : 1) + (w.there ? 1 : 0)), embedding * z.gradient);
+    out->at_loss = out->at_loss && at_loss >= w.first_peak;
+    out->first = fmax(at_loss, w.first_peak) - kept - casts;
+    out->after_loss = fmax(0, at_loss - w.first_peak);
     out->second = w.second_peak - out->held;
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/units.h"
+#include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/optimizer.h"
 #include "analyzer/estimate/shard.h"
 #include "analyzer/estimate/states.h"
@@ -21,6 +22,11 @@ static const char zero[] = "ZeRO, Rajbhandari et al. 2020, section 3.1 and 5";
 static double least(double a, double b)
 {
     return a < b ? a : b;
+}
+
+static double most(double a, double b)
+{
+    return a > b ? a : b;
 }
 
 struct local_params estimate_local_params(const struct plan *p, uint64_t stage)
@@ -59,6 +65,14 @@ void states_explain(struct estimate_line *line, const char *source, const struct
         estimate_explain(line, source, "%s parameters%s · %s", format_count(dense, units_whole(n->all)), parts, each);
 }
 
+/* FSDP's SHARD_GRAD_OP: weights are shards, too, but whole from a unit's forward until its backward is over. Those who
+ * keep master weights have them whole all the time (DeepSpeed, Megatron-LM). */
+static bool gathers_until_backward(const struct plan *p)
+{
+    return p->sharding == PLAN_SHARDING_ZERO2 && !p->master_weights && p->adapter == PLAN_ADAPTER_NONE &&
+           shard_group(p, false) > 1;
+}
+
 static double part_of(const struct shard_sum *n, bool divided)
 {
     return divided ? n->own : n->all;
@@ -66,7 +80,7 @@ static double part_of(const struct shard_sum *n, bool divided)
 
 static void add_weights(const struct plan *p, const struct shard_sum *n, struct estimate_result *r)
 {
-    bool divided = p->sharding == PLAN_SHARDING_ZERO3;
+    bool divided = p->sharding == PLAN_SHARDING_ZERO3 || gathers_until_backward(p);
     double bytes = ceil(part_of(n, divided) * p->precision->weights);
     struct estimate_line *line;
     char each[32];
@@ -207,56 +221,122 @@ void states_buckets(const struct plan *p, const struct shard_sum *n, unsigned ea
                      format_count(all, units_whole(n->all)), each);
 }
 
+/* By how much the loss's backward, where no layer is gathered, needs more than that of the layers after it: of the two
+ * moments the larger counts as backward's begin. Under tensor and pipeline parallelism it is not told apart. */
+static double after_loss(const struct plan *p)
+{
+    struct act_pass pass;
+
+    if (!p->batch || p->tp > 1 || p->pp > 1 || !p->model->shape.layers || p->model->shape.family == MODEL_CONV)
+        return 0;
+    act_pass(p, p->fused_layers ? ACT_FUSED : ACT_EAGER, &pass);
+    return pass.after_loss;
+}
+
+/* Of FSDP's units that are gathered or reduced, a parameter. */
+static double unit_element(const struct plan *p)
+{
+    return p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : p->precision->weights;
+}
+
 /* Gradients on the way to the GPU that keeps them. DeepSpeed flattens them into one or two buckets; FSDP
  * reduces a unit's, and with the next one's already made; Megatron-LM reduces in place. */
-static void add_reduced(const struct plan *p, const struct shard_sum *n, double unit, struct estimate_result *r)
+static void add_reduced(const struct plan *p, uint64_t stage, const struct shard_sum *n, struct estimate_result *r)
 {
     bool away = p->offload != PLAN_OFFLOAD_NONE && p->sharding >= PLAN_SHARDING_ZERO2; /* the own part too */
+    bool units = p->sharding != PLAN_SHARDING_ZERO1 && !p->master_weights; /* FSDP's; else they are all there anyway */
+    double layer = shard_layer(p, stage), root = shard_outside(p, stage), unit = most(layer, root);
     double each = p->precision->gradients, others = n->all - (away ? 0 : n->own);
-    double bucket = least(n->all, BUCKET) * each, units = least(2 * unit, others) * each;
-    bool kept = p->sharding == PLAN_SHARDING_ZERO1; /* the gradients are all there anyway */
-    struct interval bytes = {0, float32_from_the_start(p) ? 0 : p->master_weights ? bucket : kept ? 0 : units, least(n->all, 2 * BUCKET) * each};
+    double bucket = least(n->all, BUCKET) * each, two = least(2 * unit, others) * each, begin;
+    struct interval bytes = {0, float32_from_the_start(p) ? 0 : p->master_weights ? bucket : units ? two : 0,
+                             least(n->all, 2 * BUCKET) * each};
     struct estimate_line *line;
-    char one[UNITS_TEXT], two[UNITS_TEXT];
+    char one[UNITS_TEXT], large[UNITS_TEXT];
 
     if (bytes.high < bytes.likely)
         bytes.high = bytes.likely;
     line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(BACKWARD), "gradients being reduced", bytes);
     estimate_explain(line, "DeepSpeed: reduce_bucket_size 5e8, twice with overlap_comm; torch FSDP: units",
                      "a bucket of %s, or two units of %s parameters, · %.0f B",
-                     format_count(one, units_whole(least(n->all, BUCKET))), format_count(two, units_whole(unit)), each);
+                     format_count(one, units_whole(least(n->all, BUCKET))), format_count(large, units_whole(unit)), each);
     line->why = "in place (Megatron-LM), the units in flight (FSDP) or one or two buckets (DeepSpeed)";
+    if (!units)
+        return;
+    two = least(2 * layer, others) * unit_element(p);
+    begin = most(0, two - most(0, after_loss(p) - (p->sharding == PLAN_SHARDING_ZERO3 ? two : 0)));
+    line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "first gradients being reduced",
+                        (struct interval){0, floor(begin), ceil(least(2 * unit, others) * each)});
+    estimate_explain(line, "measured: FSDP's units in flight as backward begins, PyTorch 2.11",
+                     "two layers of %s parameters · %.0f B, but for what the loss has freed by then",
+                     format_count(one, units_whole(layer)), unit_element(p));
+    line->why = "the loss's backward, before it, may need more";
 }
 
 bool states_gathers(const struct plan *p)
 {
-    return p->sharding == PLAN_SHARDING_ZERO3 && (shard_group(p, false) > 1 || p->offload == PLAN_OFFLOAD_ALL);
+    return gathers_until_backward(p) ||
+           (p->sharding == PLAN_SHARDING_ZERO3 && (shard_group(p, false) > 1 || p->offload == PLAN_OFFLOAD_ALL));
 }
 
-/* Weights that are whole for a moment: the root unit (embedding, last norm, output layer) stays, of the
- * layers one runs and the next is on its way. */
+/* All of them, from forward on. */
+static void add_gathered_until_backward(const struct plan *p, const struct shard_sum *n, double each,
+                                        struct estimate_result *r)
+{
+    double whole = p->precision->weights, casts = p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : 0;
+    struct estimate_line *line;
+    char all[UNITS_TEXT];
+
+    format_count(all, units_whole(n->all));
+    line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "gathered weights",
+                        (struct interval){ceil((n->all - n->own) * each), ceil(n->all * each),
+                                          ceil(n->all * (whole + casts))});
+    estimate_explain(line, "torch FSDP: SHARD_GRAD_OP, reshard_after_forward=False; measured on PyTorch 2.11",
+                     "%s parameters · %.3g B, beside the own shard", all, each);
+    line->why = "in place (DeepSpeed) or beside the shard (FSDP); 16 bits with FSDP's MixedPrecision";
+    line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(STEP), "weights that stay whole",
+                        (struct interval){0, 0, ceil((n->all - n->own) * whole)});
+    estimate_explain(line, "DeepSpeed stage_1_and_2.py; torch FSDP frees them in backward", "%s parameters · %.0f B", all,
+                     whole);
+    line->why = "DeepSpeed keeps weights whole, FSDP frees a unit's when its backward is over";
+}
+
+/* Weights that are whole for a moment: the root unit (embedding, last norm, output layer) stays, unless it is
+ * freed after forward as well. As backward begins two layers are whole, the one that runs and the next; in the end
+ * there is no next one. */
 void states_gathered(const struct plan *p, uint64_t stage, const struct shard_sum *n, double each,
                      struct estimate_result *r)
 {
-    double unit = shard_layer(p, stage), root = shard_outside(p, stage);
-    double others = n->all - (p->offload == PLAN_OFFLOAD_ALL ? 0 : n->own); /* that are not here already */
-    double one = least(root + unit, others) * each, two = least(root + 2 * unit, others) * each;
-    double live = least(n->all, LIVE) * each;
+    double unit = shard_layer(p, stage), root = shard_outside(p, stage), live = least(n->all, LIVE) * each;
+    double one = least(root + unit, n->all) * each, two = least(root + 2 * unit, n->all) * each;
+    double begin = most(least(root, n->all) * each, two - after_loss(p));
+    bool until_backward = gathers_until_backward(p);
+    double high = until_backward ? n->all * p->precision->weights : most(live, two);
     char outside[UNITS_TEXT], layer[UNITS_TEXT];
     struct estimate_line *line;
 
-    line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD) | IN_PHASE(BACKWARD), "gathered weights",
-                        (struct interval){ceil(one), ceil(two), ceil(live > two ? live : two)});
-    estimate_explain(line, "torch FSDP: root unit and two layers in flight; DeepSpeed: stage3_max_live_parameters",
-                     "(%s outside of the layers + 2 layers · %s) · %.3g B", format_count(outside, units_whole(root)),
-                     format_count(layer, units_whole(unit)), each);
-    line->why = "the next layer is gathered early or not; DeepSpeed keeps up to 1e9 parameters";
+    format_count(outside, units_whole(root));
+    format_count(layer, units_whole(unit));
+    if (until_backward)
+        add_gathered_until_backward(p, n, each, r);
+    else {
+        line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "gathered weights",
+                            (struct interval){0, ceil(begin), ceil(high)});
+        estimate_explain(line, "torch FSDP: root unit and two layers in flight; DeepSpeed: stage3_max_live_parameters",
+                         "(%s outside of the layers + 2 layers · %s) · %.3g B, but for what the loss has freed by then",
+                         outside, layer, each);
+        line->why = "the root is freed after forward or not; DeepSpeed keeps up to 1e9 parameters";
+    }
+    line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(BACKWARD), "gathered weights of the first layer",
+                        (struct interval){0, ceil(one), ceil(high)});
+    estimate_explain(line, "torch FSDP: root unit and the layer that runs; DeepSpeed: stage3_max_live_parameters",
+                     "(%s outside of the layers + a layer of %s) · %.3g B", outside, layer, each);
+    line->why = "freed when a unit's backward is over or not; DeepSpeed keeps up to 1e9 parameters";
 }
 
 static void add_communication(const struct plan *p, uint64_t stage, const struct shard_sum *n,
                               struct estimate_result *r)
 {
-    double unit = shard_layer(p, stage), root = shard_outside(p, stage);
+    double unit = shard_layer(p, stage);
 
     if (shard_group(p, false) <= 1 && (p->offload == PLAN_OFFLOAD_NONE || p->sharding < PLAN_SHARDING_ZERO2))
         return; /* nothing comes from elsewhere, or goes there */
@@ -269,9 +349,9 @@ static void add_communication(const struct plan *p, uint64_t stage, const struct
             estimate_note(r, "the largest layer is not known (give --model): weights gathered for it are left out");
         return;
     }
-    add_reduced(p, n, unit > root ? unit : root, r);
+    add_reduced(p, stage, n, r);
     if (states_gathers(p))
-        states_gathered(p, stage, n, p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : p->precision->weights, r);
+        states_gathered(p, stage, n, unit_element(p), r);
 }
 
 /* ---------------------------------------------------------------- copies that are multiplied with */

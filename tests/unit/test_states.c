@@ -251,6 +251,38 @@ static void offloaded_weights_come_to_one_gpu_too(void **state)
     model_free(&m);
 }
 
+/* FSDP's SHARD_GRAD_OP gathers what it has a shard of until backward is over; DeepSpeed's ZeRO 2, with master weights, has
+ * weights whole. FULL_SHARD has the root whole while the loss is computed, and layers on top where they need more. */
+static void units_are_gathered_when_they_run(void **state)
+{
+    struct model m;
+    struct plan p;
+    double all, layer = 202383360, outside = 2 * 32000 * 4096.0 + 4096;
+
+    (void)state;
+    preset("llama-2-7b", &m, &p);
+    all = 2.0 * (double)m.params;
+    p.gpus = 8;
+    p.sharding = PLAN_SHARDING_ZERO2;
+    assert_true(bytes(&p, ESTIMATE_WEIGHTS, "") == all / 8);
+    assert_true(line(&p, ESTIMATE_BUCKETS, "gathered weights")->phases == IN_PHASE(FORWARD));
+    assert_true(bytes(&p, ESTIMATE_BUCKETS, "gathered weights") == all);
+    assert_true(bytes(&p, ESTIMATE_BUCKETS, "of the first layer") == 2 * (outside + layer));
+    assert_true(bytes(&p, ESTIMATE_BUCKETS, "stay whole") == 0);
+    p.master_weights = true;
+    assert_true(bytes(&p, ESTIMATE_WEIGHTS, "") == all);
+    assert_null(line(&p, ESTIMATE_BUCKETS, "gathered"));
+    p.master_weights = false;
+    p.sharding = PLAN_SHARDING_ZERO3;
+    assert_true(bytes(&p, ESTIMATE_BUCKETS, "gathered weights") == 2 * (outside + 2 * layer));
+    assert_true(bytes(&p, ESTIMATE_BUCKETS, "first gradients") == 2 * 2 * layer);
+    p.batch = 8;
+    p.seq = 4096; /* logits of 4 GiB */
+    assert_true(bytes(&p, ESTIMATE_BUCKETS, "gathered weights") == 2 * outside);
+    assert_true(bytes(&p, ESTIMATE_BUCKETS, "first gradients") == 0);
+    model_free(&m);
+}
+
 /* Adapters are float32 beside 16-bit weights, and so is what their step makes; frozen weights are in no cache. */
 static void the_step_of_adapters_is_float32(void **state)
 {
@@ -316,6 +348,7 @@ int main(void)
         cmocka_unit_test(offloaded_states_are_the_hosts),
         cmocka_unit_test(gradients_of_bfloat16_are_summed_up_in_float32),
         cmocka_unit_test(offloaded_weights_come_to_one_gpu_too),
+        cmocka_unit_test(units_are_gathered_when_they_run),
         cmocka_unit_test(the_step_of_adapters_is_float32),
         cmocka_unit_test(a_stage_between_can_be_the_fullest),
         cmocka_unit_test(workspaces_are_the_gpus),
