@@ -245,6 +245,11 @@ int cmd_report(int argc, char **argv)
         symbolizer_free(symbols);
         return code;
     }
+    if ((s.plan.gpus || s.plan.sharding) && !plan_settings_model_given(&s.plan)) {
+        complain("report: --%s says how a model was trained; which one? add --model", s.plan.gpus ? "gpus" : "sharding");
+        symbolizer_free(symbols);
+        return code;
+    }
     if (plan_settings_model_given(&s.plan) && !estimate(&s.plan, &bytes, &options_, &code)) {
         symbolizer_free(symbols);
         return code;

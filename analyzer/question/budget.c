@@ -182,6 +182,19 @@ static void look_at_run(struct gs_budget_facts *f)
     }
 }
 
+/* In which phase the peak was. Weights that FSDP gathers in forward are freed in backward, as activations are: where most
+ * of the gradients are there, and the estimate has the peak at backward's end, having them still is no sign of its begin. */
+static int phase_of(const struct estimate_result *e, const struct most *most,
+                    const struct gs_budget_row all[GS_CATEGORIES_N])
+{
+    const struct gs_budget_row *kept = &all[GS_CATEGORY_ACTIVATIONS], *made = &all[GS_CATEGORY_GRADIENTS];
+    const char *during = gs_category_while(most->top_rule);
+    int phase = gs_moment_of(during, (double)kept->peak_bytes, (double)kept->most_bytes);
+    bool late = e->peak_phase == PHASE_BACKWARD && gs_plan_gathers(e) && strcmp(during, "FORWARD") != 0 &&
+                made->peak_bytes > made->most_bytes / 2;
+    return phase == PHASE_FORWARD && late ? PHASE_BACKWARD : phase;
+}
+
 /* The estimates with activations, where there are some. */
 static void plan_rows(struct gs_builder *b, struct gs_budget *budget, const struct gs_peak *peak,
                       const struct most *most, struct gs_budget_row all[GS_CATEGORIES_N])
@@ -190,13 +203,10 @@ static void plan_rows(struct gs_builder *b, struct gs_budget *budget, const stru
     if (!gs_plan_has_activations(e)) {
         return;
     }
-    const struct gs_budget_row *kept = &all[GS_CATEGORY_ACTIVATIONS];
     budget->planned = true;
     budget->expected_peak = e->peak;
     budget->expected_phase = e->peak_phase;
-    budget->measured_phase = most ? gs_moment_of(gs_category_while(most->top_rule), (double)kept->peak_bytes,
-                                                 (double)kept->most_bytes)
-                                  : -1;
+    budget->measured_phase = most ? phase_of(e, most, all) : -1;
     int phase = budget->measured_phase >= 0 ? budget->measured_phase : budget->expected_phase;
     for (int c = 0; c < GS_CATEGORIES_N; c++) {
         bool floor = c < GS_CATEGORY_ACTIVATIONS && c != GS_CATEGORY_GRADIENTS;

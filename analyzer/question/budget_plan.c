@@ -18,6 +18,22 @@ static const int8_t categories[ESTIMATE_PARTS_N] = {
     [ESTIMATE_COMMUNICATION] = NO_CATEGORY,
 };
 
+/* DDP's buckets hold gradients all the time; what is gathered and reduced comes and goes. */
+static int category_of(const struct estimate_line *l)
+{
+    return l->part == ESTIMATE_BUCKETS && l->phases != IN_TRAINING ? GS_CATEGORY_TEMPORARIES : categories[l->part];
+}
+
+bool gs_plan_gathers(const struct estimate_result *e)
+{
+    for (size_t i = 0; i < e->lines_n; i++) {
+        if (category_of(&e->lines[i]) == GS_CATEGORY_TEMPORARIES && e->lines[i].part == ESTIMATE_BUCKETS) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool gs_plan_has_activations(const struct estimate_result *e)
 {
     for (size_t i = 0; e && i < e->lines_n; i++) {
@@ -44,7 +60,7 @@ static struct interval sum(const struct estimate_result *e, int phase,
 
 static bool of_category(const struct estimate_line *l, int category)
 {
-    return categories[l->part] == category;
+    return category_of(l) == category;
 }
 
 /* Low, likely and high each of the phase that has most. */
@@ -64,7 +80,7 @@ struct interval gs_plan_category(const struct estimate_result *e, enum gs_catego
 
 static bool of_pass(const struct estimate_line *l, int gradients)
 {
-    int c = categories[l->part];
+    int c = category_of(l);
     return c == GS_CATEGORY_ACTIVATIONS || c == GS_CATEGORY_TEMPORARIES || (gradients && c == GS_CATEGORY_GRADIENTS);
 }
 

@@ -253,6 +253,8 @@ struct gs_budget_facts {
 };
 /* budget_plan.c: what an estimate with activations says. Phase -1: the most of all phases. */
 bool gs_plan_has_activations(const struct estimate_result *e);
+/* Are weights or gradients of several GPUs whole for a moment? */
+bool gs_plan_gathers(const struct estimate_result *e);
 /* Activations, logits and temporaries together, as backward begins. */
 struct interval gs_plan_pass(const struct estimate_result *e);
 struct interval gs_plan_category(const struct estimate_result *e, enum gs_category c, int phase);

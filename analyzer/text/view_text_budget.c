@@ -209,10 +209,31 @@ static void other_ranks(const struct view_text *v, const struct gs_budget *b)
     }
 }
 
-/* Whose table it is. */
+/* That launcher's ranks divide a model is likely, what of it is not known. */
+static size_t ranks_of(const struct gs_report *r)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < r->ranks_n; i++)
+        n += r->ranks[i].rank >= 0 && !r->ranks[i].again && !r->ranks[i].child;
+    return n;
+}
+
+/* Whose table it is; and where ranks were recorded, but an estimate of one GPU was asked for, what to add. */
 static void whose(const struct view_text *v, const struct gs_budget *b)
 {
     char line[256], name[NAME];
+    size_t ranks = ranks_of(v->report);
+
+    if (b->gpus > 1 && !b->rank) {
+        snprintf(line, sizeof line, "The estimate is that of one of %ju GPUs.", (uintmax_t)b->gpus);
+        view_wrap(v, INDENT, "", line);
+    }
+    if (b->gpus == 1 && ranks > 1) {
+        snprintf(line, sizeof line, "The run has %zu ranks, the estimate one GPU: --gpus %zu and --sharding say how they "
+                                    "divided the model.", ranks, ranks);
+        view_wrap(v, INDENT, "", line);
+    }
 
     if (b->gpus > 1 && b->rank) {
         name_of(v, b, name);
