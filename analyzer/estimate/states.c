@@ -135,6 +135,12 @@ static void add_gradients(const struct plan *p, const struct shard_sum *n, struc
     line->host = away;
     snprintf(text, sizeof text, "%u B%s", each, p->accumulation > 1 ? ", kept between the passes of a step" : "");
     states_explain(line, p->precision->source, p, n, text, divided);
+    if (views && p->sharding == PLAN_SHARDING_DDP) {
+        line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "a second copy of the buckets",
+                            (struct interval){0, 0, ceil(n->all * each)});
+        states_explain(line, "measured: in some steps of DDP with views, PyTorch 2.11", p, n, text, false);
+        line->why = "some steps have the buckets twice, others once";
+    }
     if (p->master_weights && !away)
         add_main_gradients(p, n, divided, phases, r);
 }

@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs" / "estimate.md"
 MEASURED = Path(__file__).resolve().parent / "estimate_runs.json"
+SHARDED = Path(__file__).resolve().parent / "estimate_sharded.json"
 MIB, GIB = 1 << 20, 1 << 30
 
 # What each counter counts, as parts of an estimate that it does not.
@@ -144,7 +145,22 @@ def recorded():
     return lines
 
 
-TABLES = {"published": published, "recorded": recorded}
+def sharded():
+    """The third: the fullest rank of a run on several GPUs."""
+    lines = ["| run | GPUs | measured | predicted | low – high | error |", "|---|--:|--:|--:|--:|--:|"]
+    errors = []
+    for run in json.loads(SHARDED.read_text()):
+        low, likely, high = peak(estimate(f"{run['model']} {run['settings']} --optimizer adamw --gpus {run['ranks']} "
+                                          f"{run['divided']} --gpu h100-80g"), ALLOCATED)
+        errors.append((abs(error(likely, run["peak_bytes"])), run["name"], inside(low, high, run["peak_bytes"])))
+        lines.append(f"| {run['name']} | {run['ranks']} | {run['peak_bytes'] / MIB:.0f} | {likely / MIB:.0f} | "
+                     f"{low / MIB:.0f} – {high / MIB:.0f} | {error(likely, run['peak_bytes']):+.1f} % |")
+    lines += ["", f"Sizes in MiB. Median error {statistics.median(e for e, _, _ in errors):.1f} %, the worst {max(errors)[0]:.1f} % "
+              f"({max(errors)[1]}); {sum(ok for _, _, ok in errors)} of {len(errors)} lie within low and high."]
+    return lines
+
+
+TABLES = {"published": published, "recorded": recorded, "sharded": sharded}
 
 
 def between(text, name):

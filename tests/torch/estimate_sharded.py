@@ -1,6 +1,6 @@
 """What estimate_measure.py measures, of each of several ranks over NCCL, which sends nothing here, on a GPU each.
 
-  estimate_sharded.py --how ddp|fsdp|grad_op|fully_shard --ranks N [estimate_measure.py's options]
+  estimate_sharded.py --how ddp|ddp_view|fsdp|grad_op|fully_shard --ranks N [estimate_measure.py's options]
 
 Leaves said.RANK, one JSON object each, in the working folder.
 """
