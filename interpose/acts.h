@@ -1,13 +1,15 @@
 /* The acts of cuda_api.def: what a call does to memory or time. An act is a pair of macros,
  * GS_BEFORE_<act> and GS_AFTER_<act>, which door_plt.c puts around the real call; in scope are
- * t (may be NULL), result (after), default_stream and the row's parameters. GS_MEMORY_<act> says
- * whether it gives, takes or maps memory. */
+ * t (may be NULL), result (after), default_stream, at_driver (whether the row is one of the driver's),
+ * withheld (before: set to have no real call made, and "out of memory" returned) and the row's parameters.
+ * GS_MEMORY_<act> says whether it gives, takes or maps memory. */
 #ifndef GPUSPY_ACTS_H
 #define GPUSPY_ACTS_H
 
 #include "interpose/cuda_abi.h"
 #include "interpose/device.h"
 #include "interpose/graph.h"
+#include "interpose/limit.h"
 #include "interpose/recorder.h"
 #include "interpose/shape.h"
 
@@ -47,9 +49,39 @@ static inline void before(struct gs_thread *t)
 
 #define GS_OOM 2 /* cudaErrorMemoryAllocation, CUDA_ERROR_OUT_OF_MEMORY */
 
+/* GPUSPY_LIMIT. The driver's rows alone: the runtime's come to them. */
+#define GS_CAP(kind, device, bytes, pool, stream)                                                  \
+    struct gs_limit_call cap;                                                                      \
+    cap.capped = false;                                                                            \
+    if (at_driver && gs_limited())                                                                 \
+        withheld = gs_limit_refuses(&cap, GS_LIMIT_##kind, device, bytes, NUMBER(pool), stream);
+#define GS_CAP_END(address)                                                                        \
+    if (at_driver && cap.capped) {                                                                 \
+        const bool made = result == 0;                                                             \
+        result = gs_limit_end(&cap, result, made ? NUMBER(address) : 0);                           \
+        if (made && result != 0) (address) = 0;                                                    \
+    }
+/* By space of ALLOC: an array's size is not looked at before the driver has accepted its description. */
+#define GS_CAP_DEVICE(address, bytes) GS_CAP(LINEAR, GS_DEVICE_CURRENT, bytes, 0, 0)
+#define GS_CAP_END_DEVICE(address) GS_CAP_END(address)
+#define GS_CAP_ARRAY(address, bytes)                                                               \
+    struct gs_limit_call cap;                                                                      \
+    cap.capped = false;                                                                            \
+    if (at_driver && gs_limited())                                                                 \
+        gs_limit_refuses(&cap, GS_LIMIT_OF_ARRAY(address), GS_DEVICE_CURRENT, 0, 0, 0);
+#define GS_LIMIT_OF_ARRAY(address)                                                                 \
+    __builtin_types_compatible_p(__typeof__(address), CUmipmappedArray) ? GS_LIMIT_MIPMAPPED       \
+                                                                        : GS_LIMIT_ARRAY
+#define GS_CAP_END_ARRAY(address) GS_CAP_END(address)
+#define GS_CAP_MANAGED(address, bytes)
+#define GS_CAP_END_MANAGED(address)
+#define GS_CAP_PINNED(address, bytes)
+#define GS_CAP_END_PINNED(address)
+
 #define GS_MEMORY_ALLOC(...) 1
-#define GS_BEFORE_ALLOC(space, address, bytes, stream)
+#define GS_BEFORE_ALLOC(space, address, bytes, stream) GS_CAP_##space(address, bytes)
 #define GS_AFTER_ALLOC(space, address, bytes, stream)                                              \
+    GS_CAP_END_##space(address)                                                                    \
     if (result == 0)                                                                               \
         gs_record_alloc(t, NUMBER(address), bytes, GS_LAYER_DEVICE, GS_SPACE_##space,              \
                         GS_DEVICE_OF_##space, STREAM(stream), 0);                                  \
@@ -64,8 +96,10 @@ static inline void before(struct gs_thread *t)
 #define GS_DEVICE_OF_PINNED GS_DEVICE_CURRENT
 
 #define GS_MEMORY_ALLOC_PITCHED(...) 1
-#define GS_BEFORE_ALLOC_PITCHED(address, bytes, asked)
+#define GS_BEFORE_ALLOC_PITCHED(address, bytes, asked)                                             \
+    GS_CAP(PITCHED, GS_DEVICE_CURRENT, asked, 0, 0)
 #define GS_AFTER_ALLOC_PITCHED(address, bytes, asked)                                              \
+    GS_CAP_END(address)                                                                            \
     if (result == 0)                                                                               \
         gs_record_alloc(t, NUMBER(address), bytes, GS_LAYER_DEVICE, GS_SPACE_DEVICE,               \
                         GS_DEVICE_CURRENT, default_stream, 0);                                     \
@@ -84,8 +118,10 @@ static inline void before(struct gs_thread *t)
 /* Stream-ordered memory: a node of a graph where the stream is being captured. A pool of 0 is the
  * device's current one. */
 #define GS_MEMORY_ALLOC_ORDERED(...) 1
-#define GS_BEFORE_ALLOC_ORDERED(address, bytes, pool, stream)
+#define GS_BEFORE_ALLOC_ORDERED(address, bytes, pool, stream)                                      \
+    GS_CAP(POOL, GS_DEVICE_CURRENT, bytes, pool, STREAM(stream))
 #define GS_AFTER_ALLOC_ORDERED(address, bytes, pool, stream)                                       \
+    GS_CAP_END(address)                                                                            \
     if (result == 0)                                                                               \
         gs_record_alloc(t, NUMBER(address), bytes, GS_LAYER_DEVICE, GS_SPACE_POOL,                 \
                         GS_DEVICE_CURRENT, STREAM(stream), t ? gs_capture_flags(STREAM(stream)) : 0); \
@@ -109,8 +145,10 @@ static inline void before(struct gs_thread *t)
 
 /* Physical memory and its mappings. What takes away comes first, as a free does. */
 #define GS_MEMORY_VMM_CREATE(...) 1
-#define GS_BEFORE_VMM_CREATE(handle, bytes, device)
+#define GS_BEFORE_VMM_CREATE(handle, bytes, device)                                                \
+    GS_CAP(VMM, prop ? (device) : GS_DEVICE_NONE, bytes, 0, 0)
 #define GS_AFTER_VMM_CREATE(handle, bytes, device)                                                 \
+    GS_CAP_END(handle)                                                                             \
     if (result == 0)                                                                               \
         gs_record_vmm(t, GS_VMM_CREATE, handle, 0, bytes, 0, device, 0);                           \
     else if (result == GS_OOM)                                                                     \
@@ -161,6 +199,7 @@ static inline void before(struct gs_thread *t)
 #define GS_AFTER_UNPIN(address) GS_AFTER_FREE(PINNED, address, 0)
 
 #define GS_MEMORY_FIND(...) 0 /* of a finder: door_procaddress.c */
+#define GS_MEMORY_TELL(...) 0 /* of a teller: limit.c */
 
 #define GS_MEMORY_COPY(...) 0
 #define GS_BEFORE_COPY(direction, dst, src, bytes) before(t);
@@ -229,6 +268,12 @@ static inline void record_batch(struct gs_thread *t, const struct gs_batch *b, u
 #define GS_MEMORY_MEMORY_INFO(...) 0
 #define GS_BEFORE_MEMORY_INFO(free, total)
 #define GS_AFTER_MEMORY_INFO(free, total)                                                          \
+    if (result == 0 && gs_limited()) {                                                             \
+        uint64_t seen_free = (free) ? *(free) : 0, seen_total = (total) ? *(total) : 0;            \
+        gs_limit_view(GS_DEVICE_CURRENT, &seen_free, &seen_total);                                 \
+        if (free) *(free) = (__typeof__(*(free)))seen_free;                                        \
+        if (total) *(total) = (__typeof__(*(total)))seen_total;                                    \
+    }                                                                                              \
     if (result == 0 && (free) && (total))                                                          \
         gs_record_sample(t, *(free), *(total), GS_DEVICE_CURRENT, GS_SAMPLE_MEMGETINFO);
 
@@ -306,9 +351,14 @@ static inline void record_batch(struct gs_thread *t, const struct gs_batch *b, u
 #define GS_MEMORY_HANDLE_NEW(...) 0
 #define GS_BEFORE_HANDLE_NEW(kind, handle, device)
 #define GS_AFTER_HANDLE_NEW(kind, handle, device)                                                  \
-    if (result == 0) gs_record_handle(t, GS_HANDLE_##kind, NUMBER(handle), device, false);
+    if (result == 0) {                                                                             \
+        if (at_driver && gs_limited()) gs_limit_pool(GS_HANDLE_##kind, NUMBER(handle), device);    \
+        gs_record_handle(t, GS_HANDLE_##kind, NUMBER(handle), device, false);                      \
+    }
 #define GS_MEMORY_HANDLE_GONE(...) 0
-#define GS_BEFORE_HANDLE_GONE(kind, handle) before(t);
+#define GS_BEFORE_HANDLE_GONE(kind, handle)                                                        \
+    if (at_driver && gs_limited()) gs_limit_pool_gone(GS_HANDLE_##kind, NUMBER(handle));           \
+    before(t);
 #define GS_AFTER_HANDLE_GONE(kind, handle)                                                         \
     if (result == 0)                                                                               \
         gs_record_handle(t, GS_HANDLE_##kind, NUMBER(handle), GS_DEVICE_NONE, true);               \

@@ -9,6 +9,7 @@
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
+#include "interpose/limit.h"
 #include "interpose/stack.h"
 
 static struct gs_config config;
@@ -75,6 +76,15 @@ static unsigned native_depth(void)
     return 0;
 }
 
+static void limit(void)
+{
+    const char *value = getenv("GPUSPY_LIMIT");
+    if (!value || !*value || gs_limit_read(value) || config.complaint[0]) return;
+    snprintf(config.complaint, sizeof config.complaint,
+             "GPUSPY_LIMIT=%.60s is not a size (24GiB, or 0:24GiB,1:40GiB by device; `gpuspy run --limit` "
+             "knows GPUs by name); nothing is capped", value);
+}
+
 static bool printable(const char *text)
 {
     for (; *text; text++)
@@ -115,6 +125,7 @@ static void read_environment(void)
         const char *db = getenv("GPUSPY_DB");
         snprintf(config.db, sizeof config.db, "%s", db && *db ? db : "run.db");
         if (!getcwd(config.cwd, sizeof config.cwd)) strcpy(config.cwd, ".");
+        limit();
         run_id();
     }
     errno = saved;

@@ -18,8 +18,7 @@ struct gs_config {
     char run_id[40];       /* GPUSPY_RUN_ID, made here and put into the environment if unset */
     char complaint[256];   /* a value that made no sense, for one line at the session's start */
 };
-/* GPUSPY_LIMIT (a cap on a device, as a what-if) is not read: to fail an allocation that the device
- * would grant means skipping a real call, which needs a rule of its own first. */
+/* GPUSPY_LIMIT, a cap on a device as a what-if, is read with them: limit.h. */
 
 /* Reads the environment at the first call, which the library's constructor makes. */
 const struct gs_config *gs_config(void);

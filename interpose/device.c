@@ -5,6 +5,7 @@
 #include <string.h>
 #include "interpose/ask.h"
 #include "interpose/graph.h"
+#include "interpose/limit.h"
 
 GS_ASK(RT, cudaError_t, cudaGetDevice, int *)
 GS_ASK(DRV, CUresult, cuCtxGetDevice, CUdevice *)
@@ -45,6 +46,7 @@ void gs_device_memory(uint64_t *free_bytes, uint64_t *total_bytes)
     const bool known = get && get(&free_now, &total) == CUDA_SUCCESS;
     *free_bytes = known ? free_now : UINT64_MAX;
     *total_bytes = known ? total : UINT64_MAX;
+    if (known && gs_limited()) gs_limit_view(GS_DEVICE_CURRENT, free_bytes, total_bytes);
 }
 
 /* --- definitions ----------------------------------------------------------------------------- */
@@ -57,8 +59,9 @@ static _Atomic uint64_t primary[DEVICES];
 static char bus[DEVICES][16];
 static _Atomic uint64_t located;
 
-static void locate(int device)
+void gs_device_locate(int device)
 {
+    if (atomic_load_explicit(&located, memory_order_acquire) >> device & 1) return;
     CUresult (*get)(char *, int, CUdevice) = real_cuDeviceGetPCIBusId();
     if (get && get(bus[device], sizeof bus[device], device) == CUDA_SUCCESS)
         atomic_fetch_or_explicit(&located, 1ull << device, memory_order_release);
@@ -89,6 +92,8 @@ static void define(struct gs_thread *t, int device, bool current)
     CUresult (*get_total)(size_t *, CUdevice) = real_cuDeviceTotalMem_v2();
     if (!get_name || get_name(name, sizeof name, device) != CUDA_SUCCESS) name[0] = 0;
     if (!get_total || get_total(&total, device) != CUDA_SUCCESS) total = 0;
+    const uint64_t cap = gs_limit_of(device), physical = cap && cap < total ? total : 0;
+    if (physical) total = cap;
     uint64_t free_bytes = UINT64_MAX, total_bytes = UINT64_MAX;
     if (current) gs_device_memory(&free_bytes, &total_bytes);
     if (!total && total_bytes != UINT64_MAX) total = total_bytes;
@@ -103,6 +108,7 @@ static void define(struct gs_thread *t, int device, bool current)
     r->name_len = len;
     r->total_bytes = total;
     r->free_bytes = free_bytes;
+    r->physical_bytes = physical;
     memcpy(r + 1, name, len);
     gs_record_end(t, r);
 }
@@ -119,7 +125,7 @@ int gs_device_resolve(struct gs_thread *t, int device)
     if (device < 0) return GS_DEVICE_NONE;
     if (device < DEVICES && first_seen(device)) {
         define(t, device, current);
-        locate(device);
+        gs_device_locate(device);
     }
     return device;
 }
@@ -201,5 +207,6 @@ void gs_device_forget(void)
     for (int i = 0; i < DEVICES; i++) atomic_store(&primary[i], 0);
     atomic_store(&last_context, 0);
     gs_graph_forget();
+    gs_limit_forget();
     for (int i = 0; i < CONTEXTS; i++) atomic_store(&contexts[i], 0);
 }

@@ -26,6 +26,7 @@ bool gs_context_popped(uint64_t context);
 
 /* The devices met so far whose place on the bus CUDA told: a bit each; and that place. */
 uint64_t gs_device_located(void);
+void gs_device_locate(int device);
 const char *gs_device_bus(int device);
 
 /* A new session knows no device. */

@@ -17,6 +17,8 @@
 #define GS_RESULT_DRV CUresult
 #define GS_MISSING_RT cudaErrorSharedObjectInitFailed
 #define GS_MISSING_DRV CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+#define GS_IS_DRIVER_RT false
+#define GS_IS_DRIVER_DRV true
 
 /* --- wrappers -------------------------------------------------------------------------------- */
 
@@ -28,9 +30,11 @@
         real_function *real = (real_function *)gs_real(GS_API_##symbol, version);                  \
         if (__builtin_expect(!real, 0)) return (GS_RESULT_##layer)GS_MISSING_##layer;              \
         const uint64_t default_stream = stream;                                                    \
-        (void)default_stream;                                                                      \
+        const bool at_driver = GS_IS_DRIVER_##layer;                                               \
+        bool withheld = false;                                                                     \
+        (void)default_stream, (void)at_driver;                                                     \
         struct gs_thread *t = gs_enter(GS_API_##symbol, __builtin_return_address(0));              \
-        GS_BEFORE_##act GS_RESULT_##layer result = real args;                                      \
+        GS_BEFORE_##act GS_RESULT_##layer result = withheld ? GS_OOM : real args;                  \
         GS_AFTER_##act gs_leave(t);                                                                \
         return result;                                                                             \
     }
@@ -47,6 +51,12 @@
         return result;                                                                             \
     }
 #define GS_HAND_OUT_FIND(asked, pointer) gs_hand_out(asked, pointer)
+#define GS_HAND_OUT_TELL(total, device)                                                            \
+    if ((total) && gs_limited()) {                                                                 \
+        uint64_t told = *(total);                                                                  \
+        gs_limit_view(device, NULL, &told);                                                        \
+        *(total) = (__typeof__(*(total)))told;                                                     \
+    }
 
 /* gs_at_… is there to carry the version; libgpuspy.map keeps it local. */
 #define GS_VERSIONED(v, at, wrapper, symbol, name, stream, params, args, act)                      \
@@ -72,6 +82,8 @@
     GS_EXPORT_##layer(versions, GS_WRAPPER, symbol, name, stream, params, args, act)
 #define GS_FINDER_ROW(layer, symbol, name, versions, params, args, asked, pointer)                 \
     GS_EXPORT_##layer(versions, GS_FINDING, symbol, name, 0, params, args, FIND(asked, pointer))
+#define GS_TELLER_ROW(layer, symbol, name, versions, params, args, total, device)                  \
+    GS_EXPORT_##layer(versions, GS_FINDING, symbol, name, 0, params, args, TELL(total, device))
 #include "interpose/cuda_api.def"
 
 /* --- their addresses ------------------------------------------------------------------------- */

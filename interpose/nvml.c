@@ -20,6 +20,7 @@
 #include <unistd.h>
 #include "interpose/config.h"
 #include "interpose/device.h"
+#include "interpose/limit.h"
 #include "interpose/nvml_abi.h"
 #include "interpose/recorder.h"
 #include "interpose/resolve.h"
@@ -263,6 +264,21 @@ static bool read_use(nvml_abi_device device, struct nvml_abi_memory *memory, str
     return true;
 }
 
+/* On a capped device this process is alone: what others hold of the real one does not count. */
+static void see_capped(int device, struct gs_rec_device_sample *r, char *name)
+{
+    const uint64_t cap = gs_limit_of(device);
+    gs_limit_others(device, r->other_bytes);
+    if (!cap || cap >= r->total_bytes) return;
+    if (r->other_bytes != UINT64_MAX)
+        r->used_bytes -= r->other_bytes < r->used_bytes ? r->other_bytes : r->used_bytes;
+    if (r->used_bytes > cap) r->used_bytes = cap;
+    r->total_bytes = cap;
+    r->other_bytes = 0;
+    r->other_pid = 0;
+    name[0] = 0;
+}
+
 static void sample_device(int device)
 {
     static struct holders holders;
@@ -281,6 +297,7 @@ static void sample_device(int device)
         r.memory_utilisation = (uint8_t)(busy.memory <= 100 ? busy.memory : 255);
     }
     judge(&holders, &r, name, sizeof name);
+    if (gs_limited()) see_capped(device, &r, name);
     write_sample(&r, name);
 }
 
@@ -321,6 +338,28 @@ void gs_nvml_turn(double fill)
 void gs_nvml_due(void)
 {
     atomic_store_explicit(&nvml.due, true, memory_order_relaxed);
+}
+
+/* In the application's thread: where it decides by what is free, a second's delay is too long. */
+uint64_t gs_nvml_others(int device)
+{
+    static struct holders holders;
+    struct gs_rec_device_sample r = {.other_bytes = UINT64_MAX};
+    char name[256];
+    if (inside || atomic_load(&nvml.over) || device < 0 || device >= DEVICES) return UINT64_MAX;
+    gs_device_locate(device);
+    pthread_mutex_lock(&nvml.lock);
+    inside = true;
+    if (nvml.state == OPEN && nvml.pid == getpid() && gs_device_located() >> device & 1) {
+        const nvml_abi_device handle = handle_of(device);
+        if (handle) {
+            read_lists(&holders, handle);
+            judge(&holders, &r, name, sizeof name);
+        }
+    }
+    inside = false;
+    pthread_mutex_unlock(&nvml.lock);
+    return r.other_bytes;
 }
 
 /* --- fork and exit ----------------------------------------------------------------------------- */

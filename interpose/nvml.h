@@ -20,6 +20,9 @@ void gs_nvml_turn(double fill);
 /* An allocation failed: a sample is due at the next turn. Any thread. */
 void gs_nvml_due(void);
 
+/* What other processes hold on a CUDA device, asked now; UINT64_MAX where NVML cannot tell. */
+uint64_t gs_nvml_others(int device);
+
 /* Around fork: while locked, no thread is in NVML, whose locks a child would keep. Not waited for
  * long where NVML hangs. */
 void gs_nvml_lock(void);

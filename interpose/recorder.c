@@ -522,7 +522,9 @@ void gs_record_oom(struct gs_thread *t, uint64_t requested, uint64_t free_bytes,
     int saved = errno;
     const int on = gs_device_resolve(t, device);
     capture(t, EVERYTHING);
-    struct gs_rec_oom *r = BEGIN(t, gs_rec_oom, GS_REC_OOM, 0);
+    const bool capped = t->capped && space != GS_SPACE_PINNED && space != GS_SPACE_MANAGED;
+    if (layer == GS_LAYER_TENSOR) t->capped = false; /* the next one may be the allocator's own cap */
+    struct gs_rec_oom *r = BEGIN(t, gs_rec_oom, GS_REC_OOM, capped ? GS_FLAG_CAPPED : 0);
     gs_nvml_due(); /* who else holds the memory */
     if (r) {
         r->requested_bytes = requested;
@@ -538,6 +540,11 @@ void gs_record_oom(struct gs_thread *t, uint64_t requested, uint64_t free_bytes,
         end(t, r);
     }
     errno = saved;
+}
+
+void gs_record_capped(bool capped)
+{
+    self.capped = capped;
 }
 
 void gs_record_cuda_oom_on(struct gs_thread *t, uint64_t requested, uint8_t space, int device)

@@ -55,6 +55,7 @@ struct gs_thread {
     void *returns;      /* … and what that is, as long as the wrapper has not been left */
     void *const *lost_slot; /* the same of a signal handler's call that was counted as lost */
     void *lost_returns;
+    bool capped;        /* the last device allocation that failed was refused by GPUSPY_LIMIT */
 };
 
 /* NULL: nothing is recorded now (disabled, deactivated, nested in another wrapper, in our own code,
@@ -95,6 +96,8 @@ void gs_record_sync(struct gs_thread *t, uint8_t kind, uint64_t handle);
 void gs_record_oom(struct gs_thread *t, uint64_t requested, uint64_t free_bytes,
                    uint64_t total_bytes, uint64_t tensor_allocated, uint64_t tensor_reserved,
                    uint8_t layer, uint8_t space, int device);
+/* limit.c: whether this thread's last device allocation was refused for the cap. */
+void gs_record_capped(bool capped);
 /* The same for a CUDA call that failed; asks the device for its free and total bytes. */
 void gs_record_cuda_oom(struct gs_thread *t, uint64_t requested, uint8_t space);
 /* A call that names its device: the current one may be another, or none. */

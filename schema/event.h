@@ -106,6 +106,7 @@ enum {
                           memory only while the graph runs (gs_rec_pool says how much) */
     GS_FLAG_CAPTURED = 32, /* gs_rec_tensor: made while its stream was being captured into a graph: in a
                               private pool of PyTorch's */
+    GS_FLAG_CAPPED = 64, /* gs_rec_oom: refused by GPUSPY_LIMIT's cap, not by the device */
     GS_FLAG_FAILED = 16, /* gs_rec_vmm: this thread's last record of this op, handle and address did
                             not happen */
 };
@@ -173,6 +174,7 @@ struct gs_rec_gpu {
     uint16_t pad;
     uint64_t total_bytes; /* as the driver reports it */
     uint64_t free_bytes;  /* when first seen */
+    uint64_t physical_bytes; /* the device's own total where GPUSPY_LIMIT caps it, else 0 */
     /* name */
 };
 

@@ -43,9 +43,10 @@ CREATE TABLE device (
     process_id INTEGER NOT NULL,
     device INTEGER NOT NULL,    -- CUDA ordinal in this process
     name TEXT,
-    total_bytes INTEGER,        -- as the driver reports it
+    total_bytes INTEGER,        -- as the driver reports it; with GPUSPY_LIMIT, the cap
     free_bytes INTEGER,         -- when first seen, NULL unknown
-    seen_ns INTEGER
+    seen_ns INTEGER,
+    physical_bytes INTEGER      -- what the driver reports where GPUSPY_LIMIT caps the device below it, else NULL
 );
 
 CREATE TABLE module (
@@ -237,7 +238,8 @@ CREATE TABLE oom (              -- each failed allocation
     time_ns INTEGER NOT NULL,
     fatal INTEGER NOT NULL,     -- 0: the same thread later got as much at once, or went on allocating
     stack_id INTEGER,
-    thread_id INTEGER
+    thread_id INTEGER,
+    capped INTEGER              -- 1: refused by GPUSPY_LIMIT, not by the device
 );
 
 CREATE TABLE sample (           -- what the device said of itself
@@ -376,7 +378,7 @@ FROM sync s LEFT JOIN sync_kind k ON k.id = s.kind LEFT JOIN api p ON p.id = s.a
 CREATE VIEW ooms AS
 SELECT o.id, o.process_id, o.device, l.word AS layer, s.word AS space, p.name AS api, o.requested_bytes,
        o.free_bytes, o.total_bytes, o.tensor_allocated, o.tensor_reserved, o.time_ns, o.fatal, o.stack_id,
-       o.thread_id
+       o.thread_id, o.capped
 FROM oom o LEFT JOIN layer l ON l.id = o.layer LEFT JOIN space s ON s.id = o.space
      LEFT JOIN api p ON p.id = o.api;
 

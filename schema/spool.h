@@ -24,7 +24,7 @@
 #include "schema/event.h"
 
 #define GS_SPOOL_MAGIC "gpuspy spool"
-#define GS_SPOOL_VERSION 4
+#define GS_SPOOL_VERSION 5
 #define GS_SPOOL_HEADER_BYTES (4096 + GS_SPOOL_COUNTERS * 16)
 #define GS_SPOOL_COUNTERS 1024
 #define GS_CHUNK_BYTES (32 * 1024)

@@ -300,6 +300,7 @@ static int define_device(struct gs_store *s, const struct gs_rec_gpu *rec)
     row->total = (int64_t)rec->total_bytes;
     row->free = (int64_t)rec->free_bytes;
     row->seen_ns = (int64_t)rec->rec.time_ns;
+    row->physical = (int64_t)rec->physical_bytes;
     return gs_store_add_text(s, (const char *)(rec + 1), rec->name_len, &row->name);
 }
 

@@ -71,6 +71,7 @@ int gs_store_add_oom(struct gs_store *s, uint32_t thread, const struct gs_rec_oo
         .layer = rec->layer & 3,
         .space = rec->space & 7,
         .fatal = true,
+        .capped = rec->rec.flags & GS_FLAG_CAPPED,
     };
     s->summary.ooms++;
     s->summary.fatal_ooms++;

@@ -21,8 +21,8 @@ static const char *const sql[GS_SQL_COUNT] = {
         "thread_id) SELECT " P "* FROM feed_sync",
     [GS_SQL_OOM] =
         "INSERT INTO oom(id,process_id,device,layer,space,api,requested_bytes,free_bytes,"
-        "total_bytes,tensor_allocated,tensor_reserved,time_ns,fatal,stack_id,thread_id)"
-        " VALUES(?," P "?,?,?,?,?,?,?,?,?,?,?,?,?)",
+        "total_bytes,tensor_allocated,tensor_reserved,time_ns,fatal,stack_id,thread_id,capped)"
+        " VALUES(?," P "?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [GS_SQL_OOM_RECOVERED] = "UPDATE oom SET fatal=0 WHERE id=?",
     [GS_SQL_SAMPLE] = "INSERT INTO sample(process_id,device,time_ns,free_bytes,total_bytes,source)"
                       " VALUES(" P "?,?,?,?,?)",
@@ -65,9 +65,9 @@ static const char *const sql[GS_SQL_COUNT] = {
     [GS_SQL_THREAD] = "INSERT OR REPLACE INTO thread(id,process_id,tid,name) VALUES(?," P "?,?)",
     [GS_SQL_API] = "INSERT OR REPLACE INTO api(id,name) VALUES(?,?)",
     /* Several threads may meet a device; whichever record comes last here, the first seen stays. */
-    [GS_SQL_DEVICE] = "INSERT INTO device(id,process_id,device,name,total_bytes,free_bytes,seen_ns)"
-                      " VALUES(?1+1," P "?1,?2,?3,?4,?5) ON CONFLICT(id) DO UPDATE SET name=?2,"
-                      "total_bytes=?3,free_bytes=?4,seen_ns=?5 WHERE ?5<seen_ns",
+    [GS_SQL_DEVICE] = "INSERT INTO device(id,process_id,device,name,total_bytes,free_bytes,seen_ns,"
+                      "physical_bytes) VALUES(?1+1," P "?1,?2,?3,?4,?5,?6) ON CONFLICT(id) DO UPDATE SET name=?2,"
+                      "total_bytes=?3,free_bytes=?4,seen_ns=?5,physical_bytes=?6 WHERE ?5<seen_ns",
     [GS_SQL_META] = "INSERT OR REPLACE INTO meta(key,value) VALUES(?,?)",
     [GS_SQL_NUMBER] = "INSERT OR REPLACE INTO recovery_number(thread,what,number,id)"
                       " VALUES(?,?,?,?)",
@@ -229,6 +229,7 @@ static int write_definitions(struct gs_store *s)
         sqlite3_bind_int64(st, 3, row->total);
         bind_known(st, 4, row->free);
         sqlite3_bind_int64(st, 5, row->seen_ns);
+        bind_known(st, 6, row->physical ? row->physical : -1);
     });
     WRITE(s->settings, GS_SQL_META, struct gs_row_setting, {
         bind_text(s, st, 1, row->key);
@@ -281,6 +282,7 @@ static int write_ooms(struct gs_store *s)
         sqlite3_bind_int(st, 12, row->fatal);
         bind_id(st, 13, row->stack);
         bind_id(st, 14, row->thread);
+        sqlite3_bind_int(st, 15, row->capped);
     });
     WRITE(s->recovered_ooms, GS_SQL_OOM_RECOVERED, int64_t, sqlite3_bind_int64(st, 1, *row));
     return 0;

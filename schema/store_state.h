@@ -65,7 +65,7 @@ struct gs_row_oom { /* id = first_oom + index */
     int16_t device;
     uint16_t api;
     uint8_t layer, space;
-    bool fatal;
+    bool fatal, capped;
 };
 struct gs_row_sample {
     int64_t time_ns, free, total;
@@ -179,7 +179,7 @@ struct gs_row_setting { /* of meta */
     struct gs_text key, value;
 };
 struct gs_row_device {
-    int64_t total, free, seen_ns;
+    int64_t total, free, seen_ns, physical; /* 0: as total */
     struct gs_text name;
     int16_t device;
 };

@@ -8,6 +8,7 @@
 -include fixtures/programs/programs.mk
 -include fixtures/oom/oom.mk
 -include fixtures/doors/doors.mk
+-include fixtures/limit/limit.mk
 -include tests/python/python.mk
 -include tests/fuzz/fuzz.mk
 

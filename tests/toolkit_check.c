@@ -57,6 +57,7 @@
 #define GS_CALL_V(versions, layer, name, params, args, act) IF_##versions(layer, name, params)
 #define GS_BOTH_V(versions, layer, name, suffix, params, args, act)                                \
     IF_##versions(layer, name, params)
+#define GS_TELLER(layer, name, params, args, total, device) CHECK(layer, name, params)
 #define GS_FINDER(layer, name, params, args, asked, pointer) CHECK(layer, name, params)
 #define GS_FINDER_BOTH(layer, name, suffix, params, args, asked, pointer) CHECK(layer, name, params)
 #define GS_FINDER_BOTH_V(versions, layer, name, suffix, params, args, asked, pointer)              \

@@ -12,12 +12,13 @@
 #include <unistd.h>
 #include "analyzer/command/command.h"
 #include "analyzer/launch/launch.h"
+#include "analyzer/launch/limit.h"
 #include "analyzer/command/recorded.h"
 #include "analyzer/launch/simulate.h"
 #include "analyzer/base/term.h"
 
 struct settings {
-    const char *output, *stacks, *simulate;
+    const char *output, *stacks, *simulate, *limit;
     int native_depth; /* 0: the recorder's default */
     int gpus;         /* simulated ones; 0: one */
     bool torch_cpu, quiet, no_summary;
@@ -38,6 +39,9 @@ static const struct option_row options[] = {
      "waits are real, kernels do not run, so values mean nothing and memory does"},
     {"gpus", 0, OPTION_NUMBER, offsetof(struct settings, gpus), "N", NULL, 1, 16,
      "simulate N of them"},
+    {"limit", 0, OPTION_TEXT, offsetof(struct settings, limit), "GPU|SIZE", NULL, 0, 0,
+     "what-if: the program sees its GPUs as ones of this size, such as 24GiB, rtx-4090, or 0:24GiB,1:40GiB by "
+     "device; what does not fit is refused as out of memory"},
     {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL, 0, 0,
      "say nothing unless something is wrong"},
     {"no-summary", 0, OPTION_FLAG, offsetof(struct settings, no_summary), NULL, NULL, 0, 0,
@@ -52,6 +56,7 @@ static const struct example examples[] = {
     {"gpuspy run --torch-cpu -- python train.py", "record PyTorch's CPU tensors as well"},
     {"gpuspy run --simulate a100-40g -- python train.py",
      "see what it would need on a GPU that is not there, and whether it fits"},
+    {"gpuspy run --limit rtx-4090 -- python train.py", "would it run on a smaller GPU than this one?"},
     {0},
 };
 
@@ -171,6 +176,8 @@ static void set_environment(const struct settings *s, struct launch *l, const ch
         snprintf(depth, sizeof depth, "%d", s->native_depth);
         launch_set(l, "GPUSPY_NATIVE_DEPTH", depth);
     }
+    if (s->limit)
+        launch_set(l, "GPUSPY_LIMIT", s->limit);
     if (s->torch_cpu)
         launch_set(l, "GPUSPY_TORCH_CPU", "1");
     /* One summary is enough: ours, which sees all processes, or none. */
@@ -198,6 +205,22 @@ static int record(const struct settings *s, struct launch *l, const char *db, co
     return launch_end(l);
 }
 
+/* In bytes: the recorder knows no names of GPUs. */
+static bool resolve_limit(struct settings *s)
+{
+    static char limit[2048];
+    char wrong[128], clean[128];
+
+    if (!s->limit || limit_value(s->limit, true, limit, sizeof limit, wrong, sizeof wrong)) {
+        s->limit = s->limit ? limit : NULL;
+        return true;
+    }
+    term_clean(clean, sizeof clean, wrong, true);
+    complain("run: --limit: '%s' is neither a size such as 24GiB nor a GPU that gpuspy knows (gpuspy estimate --gpu all "
+             "names them); by device: 0:24GiB,1:40GiB, each once", clean);
+    return false;
+}
+
 int cmd_run(int argc, char **argv)
 {
     struct settings s = {0};
@@ -222,6 +245,8 @@ int cmd_run(int argc, char **argv)
             output);
         return LAUNCH_FAILED;
     }
+    if (!resolve_limit(&s))
+        return EXIT_USAGE;
     if (s.gpus && !s.simulate) {
         complain("run: --gpus says how many GPUs to simulate: add --simulate GPU");
         return EXIT_USAGE;

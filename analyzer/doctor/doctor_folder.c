@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
+#include "analyzer/launch/limit.h"
 #include "analyzer/doctor/doctor.h"
 #include "analyzer/command/options.h"
 #include "analyzer/base/text.h"
@@ -160,6 +161,10 @@ static void check_value(struct doctor *d, const char *name, const char *value)
     if (strcmp(name, "GPUSPY_NATIVE_DEPTH") == 0 && *value && (*end || depth < 1 || depth > 512))
         doctor_say(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", "it takes a number from 1 to 512",
                    "%s=%s is not known: the default is used", name, value);
+    char limit[2048], wrong[128];
+    if (strcmp(name, "GPUSPY_LIMIT") == 0 && *value && !limit_value(value, false, limit, sizeof limit, wrong, sizeof wrong))
+        doctor_say(d, DOCTOR_SETTINGS, DOCTOR_WARNING, "value", "it takes a size such as 24GiB, or 0:24GiB,1:40GiB",
+                   "%s=%s is not known: nothing is capped", name, value);
     if (strcmp(name, "GPUSPY_DISABLE") == 0 && *value && options_is_word(value, "1|yes|true|on"))
         doctor_say(d, DOCTOR_SETTINGS, DOCTOR_PROBLEM, "disabled", "unset GPUSPY_DISABLE",
                    "GPUSPY_DISABLE=%s: nothing is recorded", value);

@@ -92,6 +92,7 @@ static json_t *device_json(const struct gs_device *d)
     set(o, "index", json_integer(d->device));
     set_text(o, "name", d->name);
     set_bytes(o, "total_bytes", d->total_bytes);
+    set_bytes(o, "physical_bytes", d->physical_bytes);
     set_bytes(o, "graph_reserved_bytes", d->graph_bytes);
     set_bool(o, "simulated", gs_device_simulated(d->name));
     return o;
@@ -253,6 +254,7 @@ static json_t *oom_json(const struct gs_oom_verdict *v)
     set_bytes(o, "tensor_allocated_bytes", v->tensor_allocated);
     set_bytes(o, "tensor_reserved_bytes", v->tensor_reserved);
     set_bool(o, "fatal", v->fatal);
+    set_bool(o, "capped", v->capped);
     set_count(o, "failures", v->failures);
     set_text(o, "cause", gs_cause_word(v->cause));
     set_text(o, "verdict", v->verdict);

@@ -18,7 +18,7 @@ struct group {
     size_t first, last; /* rows; other threads' rows may lie between */
     size_t shown;       /* the row to report: PyTorch's, else the last */
     unsigned failures;
-    bool fatal, handled, device_failed, tensor_failed, captured;
+    bool fatal, handled, device_failed, tensor_failed, captured, capped;
     enum gs_oom_outcome outcome;
     int64_t free, total, device_requested; /* the last: the most that CUDA was asked for */
     size_t placed; /* the row whose stack counts: the replay may still change it, see backward.h */
@@ -98,6 +98,7 @@ static void join(struct group *g, const struct gs_oom *row, size_t index)
     g->last = index;
     g->shown = index;
     g->failures++;
+    g->capped = g->capped || row->capped;
     g->fatal = tensor ? row->fatal : (g->fatal || row->fatal);
     g->device_failed = g->device_failed || !tensor;
     g->tensor_failed = g->tensor_failed || tensor;
@@ -540,6 +541,7 @@ static void answer(struct gs_ooms *o, size_t group, const struct capture *c,
                                  .outside = f.outside,
                                  .graphs = f.graphs,
                                  .fatal = f.fatal,
+                                 .capped = o->groups[group].capped,
                                  .handled = o->groups[group].handled,
                                  .outcome = o->groups[group].outcome,
                                  .failures = f.failures,
@@ -680,11 +682,19 @@ void gs_ooms_finish(struct gs_ooms *o)
     free(o);
 }
 
+static void say_capped(struct gs_builder *b, struct gs_oom_verdict *v)
+{
+    if (v->capped && v->verdict && v->total_bytes != GS_UNKNOWN)
+        v->verdict = gs_arena_printf(b->arena, "%s; GPUSPY_LIMIT's cap of %s refused it, not the GPU", v->verdict,
+                                     gs_bytes_text(b, (double)v->total_bytes));
+}
+
 void gs_ooms_explain(struct gs_builder *b)
 {
     for (size_t i = 0; i < b->report->ooms_n; i++) {
         gs_waterfall_build(b, &b->report->ooms[i]);
         gs_oom_cause(b, b->report->ooms[i].facts, &b->report->ooms[i]);
+        say_capped(b, &b->report->ooms[i]);
     }
     gs_oom_advise(b);
 }

@@ -308,6 +308,7 @@ struct gs_oom_verdict {
     int64_t requested_bytes, free_bytes, total_bytes, tensor_allocated, tensor_reserved;
     int64_t device_live, graphs, outside; /* with free they sum to the total */
     bool fatal;
+    bool capped;  /* GPUSPY_LIMIT refused it, not the device */
     bool handled; /* not fatal: the program was told, and went on without it or asked for less */
     enum gs_oom_outcome outcome; /* unknown: fatal to be on the safe side */
     const char *outcome_why;     /* what that rests on; NULL: it was retried, or is one of very many */

@@ -15,6 +15,7 @@ struct load {
     struct gs_run *run;
     struct gs_database *db;
     size_t database;
+    size_t oom; /* add_capped: the rows before are done */
 };
 
 /* NULL → GS_UNKNOWN, and so is a negative one: nothing measured is. */
@@ -109,6 +110,7 @@ static bool add_device(struct load *l, sqlite3_stmt *st)
                           .total_bytes = positive(st, 3),
                           .free_bytes = positive(st, 4),
                           .seen_ns = positive(st, 5),
+                          .physical_bytes = GS_UNKNOWN,
                           .graph_bytes = GS_UNKNOWN};
     if (d.process != GS_NONE && d.device >= 0) {
         *GS_PUSH(run->devices, run->devices_n, run->devices_cap) = d;
@@ -138,6 +140,37 @@ static bool add_oom(struct load *l, sqlite3_stmt *st)
         *GS_PUSH(run->ooms, run->ooms_n, run->ooms_cap) = o;
     }
     return run->ooms_n < SMALL_TABLE_MAX;
+}
+
+/* Columns that older recordings lack. */
+static bool add_physical(struct load *l, sqlite3_stmt *st)
+{
+    const uint32_t process = process_of(l, st, 0);
+    const int device = device_of(st, 1);
+    for (size_t i = 0; i < l->run->devices_n; i++) {
+        struct gs_device *d = &l->run->devices[i];
+        if (d->process == process && d->device == device && d->total_bytes < positive(st, 2))
+            d->physical_bytes = positive(st, 2);
+    }
+    return true;
+}
+
+/* In the order of add_oom, which left some out. */
+static bool add_capped(struct load *l, sqlite3_stmt *st)
+{
+    const uint32_t process = process_of(l, st, 0);
+    const int64_t time = positive(st, 1);
+    if (process == GS_NONE) return true;
+    for (size_t i = l->oom; i < l->run->ooms_n; i++) {
+        struct gs_oom *o = &l->run->ooms[i];
+        if (o->process != process || o->time_ns != (time == GS_UNKNOWN ? 0 : time) ||
+            o->thread != number(st, 2) || o->layer != (uint8_t)number(st, 3))
+            continue;
+        o->capped = true;
+        l->oom = i + 1;
+        return true;
+    }
+    return false;
 }
 
 static bool add_sample(struct load *l, sqlite3_stmt *st)
@@ -380,6 +413,10 @@ static const struct {
     {add_oom, true, true, "oom",
      "SELECT process_id, device, layer, space, api, requested_bytes, free_bytes, total_bytes, "
      "tensor_allocated, tensor_reserved, time_ns, fatal, stack_id, thread_id FROM oom ORDER BY id"},
+    {add_physical, false, false, "device",
+     "SELECT process_id, device, physical_bytes FROM device WHERE physical_bytes > 0 LIMIT 4096"},
+    {add_capped, true, false, "oom",
+     "SELECT process_id, time_ns, thread_id, layer FROM oom WHERE capped = 1 ORDER BY id"},
     {add_sample, false, false, "sample",
      "SELECT process_id, device, time_ns, free_bytes, total_bytes FROM sample WHERE source <> 2 "
      "ORDER BY id"},

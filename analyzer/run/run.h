@@ -115,6 +115,7 @@ struct gs_device {
     int device;                               /* CUDA ordinal in that process */
     const char *name;                         /* NULL unknown */
     int64_t total_bytes, free_bytes, seen_ns; /* GS_UNKNOWN */
+    int64_t physical_bytes; /* where GPUSPY_LIMIT caps it at total_bytes; else GS_UNKNOWN */
     int64_t graph_bytes; /* the most that it held for graphs; GS_UNKNOWN: it never said */
 };
 
@@ -173,6 +174,7 @@ struct gs_oom {
         tensor_reserved; /* GS_UNKNOWN */
     int64_t time_ns;
     bool fatal;
+    bool capped; /* GPUSPY_LIMIT refused it, not the device */
 };
 
 /* What the device said (samples) and what PyTorch had reserved, in order of time. */

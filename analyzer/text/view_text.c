@@ -145,8 +145,19 @@ static void started(const struct view_text *v, char *out, size_t size)
 
 static bool alike(const struct gs_device *a, const struct gs_device *b)
 {
-    return a->total_bytes == b->total_bytes && a->device + 1 == b->device &&
+    return a->total_bytes == b->total_bytes && a->physical_bytes == b->physical_bytes && a->device + 1 == b->device &&
            strcmp(a->name ? a->name : "", b->name ? b->name : "") == 0;
+}
+
+static void capped(const struct view_text *v, const struct gs_device *d)
+{
+    char cap[UNITS_TEXT], size[UNITS_TEXT], line[160];
+
+    if (d->physical_bytes == GS_UNKNOWN)
+        return;
+    snprintf(line, sizeof line, "Device capped at %s by GPUSPY_LIMIT (of %s): what is free, and what was refused, is the cap's.",
+             view_bytes(cap, d->total_bytes), view_bytes(size, d->physical_bytes));
+    view_wrap(v, 0, "", line);
 }
 
 /* "GPU 0: name, 24.00 GiB"; equal neighbours in one line. */
@@ -167,6 +178,7 @@ static void devices(const struct view_text *v)
         snprintf(line, sizeof line, "%s%s%s, %s%s", which, *name ? ": " : "", name,
                  view_bytes(size, d[i].total_bytes), i > first ? " each" : "");
         view_wrap(v, 0, "", line);
+        capped(v, &d[i]);
     }
     for (size_t i = 0; i < n; i++) {
         if (!gs_device_simulated(d[i].name))

@@ -36,6 +36,7 @@ def rows():
                         "#define GS_BOTH(layer, name, suffix, ...) ROW name ROW name##suffix\n"
                         "#define GS_CALL_V(versions, layer, name, ...) ROW name\n"
                         "#define GS_BOTH_V(versions, layer, name, suffix, ...) ROW name ROW name##suffix\n"
+                        "#define GS_TELLER(layer, name, ...) ROW name\n"
                         "#define GS_FINDER(layer, name, ...) ROW name\n"
                         "#define GS_FINDER_BOTH(layer, name, suffix, ...) ROW name ROW name##suffix\n"
                         "#define GS_FINDER_BOTH_V(versions, layer, name, suffix, ...) ROW name ROW name##suffix\n",

@@ -1,0 +1,438 @@
+#include "interpose/limit.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "interpose/ask.h"
+#include "interpose/device.h"
+#include "interpose/graph.h"
+#include "interpose/nvml.h"
+
+GS_ASK(DRV, CUresult, cuCtxGetDevice, CUdevice *)
+GS_ASK(DRV, CUresult, cuMemGetInfo_v2, size_t *, size_t *)
+GS_ASK(DRV, CUresult, cuDevicePrimaryCtxGetState, CUdevice, unsigned int *, int *)
+GS_ASK(DRV, CUresult, cuDevicePrimaryCtxRetain, CUcontext *, CUdevice)
+GS_ASK(DRV, CUresult, cuDevicePrimaryCtxRelease_v2, CUdevice)
+GS_ASK(DRV, CUresult, cuCtxPushCurrent_v2, CUcontext)
+GS_ASK(DRV, CUresult, cuCtxPopCurrent_v2, CUcontext *)
+GS_ASK(DRV, CUresult, cuDeviceGetMemPool, CUmemoryPool *, CUdevice)
+GS_ASK(DRV, CUresult, cuDeviceGetDefaultMemPool, CUmemoryPool *, CUdevice)
+GS_ASK(DRV, CUresult, cuMemPoolGetAttribute, CUmemoryPool, int, void *)
+GS_ASK(DRV, CUresult, cuMemPoolTrimTo, CUmemoryPool, size_t)
+GS_ASK(DRV, CUresult, cuMemFree_v2, CUdeviceptr)
+GS_ASK(DRV, CUresult, cuMemFreeAsync, CUdeviceptr, CUstream)
+GS_ASK(DRV, CUresult, cuStreamSynchronize, CUstream)
+GS_ASK(DRV, CUresult, cuMemRelease, CUmemGenericAllocationHandle)
+GS_ASK(DRV, CUresult, cuArrayDestroy, CUarray)
+GS_ASK(DRV, CUresult, cuMipmappedArrayDestroy, CUmipmappedArray)
+
+#define DEVICES 64
+#define POOLS 64
+#define PAGE (2ull << 20)      /* of physical memory */
+#define CHUNK (32ull << 20)    /* what a pool reserves at a time */
+#define TRIES 200              /* while another thread's allocation is under way … */
+#define TRY_NS 50000           /* … so long each: 10 ms in all */
+#define UNKNOWN UINT64_MAX
+
+_Atomic bool gs_limit_set;
+static uint64_t all, one[DEVICES];      /* written once, before gs_limit_set */
+static _Atomic uint64_t flight[DEVICES]; /* reserved by calls that have not come back */
+static _Atomic uint64_t others[DEVICES]; /* plus 1; 0: not asked yet */
+
+/* --- the variable ---------------------------------------------------------------------------- */
+
+static double factor_of(const char *unit, size_t len)
+{
+    static const struct {
+        const char *unit;
+        double factor;
+    } units[] = {{"", 1},         {"B", 1},     {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
+                 {"TiB", 0x1p40}, {"kB", 1e3}, {"KB", 1e3},  {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},
+                 {"K", 0x1p10},   {"M", 0x1p20}, {"G", 0x1p30},  {"T", 0x1p40}};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strlen(units[i].unit) == len && strncmp(units[i].unit, unit, len) == 0)
+            return units[i].factor;
+    return 0;
+}
+
+/* A size; where it ends: at a comma or the end. */
+static bool read_size(const char **at, uint64_t *bytes)
+{
+    const char *p = *at;
+    double number = 0, scale = 1;
+    if (*p < '0' || *p > '9') return false;
+    for (; *p >= '0' && *p <= '9'; p++) number = number * 10 + (*p - '0');
+    if (*p == '.') /* by hand: strtod asks the program's locale what a point is */
+        for (p++; *p >= '0' && *p <= '9'; p++) number += (*p - '0') * (scale /= 10);
+    while (*p == ' ') p++;
+    const size_t len = strcspn(p, ", ");
+    const double size = number * factor_of(p, len);
+    for (p += len; *p == ' ';) p++;
+    if (!(size >= 1) || size > 0x1p60 || (*p && *p != ',')) return false;
+    *bytes = (uint64_t)size;
+    *at = p;
+    return true;
+}
+
+static bool read_entry(const char **at, uint64_t *everywhere, uint64_t *each)
+{
+    const char *p = *at;
+    uint64_t *to = everywhere;
+    while (*p == ' ') p++;
+    const size_t digits = strspn(p, "0123456789");
+    if (digits && digits <= 2 && p[digits] == ':') {
+        const int device = atoi(p);
+        if (device >= DEVICES) return false;
+        to = &each[device];
+        p += digits + 1;
+    }
+    if (*to || !read_size(&p, to)) return false; /* said twice */
+    *at = p;
+    return true;
+}
+
+bool gs_limit_read(const char *value)
+{
+    uint64_t everywhere = 0, each[DEVICES] = {0};
+    const char *p = value;
+    for (bool more = true; more; p += more) {
+        if (!read_entry(&p, &everywhere, each)) return false;
+        more = *p == ',';
+    }
+    all = everywhere;
+    memcpy(one, each, sizeof one);
+    atomic_store(&gs_limit_set, true);
+    return true;
+}
+
+uint64_t gs_limit_of(int device)
+{
+    if (device < 0 || device >= DEVICES || !gs_limited()) return 0;
+    return one[device] ? one[device] : all;
+}
+
+/* --- what a device holds --------------------------------------------------------------------- */
+
+struct held {
+    uint64_t cap, total, free; /* the last two are the real ones */
+    uint64_t used;             /* by this process */
+};
+
+static int current_device(void)
+{
+    CUresult (*get)(CUdevice *) = real_cuCtxGetDevice();
+    CUdevice device;
+    return get && get(&device) == CUDA_SUCCESS ? device : GS_DEVICE_NONE;
+}
+
+static bool ask(size_t *free_bytes, size_t *total)
+{
+    CUresult (*get)(size_t *, size_t *) = real_cuMemGetInfo_v2();
+    return get && get(free_bytes, total) == CUDA_SUCCESS;
+}
+
+/* Of a device that is not the current one: in its primary context, if there is one already. */
+static bool ask_elsewhere(int device, size_t *free_bytes, size_t *total)
+{
+    CUresult (*state)(CUdevice, unsigned int *, int *) = real_cuDevicePrimaryCtxGetState();
+    CUresult (*retain)(CUcontext *, CUdevice) = real_cuDevicePrimaryCtxRetain();
+    CUresult (*release)(CUdevice) = real_cuDevicePrimaryCtxRelease_v2();
+    CUresult (*push)(CUcontext) = real_cuCtxPushCurrent_v2();
+    CUresult (*pop)(CUcontext *) = real_cuCtxPopCurrent_v2();
+    CUcontext context, popped;
+    unsigned int flags;
+    int active;
+    if (!state || !retain || !release || !push || !pop) return false;
+    if (state(device, &flags, &active) != CUDA_SUCCESS || !active) return false;
+    if (retain(&context, device) != CUDA_SUCCESS) return false;
+    bool known = push(context) == CUDA_SUCCESS;
+    if (known) {
+        known = ask(free_bytes, total);
+        pop(&popped);
+    }
+    release(device);
+    return known;
+}
+
+static uint64_t held_by_others(int device)
+{
+    uint64_t known = atomic_load_explicit(&others[device], memory_order_relaxed);
+    if (!known) {
+        gs_limit_others(device, gs_nvml_others(device));
+        known = atomic_load_explicit(&others[device], memory_order_relaxed);
+    }
+    return known ? known - 1 : 0;
+}
+
+void gs_limit_others(int device, uint64_t bytes)
+{
+    if (device < 0 || device >= DEVICES || !gs_limited()) return;
+    atomic_store_explicit(&others[device], bytes == UNKNOWN ? 1 : bytes + 1, memory_order_relaxed);
+}
+
+/* False: it has no cap, or none that means anything, or it can't be asked. */
+static bool measure(int device, struct held *h)
+{
+    size_t free_bytes, total;
+    const bool here = device == current_device();
+    h->cap = gs_limit_of(device);
+    if (!h->cap || !(here ? ask(&free_bytes, &total) : ask_elsewhere(device, &free_bytes, &total)))
+        return false;
+    if (h->cap >= total || free_bytes > total) return false;
+    const uint64_t theirs = held_by_others(device);
+    h->total = total;
+    h->free = free_bytes;
+    h->used = total - free_bytes;
+    h->used -= theirs < h->used ? theirs : h->used;
+    return true;
+}
+
+static uint64_t capped_free(const struct held *h)
+{
+    const uint64_t left = h->used < h->cap ? h->cap - h->used : 0;
+    return left < h->free ? left : h->free;
+}
+
+void gs_limit_view(int device, uint64_t *free_bytes, uint64_t *total_bytes)
+{
+    struct held h;
+    const int saved = errno;
+    if (device == GS_DEVICE_CURRENT) device = current_device();
+    if (free_bytes && measure(device, &h)) {
+        *free_bytes = capped_free(&h);
+        *total_bytes = h.cap;
+    } else if (!free_bytes) {
+        const uint64_t cap = gs_limit_of(device);
+        if (cap && cap < *total_bytes) *total_bytes = cap;
+    }
+    errno = saved;
+}
+
+/* --- pools: what they only reserve is given up before anybody is told "out of memory" ---------- */
+
+static struct {
+    _Atomic uint64_t pool; /* 0 none */
+    _Atomic int device;
+} made[POOLS];
+
+void gs_limit_pool(int kind, uint64_t pool, int device)
+{
+    if (kind != GS_HANDLE_POOL || !pool) return;
+    if (device == GS_DEVICE_CURRENT) device = current_device();
+    for (int i = 0; i < POOLS; i++) {
+        uint64_t none = 0;
+        if (!atomic_compare_exchange_strong(&made[i].pool, &none, pool)) continue;
+        atomic_store(&made[i].device, device);
+        return;
+    }
+}
+
+void gs_limit_pool_gone(int kind, uint64_t pool)
+{
+    if (kind != GS_HANDLE_POOL) return;
+    for (int i = 0; i < POOLS; i++) {
+        uint64_t it = pool;
+        if (atomic_compare_exchange_strong(&made[i].pool, &it, 0)) return;
+    }
+}
+
+static uint64_t pool_asked(CUresult (*get)(CUmemoryPool *, CUdevice), int device)
+{
+    CUmemoryPool pool;
+    return get && get(&pool, device) == CUDA_SUCCESS ? (uint64_t)(uintptr_t)pool : 0;
+}
+
+/* Those of a device, each once. */
+static int pools_of(int device, uint64_t *at)
+{
+    int n = 0;
+    const uint64_t own = pool_asked(real_cuDeviceGetDefaultMemPool(), device);
+    const uint64_t now = pool_asked(real_cuDeviceGetMemPool(), device);
+    if (own) at[n++] = own;
+    if (now && now != own) at[n++] = now;
+    for (int i = 0; i < POOLS; i++) {
+        const uint64_t pool = atomic_load(&made[i].pool);
+        if (pool && pool != now && pool != own && atomic_load(&made[i].device) == device) at[n++] = pool;
+    }
+    return n;
+}
+
+/* What they hold and nobody uses; with `trim`, they are told to give it up. `held`, if not NULL: all they hold. */
+static uint64_t slack_of(int device, bool trim, uint64_t *held)
+{
+    CUresult (*get)(CUmemoryPool, int, void *) = real_cuMemPoolGetAttribute();
+    CUresult (*to)(CUmemoryPool, size_t) = real_cuMemPoolTrimTo();
+    uint64_t pools[POOLS + 2], sum = 0;
+    const int n = pools_of(device, pools);
+    for (int i = 0; get && to && i < n; i++) {
+        const CUmemoryPool pool = (CUmemoryPool)(uintptr_t)pools[i];
+        uint64_t used = 0, reserved = 0;
+        if (get(pool, GS_POOL_USED, &used) != CUDA_SUCCESS ||
+            get(pool, GS_POOL_RESERVED, &reserved) != CUDA_SUCCESS)
+            continue;
+        if (held) *held += reserved;
+        if (reserved <= used) continue;
+        sum += reserved - used;
+        if (trim) to(pool, 0);
+    }
+    return sum;
+}
+
+static uint64_t slack(int device, bool trim)
+{
+    return slack_of(device, trim, NULL);
+}
+
+/* --- an allocation --------------------------------------------------------------------------- */
+
+static uint64_t whole_pages(uint64_t bytes)
+{
+    return bytes > UINT64_MAX / 2 ? UINT64_MAX / 2 : (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+/* Bytes that the call takes at most; 0: there is no telling. */
+static uint64_t at_most(const struct gs_limit_call *c)
+{
+    if (c->kind == GS_LIMIT_LINEAR || c->kind == GS_LIMIT_VMM) return whole_pages(c->bytes);
+    if (c->kind == GS_LIMIT_POOL) return whole_pages(c->bytes) + CHUNK;
+    return 0;
+}
+
+static void release(struct gs_limit_call *c)
+{
+    if (c->reserved) atomic_fetch_sub(&flight[c->device], c->reserved);
+    c->reserved = 0;
+}
+
+static bool refuse(struct gs_limit_call *c)
+{
+    release(c);
+    gs_record_capped(true);
+    return c->withheld = true;
+}
+
+/* What others have begun may still fail, or be in the device's own sum already: for a moment. What is still
+ * under way then is let through. */
+static bool fits(struct gs_limit_call *c, struct held *h, uint64_t need)
+{
+    for (int i = 0; i < TRIES; i++) {
+        const uint64_t before = atomic_fetch_add(&flight[c->device], need);
+        c->reserved = need;
+        if (!measure(c->device, h)) break;
+        if (h->used + before + need <= h->cap) return true;
+        if (h->used + need > h->cap) {
+            release(c);
+            return false;
+        }
+        release(c);
+        nanosleep(&(struct timespec){.tv_nsec = TRY_NS}, NULL);
+    }
+    return true;
+}
+
+/* It may not fit. */
+static bool refuses_near_cap(struct gs_limit_call *c, struct held *h)
+{
+    const uint64_t unused = slack_of(c->device, false, &c->pools);
+    c->measured = true;
+    if (c->kind == GS_LIMIT_POOL) { /* it may be served from what its pool has */
+        if (h->used - (unused < h->used ? unused : h->used) + c->bytes <= h->cap) return false;
+        slack(c->device, true);
+        return refuse(c);
+    }
+    if (unused) {
+        slack(c->device, true);
+        if (!measure(c->device, h)) return false;
+    }
+    /* a smaller one may share a page that is there */
+    const uint64_t least = c->kind == GS_LIMIT_ARRAY || c->kind == GS_LIMIT_MIPMAPPED ? 0 : c->bytes;
+    return least >= PAGE && h->used + least > h->cap ? refuse(c) : false;
+}
+
+bool gs_limit_refuses(struct gs_limit_call *c, enum gs_limit_kind kind, int device, uint64_t bytes,
+                      uint64_t pool, uint64_t stream)
+{
+    const int saved = errno;
+    struct held h;
+    if (device == GS_DEVICE_CURRENT) device = current_device();
+    *c = (struct gs_limit_call){.kind = (uint8_t)kind, .device = device, .bytes = bytes, .pool = pool,
+                                .stream = stream};
+    const bool node = kind == GS_LIMIT_POOL && gs_captured(stream); /* of a graph: nothing is allocated now */
+    bool refused = false;
+    if (!node && measure(device, &h)) {
+        c->capped = true;
+        const uint64_t need = at_most(c);
+        if (!need || !fits(c, &h, need)) refused = refuses_near_cap(c, &h);
+    }
+    errno = saved;
+    return refused;
+}
+
+static void undo(const struct gs_limit_call *c, uint64_t address)
+{
+    CUresult (*free_linear)(CUdeviceptr) = real_cuMemFree_v2();
+    CUresult (*free_ordered)(CUdeviceptr, CUstream) = real_cuMemFreeAsync();
+    CUresult (*release_vmm)(CUmemGenericAllocationHandle) = real_cuMemRelease();
+    CUresult (*destroy)(CUarray) = real_cuArrayDestroy();
+    CUresult (*destroy_mipmapped)(CUmipmappedArray) = real_cuMipmappedArrayDestroy();
+    void *const handle = (void *)(uintptr_t)address;
+    if (c->kind == GS_LIMIT_ARRAY && destroy) destroy(handle);
+    else if (c->kind == GS_LIMIT_MIPMAPPED && destroy_mipmapped) destroy_mipmapped(handle);
+    else if (c->kind == GS_LIMIT_VMM && release_vmm) release_vmm(address);
+    else if (c->kind == GS_LIMIT_POOL && free_ordered) free_ordered(address, (CUstream)(uintptr_t)c->stream);
+    else if (c->kind <= GS_LIMIT_PITCHED && free_linear) free_linear(address);
+}
+
+/* A pool near the cap of a larger device takes a whole chunk where that of a full one takes only what it
+ * needs: the rest of the chunk does not count, nor what it served without taking any. */
+static bool over(const struct gs_limit_call *c)
+{
+    struct held h;
+    uint64_t now = 0;
+    if (!measure(c->device, &h) || h.used <= h.cap) return false;
+    if (c->kind != GS_LIMIT_POOL) return true;
+    slack_of(c->device, false, &now);
+    if (now <= c->pools) return false;
+    const uint64_t grown = now - c->pools, need = whole_pages(c->bytes), rest = grown > need ? grown - need : 0;
+    return h.used - (rest < h.used ? rest : h.used) > h.cap;
+}
+
+/* It was made, and there is too much now: as a full device would, everything unused is given up first, and
+ * what the stream has freed is waited for. */
+static bool stands(const struct gs_limit_call *c, uint64_t address)
+{
+    CUresult (*wait)(CUstream) = real_cuStreamSynchronize();
+    if (!over(c)) return true;
+    slack(c->device, true);
+    if (!over(c)) return true;
+    if (c->kind == GS_LIMIT_POOL && wait) {
+        wait((CUstream)(uintptr_t)c->stream);
+        slack(c->device, true);
+        if (!over(c)) return true;
+    }
+    undo(c, address);
+    if (c->kind == GS_LIMIT_POOL && wait) wait((CUstream)(uintptr_t)c->stream);
+    slack(c->device, true);
+    return false;
+}
+
+int gs_limit_end(struct gs_limit_call *c, int result, uint64_t address)
+{
+    if (!c->capped || c->withheld) return result;
+    const int saved = errno;
+    const bool undone = c->measured && result == CUDA_SUCCESS && address && !stands(c, address);
+    release(c);
+    gs_record_capped(undone);
+    errno = saved;
+    return undone ? CUDA_ERROR_OUT_OF_MEMORY : result;
+}
+
+void gs_limit_forget(void)
+{
+    for (int i = 0; i < DEVICES; i++) {
+        atomic_store(&flight[i], 0);
+        atomic_store(&others[i], 0);
+    }
+    for (int i = 0; i < POOLS; i++) atomic_store(&made[i].pool, 0);
+}

@@ -1,0 +1,75 @@
+"""GPUSPY_LIMIT under PyTorch: a script on a capped GPU against the same on one that is so large, which is the oracle.
+What PyTorch says of other processes it asks NVML, which is left as it is."""
+import re
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+OOM = HERE.parent.parent / "fixtures" / "oom"
+GIB = 1 << 30
+
+
+def end(once, script, size, capped, *arguments, **more):
+    memory = dict(SIMCUDA_MEMORY="80GiB", GPUSPY_LIMIT=size) if capped else dict(SIMCUDA_MEMORY=size)
+    done = once(f"limit {script} {size} {capped} {arguments} {more}", script, *arguments, **memory, **more)
+    return done, said(done.stdout), said("\n".join(line for line in done.stderr.splitlines() if not line.startswith("gpuspy:")))
+
+
+def said(text):
+    text = re.sub(r"Process \d+ has [^.]*\.\d+ [GM]iB memory in use\. ", "", text)
+    return re.sub(r"(Free \(according to CUDA\):) .*", r"\1 …", text)
+
+
+def same(once, script, size, *arguments, **more):
+    small, out, err = end(once, script, size, False, *arguments, **more)
+    capped, its_out, its_err = end(once, script, size, True, *arguments, **more)
+    assert (capped.code, its_out, its_err) == (small.code, out, err)
+    return small, capped
+
+
+@pytest.mark.parametrize("settings", ["", "expandable_segments:True"])
+def test_it_fails_where_a_smaller_one_does(once, settings):
+    """At the same tensor, with the same counters, and recovers alike."""
+    small, capped = same(once, HERE / "limit.py", "1GiB", PYTORCH_CUDA_ALLOC_CONF=settings, SIMCUDA_CONTEXT="100MiB")
+    assert small.code == 1 and "OutOfMemoryError" in small.stderr
+    theirs, ours = small.report(), capped.report()
+    assert [o["requested_bytes"] for o in ours["oom"]] == [o["requested_bytes"] for o in theirs["oom"]]
+    assert ours["devices"][0]["physical_bytes"] == 80 * GIB and ours["devices"][0]["total_bytes"] == GIB
+    last = max(ours["oom"], key=lambda o: o["time_s"])
+    assert last["fatal"] and not last["capped"]  # PyTorch's own fraction of it
+    assert any(o["capped"] for o in ours["oom"]) and not any(o["capped"] for o in theirs["oom"])
+
+
+def test_cudas_own_pool(once):
+    """What such a pool has free when it is asked depends on when streams came by: no two runs end at the same tensor."""
+    more = dict(PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync", SIMCUDA_CONTEXT="100MiB")
+    runs = [end(once, HERE / "limit.py", "1GiB", capped, **more)[0] for capped in (False, True)]
+    count = [int(re.search(r"^(\d+) Allocation on device", run.stdout, re.M)[1]) for run in runs]
+    assert abs(count[0] - count[1]) <= 8, count
+    for run in runs:
+        assert run.code == 1 and run.stdout.startswith("(968884224, 1073741824) 1073741824\n")
+        assert "OutOfMemoryError" in run.stderr
+    assert any(o["capped"] for o in runs[1].report()["oom"])
+
+
+@pytest.mark.parametrize("script", ["capacity_adam.py", "frag_half.py", "leak_step_cache.py", "recovered_halving.py"])
+def test_scenarios(once, script):
+    """fixtures/oom: what is said of the failure differs in nothing but who refused."""
+    size = re.search(r"# gpu: (\S+)", (OOM / script).read_text())[1]
+    small, capped = same(once, OOM / script, size)
+    theirs, ours = small.report()["oom"], capped.report()["oom"]
+    assert len(theirs) == len(ours) > 0
+    for a, b in zip(theirs, ours):
+        assert (a["cause"], a["requested_bytes"], a["free_bytes"], a["total_bytes"], a["fatal"]) == (
+            b["cause"], b["requested_bytes"], b["free_bytes"], b["total_bytes"], b["fatal"])
+        assert b["verdict"].split("; GPUSPY_LIMIT")[0] == a["verdict"]
+        assert [(p["what"], p["bytes"]) for p in a["waterfall"]] == [(p["what"], p["bytes"]) for p in b["waterfall"]]
+
+
+def test_what_fits_is_no_other(once):
+    """The largest GPU that any of it needs: no failure, the same peak."""
+    small, capped = same(once, OOM / "capacity_adam.py", "16GiB")
+    assert small.code == 0 and "OutOfMemory" not in capped.stderr
+    theirs, ours = small.report(), capped.report()
+    assert not ours["oom"] and [p["bytes"] for p in ours["peak"]] == [p["bytes"] for p in theirs["peak"]]
