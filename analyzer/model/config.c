@@ -1,8 +1,6 @@
 /* Hugging Face's config.json: keys to a shape. Absent keys are what the type's own class takes for them
  * (configs.def). */
 #include <jansson.h>
-#include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,46 +8,10 @@
 #include "analyzer/base/term.h"
 #include "analyzer/command/command.h"
 #include "analyzer/command/options.h"
+#include "analyzer/model/config_reading.h"
 #include "analyzer/model/files.h"
 
-enum trait {
-    TIED = 1 << 0,
-    GATED = 1 << 1,
-    LAYERNORM = 1 << 2, /* with biases */
-    QKV_BIAS = 1 << 3,
-    OUT_BIAS = 1 << 4,
-    MLP_BIAS = 1 << 5,
-    HEAD_BIAS = 1 << 6,
-    LEARNED = 1 << 7, /* positions are a table */
-    QK_NORM = 1 << 8, /* of each head; */
-    QK_NORM_WIDE = 1 << 9, /* of all heads at once */
-    NORMS_0 = 1 << 10, /* they have no parameters */
-    FUSED_QKV = 1 << 24,
-    FUSED_GATE = 1 << 25,
-    KV_HEADS = 1 << 30, /* there may be fewer heads of keys and values */
-    EMBEDDING_NORM = 1 << 26,
-    NORMS_1 = 1 << 11, /* attention and MLP read the same */
-    NORMS_4 = 1 << 12,
-    KEY_ATTENTION_BIAS = 1 << 13, /* attention_bias: of q, k, v and the output */
-    KEY_QKV_BIAS = 1 << 14,       /* attention_bias: of q, k and v */
-    KEY_MLP_BIAS = 1 << 15,
-    WINDOW_ALL = 1 << 16, /* which layers have the sliding window: all, */
-    WINDOW_TOP = 1 << 17, /* those from max_window_layers on if use_sliding_window says so, */
-    WINDOW_2 = 1 << 18,   /* all but every 2nd, 4th, 6th */
-    WINDOW_4 = 1 << 19,
-    WINDOW_6 = 1 << 20,
-    LATENT = 1 << 21, /* attention of DeepSeek */
-    EXPERTS = 1 << 22,
-    POOLER = 1 << 23,
-    BIASES = QKV_BIAS | OUT_BIAS | MLP_BIAS,
-};
-
-static const struct config_type {
-    const char *name;
-    enum model_family family;
-    uint64_t vocab, hidden, layers, heads, kv, head_dim, ffn, context;
-    unsigned traits;
-} types[] = {
+static const struct config_type types[] = {
 #define CONFIG(name, family, vocab, hidden, layers, heads, kv, head_dim, ffn, context, traits) \
     {name, MODEL_##family, vocab, hidden, layers, heads, kv, head_dim, ffn, context, traits},
 #include "analyzer/model/configs.def"
@@ -61,502 +23,6 @@ static const char type_names[] =
 #include "analyzer/model/configs.def"
 #undef CONFIG
     "";
-
-#define NUMBER_MAX 1000000000u
-
-/* One reading. The first problem stays. */
-struct reading {
-    json_t *json;  /* the object with the shape: the root, or its text_config, */
-    json_t *outer; /* and then this is the root; NULL else */
-    const struct config_type *type;
-    struct model_shape s;
-    char problem[256], note[192];
-    bool unknown; /* the problem is that the type is not known */
-    bool assumed; /* not known, and read as a Llama */
-};
-
-__attribute__((format(printf, 2, 3))) static void wrong(struct reading *r, const char *format, ...)
-{
-    va_list arguments;
-
-    if (*r->problem)
-        return;
-    va_start(arguments, format);
-    vsnprintf(r->problem, sizeof r->problem, format, arguments);
-    va_end(arguments);
-}
-
-__attribute__((format(printf, 2, 3))) static void note(struct reading *r, const char *format, ...)
-{
-    va_list arguments;
-
-    if (*r->note)
-        return;
-    va_start(arguments, format);
-    vsnprintf(r->note, sizeof r->note, format, arguments);
-    va_end(arguments);
-}
-
-/* ---------------------------------------------------------------- keys */
-
-/* The first of "a|b|c" that is there and not null; `name` is its name. */
-static json_t *find(json_t *object, const char *keys, char name[64])
-{
-    while (*keys) {
-        size_t n = strcspn(keys, "|");
-        snprintf(name, 64, "%.*s", (int)n, keys);
-        json_t *value = json_object_get(object, name);
-        if (value && !json_is_null(value))
-            return value;
-        keys += n + (keys[n] == '|');
-    }
-    return NULL;
-}
-
-static bool whole(const json_t *value, uint64_t *out)
-{
-    if (json_is_integer(value) && json_integer_value(value) >= 0) {
-        *out = (uint64_t)json_integer_value(value);
-        return *out <= NUMBER_MAX;
-    }
-    double real = json_is_real(value) ? json_real_value(value) : -1;
-    if (!(real >= 0 && real <= (double)NUMBER_MAX && real == floor(real)))
-        return false;
-    *out = (uint64_t)real;
-    return true;
-}
-
-static uint64_t number_in(struct reading *r, json_t *object, const char *keys, uint64_t absent)
-{
-    char name[64];
-    json_t *value = find(object, keys, name);
-    uint64_t n = absent;
-
-    if (!value)
-        return absent;
-    if (!whole(value, &n))
-        wrong(r, "%s is no whole number from 0 to 1e9", name);
-    return n;
-}
-
-static uint64_t number(struct reading *r, const char *keys, uint64_t absent)
-{
-    return number_in(r, r->json, keys, absent);
-}
-
-/* One that a model cannot be without. */
-static uint64_t positive(struct reading *r, const char *keys, uint64_t absent, uint64_t most)
-{
-    char name[64];
-    json_t *value = find(r->json, keys, name);
-    uint64_t n = absent;
-
-    if (!value)
-        return absent;
-    if (whole(value, &n) && n > 0 && n <= most)
-        return n;
-    wrong(r, "%s is no whole number from 1 to %ju", name, (uintmax_t)most);
-    return absent ? absent : 1; /* it may be divided by before the problem is said */
-}
-
-static bool flag(struct reading *r, const char *keys, bool absent)
-{
-    char name[64];
-    json_t *value = find(r->json, keys, name);
-
-    if (!value)
-        return absent;
-    if (!json_is_boolean(value))
-        wrong(r, "%s is neither true nor false", name);
-    return json_is_true(value);
-}
-
-static const char *word(json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
-}
-
-/* ---------------------------------------------------------------- parts of a shape */
-
-static void read_norms(struct reading *r, unsigned traits)
-{
-    struct model_shape *s = &r->s;
-
-    s->norm_bias = traits & LAYERNORM;
-    s->norms = traits & NORMS_4 ? 4 : traits & NORMS_1 ? 1 : traits & NORMS_0 ? 0 : 2;
-    s->final_norm = !(traits & NORMS_0) && s->family != MODEL_BERT;
-    s->embedding_norm = (traits & EMBEDDING_NORM) || s->family == MODEL_BERT;
-    s->qk_norm = traits & (QK_NORM | QK_NORM_WIDE);
-    s->qk_norm_wide = traits & QK_NORM_WIDE;
-}
-
-static void read_biases(struct reading *r, unsigned traits)
-{
-    struct model_shape *s = &r->s;
-
-    s->qkv_bias = traits & QKV_BIAS;
-    s->out_bias = traits & OUT_BIAS;
-    s->mlp_bias = traits & MLP_BIAS;
-    s->head_bias = traits & HEAD_BIAS;
-    if (traits & (KEY_ATTENTION_BIAS | KEY_QKV_BIAS))
-        s->qkv_bias = flag(r, "attention_bias|qkv_bias", s->qkv_bias);
-    if (traits & KEY_ATTENTION_BIAS)
-        s->out_bias = flag(r, "attention_bias", s->out_bias);
-    if (traits & KEY_MLP_BIAS)
-        s->mlp_bias = flag(r, "mlp_bias", s->mlp_bias);
-}
-
-static uint64_t layers_called(struct reading *r, const char *kind)
-{
-    json_t *list = json_object_get(r->json, "layer_types");
-    uint64_t n = 0;
-
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *text = json_string_value(json_array_get(list, i));
-        n += text && strcmp(text, kind) == 0;
-    }
-    return n;
-}
-
-static void read_window(struct reading *r, unsigned traits)
-{
-    struct model_shape *s = &r->s;
-    uint64_t every = traits & WINDOW_2 ? 2 : traits & WINDOW_4 ? 4 : traits & WINDOW_6 ? 6 : 0;
-    uint64_t absent = strcmp(r->type->name, "gpt_oss") == 0 ? 128
-                      : every || (traits & WINDOW_TOP) || strcmp(r->type->name, "mistral") == 0 ||
-                              strcmp(r->type->name, "ministral") == 0
-                          ? 4096
-                          : 0;
-
-    if (!(traits & (WINDOW_ALL | WINDOW_TOP | WINDOW_2 | WINDOW_4 | WINDOW_6)))
-        return;
-    if ((traits & WINDOW_TOP) && !flag(r, "use_sliding_window", false))
-        return;
-    if (absent && json_is_null(json_object_get(r->json, "sliding_window")))
-        return; /* null says that there is none */
-    s->window = number(r, "sliding_window", absent);
-    if (!s->window)
-        return;
-    if (traits & WINDOW_6)
-        every = positive(r, "sliding_window_pattern|_sliding_window_pattern", every, MODEL_LAYERS_MAX);
-    if (json_array_size(json_object_get(r->json, "layer_types")) == s->layers)
-        s->window_layers = layers_called(r, "sliding_attention");
-    else if (traits & WINDOW_TOP)
-        s->window_layers = s->layers - number(r, "max_window_layers", 28);
-    else
-        s->window_layers = every ? s->layers - s->layers / every : s->layers;
-    if (s->window_layers > s->layers || s->window_layers == 0)
-        s->window = s->window_layers = 0;
-}
-
-/* Of the layers every step-th has experts, but for those in the list. */
-static uint64_t sparse_layers(uint64_t layers, uint64_t step, json_t *dense)
-{
-    bool *is_dense = gs_realloc(NULL, layers, sizeof *is_dense);
-    uint64_t n = 0, layer;
-
-    memset(is_dense, 0, layers * sizeof *is_dense);
-    for (size_t i = 0; i < json_array_size(dense); i++)
-        if (whole(json_array_get(dense, i), &layer) && layer < layers)
-            is_dense[layer] = true;
-    for (uint64_t i = 0; i < layers; i++)
-        n += (i + 1) % step == 0 && !is_dense[i];
-    free(is_dense);
-    return n;
-}
-
-static void read_experts(struct reading *r, const char *type)
-{
-    struct model_shape *s = &r->s;
-    const bool deepseek = strncmp(type, "deepseek", 8) == 0 || strcmp(type, "glm4_moe") == 0;
-    struct row {
-        const char *type;
-        uint64_t experts, used, ffn, shared;
-    };
-    static const struct row absent[] = {
-        {"mixtral", 8, 2, 0, 0},     {"qwen2_moe", 60, 4, 1408, 0},     {"qwen3_moe", 128, 8, 768, 0},
-        {"gpt_oss", 128, 4, 0, 0},   {"deepseek_v2", 64, 0, 1407, 2},   {"deepseek_v3", 256, 8, 2048, 1},
-        {"olmoe", 64, 8, 0, 0},      {"glm4_moe", 128, 8, 1408, 1},     {"phimoe", 16, 2, 0, 0},
-        {"llama4_text", 16, 1, 0, 1},
-    };
-    struct row d = {"", 0, 0, 0, 0};
-
-    for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
-        if (strcmp(absent[i].type, type) == 0)
-            d = absent[i];
-    s->experts = number(r, "num_local_experts|num_experts|n_routed_experts", d.experts);
-    if (s->experts <= 1) {
-        s->experts = 0;
-        return;
-    }
-    s->experts_used = number(r, "num_experts_per_tok", d.used);
-    s->expert_ffn = positive(r, "moe_intermediate_size", d.ffn ? d.ffn : s->ffn, NUMBER_MAX);
-    s->shared_experts = number(r, "n_shared_experts", d.shared);
-    if (!s->experts_used)
-        wrong(r, "num_experts_per_tok is missing or 0");
-    if (s->experts_used > s->experts)
-        wrong(r, "num_experts_per_tok is %ju, but there are %ju experts", (uintmax_t)s->experts_used,
-              (uintmax_t)s->experts);
-    s->moe_layers = s->layers;
-    if (deepseek) {
-        uint64_t dense = number(r, "first_k_dense_replace", strcmp(type, "deepseek_v3") == 0 ? 3 : strcmp(type, "glm4_moe") == 0);
-        s->moe_layers = dense < s->layers ? s->layers - dense : 0;
-    } else {
-        uint64_t step = positive(r, "decoder_sparse_step", 1, MODEL_LAYERS_MAX);
-        s->moe_layers = sparse_layers(s->layers, step, json_object_get(r->json, "mlp_only_layers"));
-    }
-    if (s->moe_layers == 0)
-        s->experts = s->experts_used = s->shared_experts = s->expert_ffn = 0;
-}
-
-static void read_latent(struct reading *r)
-{
-    struct model_shape *s = &r->s;
-
-    s->kv_rank = positive(r, "kv_lora_rank", 512, NUMBER_MAX);
-    s->q_rank = json_is_null(json_object_get(r->json, "q_lora_rank")) ? 0 : number(r, "q_lora_rank", 1536);
-    s->rope_dim = number(r, "qk_rope_head_dim", 64);
-    s->nope_dim = number(r, "qk_nope_head_dim", 128);
-    s->v_dim = positive(r, "v_head_dim", 128, NUMBER_MAX);
-    s->head_dim = s->rope_dim + s->nope_dim;
-    s->kv_heads = s->heads;
-    if (!s->head_dim)
-        wrong(r, "qk_nope_head_dim and qk_rope_head_dim are 0");
-    if (flag(r, "attention_bias", false))
-        wrong(r, "attention_bias is true, which is not known of latent attention; give its .safetensors");
-}
-
-/* 224 or [224, 224]. */
-static uint64_t side(struct reading *r, const char *key, uint64_t absent)
-{
-    json_t *value = json_object_get(r->json, key);
-    uint64_t a = absent, b = absent;
-
-    if (!json_is_array(value))
-        return positive(r, key, absent, 100000);
-    if (json_array_size(value) != 2 || !whole(json_array_get(value, 0), &a) ||
-        !whole(json_array_get(value, 1), &b) || a != b || a == 0 || a > 100000)
-        wrong(r, "%s is no square", key);
-    return a;
-}
-
-static void read_vit(struct reading *r)
-{
-    struct model_shape *s = &r->s;
-    const char *architecture = json_string_value(json_array_get(json_object_get(r->json, "architectures"), 0));
-    json_t *labels = json_object_get(r->json, "id2label");
-
-    s->image = side(r, "image_size", 224);
-    s->patch = side(r, "patch_size", 16);
-    s->channels = positive(r, "num_channels", 3, 100000);
-    s->qkv_bias = flag(r, "qkv_bias", true);
-    if (!*r->problem && (s->patch > s->image || s->image % s->patch))
-        wrong(r, "patch_size %ju does not divide image_size %ju", (uintmax_t)s->patch, (uintmax_t)s->image);
-    if (architecture && strstr(architecture, "ForImageClassification"))
-        s->classes = number(r, "num_labels", json_object_size(labels) ? json_object_size(labels) : 2);
-    else
-        s->pooler = true;
-}
-
-/* Falcon's keys say of its layers what others have in their type. */
-static void read_falcon(struct reading *r)
-{
-    struct model_shape *s = &r->s;
-    bool newer = flag(r, "new_decoder_architecture", false), bias = flag(r, "bias", false);
-
-    s->qkv_bias = s->out_bias = s->mlp_bias = bias;
-    s->kv_heads = newer ? positive(r, "num_kv_heads", s->heads, NUMBER_MAX) : flag(r, "multi_query", true) ? 1 : s->heads;
-    s->norms = flag(r, "parallel_attn", true) && !newer ? 1 : (unsigned)number(r, "num_ln_in_parallel_attn", 2);
-    if (s->norms < 1 || s->norms > 2)
-        wrong(r, "num_ln_in_parallel_attn is neither 1 nor 2");
-}
-
-static void read_t5(struct reading *r)
-{
-    struct model_shape *s = &r->s;
-    const char *forward = json_string_value(json_object_get(r->json, "feed_forward_proj"));
-    bool newer = strcmp(r->type->name, "mt5") == 0;
-
-    s->encoder_layers = s->layers;
-    s->layers += positive(r, "num_decoder_layers", s->layers, MODEL_LAYERS_MAX);
-    s->head_dim = positive(r, "d_kv", 64, NUMBER_MAX);
-    s->ffn = positive(r, "d_ff", r->type->ffn, NUMBER_MAX);
-    s->buckets = positive(r, "relative_attention_num_buckets", 32, NUMBER_MAX);
-    s->gated = forward ? strncmp(forward, "gated-", 6) == 0 : newer;
-}
-
-/* One number for both halves, as all published ones have it. */
-static uint64_t of_both(struct reading *r, const char *encoder, const char *decoder, uint64_t absent)
-{
-    uint64_t one = positive(r, encoder, absent, NUMBER_MAX), other = positive(r, decoder, absent, NUMBER_MAX);
-
-    if (one != other)
-        wrong(r, "%s and %s differ, which is not known; give its .safetensors", encoder, decoder);
-    return one;
-}
-
-static void read_whisper(struct reading *r)
-{
-    struct model_shape *s = &r->s;
-
-    s->encoder_layers = positive(r, "encoder_layers|num_hidden_layers", 4, MODEL_LAYERS_MAX);
-    s->layers = s->encoder_layers + positive(r, "decoder_layers", 4, MODEL_LAYERS_MAX);
-    s->heads = s->kv_heads = of_both(r, "encoder_attention_heads", "decoder_attention_heads", 6);
-    s->ffn = of_both(r, "encoder_ffn_dim", "decoder_ffn_dim", 1536);
-    s->channels = positive(r, "num_mel_bins", 80, 100000);
-    s->sound = positive(r, "max_source_positions", 1500, NUMBER_MAX);
-    s->positions = s->context = positive(r, "max_target_positions", 448, NUMBER_MAX);
-    s->no_k_bias = true;
-}
-
-/* intermediate_size is worked out, not read, by the configuration's class. */
-static void read_mamba(struct reading *r)
-{
-    struct model_shape *s = &r->s;
-    const bool newer = strcmp(r->type->name, "mamba2") == 0;
-    const bool automatic = strcmp(word(r->json, "time_step_rank"), "auto") == 0;
-
-    s->inner = s->hidden * positive(r, "expand", 2, 1000);
-    s->state = positive(r, "state_size", newer ? 128 : 16, NUMBER_MAX);
-    s->taps = positive(r, "conv_kernel", 4, NUMBER_MAX);
-    s->conv_bias = flag(r, "use_conv_bias", true);
-    s->inner_bias = flag(r, "use_bias", false);
-    s->heads = s->kv_heads = s->head_dim = s->ffn = s->context = 0;
-    if (!newer) {
-        s->step_rank = automatic ? 0 : positive(r, "time_step_rank", 0, NUMBER_MAX);
-        return;
-    }
-    s->heads = positive(r, "num_heads", 128, NUMBER_MAX);
-    s->head_dim = positive(r, "head_dim", 64, NUMBER_MAX);
-    s->groups = positive(r, "n_groups", 8, NUMBER_MAX);
-    if (s->heads * s->head_dim != s->inner)
-        wrong(r, "num_heads · head_dim is %ju, and expand · hidden_size is %ju: they must be the same",
-              (uintmax_t)(s->heads * s->head_dim), (uintmax_t)s->inner);
-}
-
-static void read_llama4(struct reading *r)
-{
-    struct model_shape *s = &r->s;
-    uint64_t every = positive(r, "interleave_moe_layer_step", 1, MODEL_LAYERS_MAX);
-    json_t *listed_layers = json_object_get(r->json, "moe_layers");
-
-    s->expert_ffn = positive(r, "intermediate_size", 8192, NUMBER_MAX);
-    s->ffn = positive(r, "intermediate_size_mlp", 16384, NUMBER_MAX);
-    s->shared_experts = 1;
-    s->moe_layers = json_is_array(listed_layers) ? json_array_size(listed_layers) : s->layers / every;
-    s->window = number(r, "attention_chunk_size", 8192);
-    s->window_layers = layers_called(r, "chunked_attention");
-    if (s->window_layers == 0)
-        s->window = 0;
-}
-
-static void read_by_type(struct reading *r)
-{
-    struct model_shape *s = &r->s;
-    const char *type = r->type->name;
-
-    if (strcmp(type, "falcon") == 0)
-        read_falcon(r);
-    if (r->type->family == MODEL_T5)
-        read_t5(r);
-    if (r->type->family == MODEL_WHISPER)
-        read_whisper(r);
-    if (r->type->family == MODEL_MAMBA)
-        read_mamba(r);
-    if (strcmp(type, "llama4_text") == 0)
-        read_llama4(r);
-    if (strcmp(type, "phimoe") == 0)
-        s->head_bias = flag(r, "lm_head_bias", false);
-    if (strcmp(type, "mpt") == 0)
-        s->ffn = s->hidden * positive(r, "expansion_ratio", 4, 1000);
-    if (strcmp(type, "gpt_bigcode") == 0 && !flag(r, "multi_query", true))
-        s->kv_heads = s->heads;
-    if (strcmp(type, "opt") == 0) {
-        s->positions += 2; /* OPTLearnedPositionalEmbedding.offset */
-        s->qkv_bias = s->out_bias = s->mlp_bias = flag(r, "enable_bias", true);
-        s->final_norm = flag(r, "do_layer_norm_before", true) && !flag(r, "_remove_final_layer_norm", false);
-        s->embedding = positive(r, "word_embed_proj_dim", s->hidden, NUMBER_MAX);
-        if (s->embedding == s->hidden)
-            s->embedding = 0;
-    }
-    if (s->positions > 2 && (strstr(type, "roberta") || strcmp(type, "camembert") == 0))
-        s->context = s->positions - 2; /* numbers begin after the padding's, 1 */
-    if (strcmp(type, "starcoder2") == 0)
-        s->qkv_bias = s->out_bias = s->mlp_bias = flag(r, "use_bias", true);
-    if (strcmp(type, "stablelm") == 0) {
-        s->qkv_bias = flag(r, "use_qkv_bias", false);
-        s->norms = flag(r, "use_parallel_residual", false) ? 1 : 2;
-    }
-    if (strcmp(type, "glm4_moe") == 0)
-        s->qk_norm = flag(r, "use_qk_norm", false);
-    if (strcmp(type, "cohere") == 0) /* a weight for each head's each number */
-        s->qk_norm = s->qk_norm_wide = flag(r, "use_qk_norm", false);
-    s->sinks = s->router_bias = s->expert_bias = strcmp(type, "gpt_oss") == 0;
-    if (strcmp(type, "qwen2_moe") == 0 && s->experts) {
-        s->shared_gate = true;
-        s->shared_experts = 1;
-        s->shared_ffn = positive(r, "shared_expert_intermediate_size", 5632, NUMBER_MAX);
-    }
-    if ((strcmp(type, "stablelm") == 0 && flag(r, "qk_layernorm", false)) ||
-        (strcmp(type, "phi") == 0 && flag(r, "qk_layernorm", false)))
-        wrong(r, "qk_layernorm is true, which is not known of this type; give its .safetensors");
-    if (flag(r, "add_cross_attention", false))
-        wrong(r, "add_cross_attention is true, which is not known; give its .safetensors");
-}
-
-static void read_shape(struct reading *r)
-{
-    const struct config_type *t = r->type;
-    struct model_shape *s = &r->s;
-
-    *s = (struct model_shape){.family = t->family};
-    s->hidden = positive(r, "hidden_size|n_embd|n_embed|d_model|dim", t->hidden, NUMBER_MAX);
-    s->layers = positive(r, "num_hidden_layers|n_layer|n_layers|num_layers", t->layers, MODEL_LAYERS_MAX);
-    s->heads = positive(r, "num_attention_heads|n_head|n_heads|num_heads", t->heads, NUMBER_MAX);
-    s->kv_heads = t->kv ? t->kv : s->heads;
-    if (t->family == MODEL_LLAMA || (t->traits & KV_HEADS)) /* others do not look at the key */
-        s->kv_heads = positive(r, "num_key_value_heads", s->kv_heads, NUMBER_MAX);
-    if (t->vocab)
-        s->vocab = positive(r, "vocab_size", t->vocab, NUMBER_MAX);
-    s->head_dim = positive(r, "head_dim", t->head_dim, NUMBER_MAX);
-    s->ffn = positive(r, t->family == MODEL_BERT ? "intermediate_size|hidden_dim" : "intermediate_size|n_inner|ffn_dim|ffn_hidden_size",
-                      t->ffn ? t->ffn : 4 * s->hidden, NUMBER_MAX);
-    s->context = number(r, "max_position_embeddings|n_positions|max_seq_len|seq_length", t->context);
-    s->positions = t->traits & LEARNED ? s->context : 0;
-    s->token_types = t->family == MODEL_BERT && (t->traits & POOLER) ? number(r, "type_vocab_size", 2) : 0;
-    s->tied = flag(r, "tie_word_embeddings", t->traits & TIED);
-    if (r->outer && json_is_boolean(json_object_get(r->outer, "tie_word_embeddings"))) /* the outer model ties */
-        s->tied = json_is_true(json_object_get(r->outer, "tie_word_embeddings"));
-    s->gated = t->traits & GATED;
-    s->fused_qkv = t->traits & FUSED_QKV;
-    s->fused_gate = t->traits & FUSED_GATE;
-    s->pooler = t->traits & POOLER;
-    read_norms(r, t->traits);
-    read_biases(r, t->traits);
-    if (*r->problem) /* what follows goes over the layers */
-        return;
-    read_window(r, t->traits);
-    if (t->traits & EXPERTS)
-        read_experts(r, t->name);
-    if (t->traits & LATENT)
-        read_latent(r);
-    if (t->family == MODEL_VIT)
-        read_vit(r);
-    read_by_type(r);
-    if (*r->problem)
-        return;
-    if (s->family == MODEL_MAMBA)
-        return;
-    if (!s->head_dim && s->hidden % s->heads)
-        wrong(r, "num_attention_heads is %ju, which does not divide hidden_size, %ju", (uintmax_t)s->heads,
-              (uintmax_t)s->hidden);
-    if (!s->head_dim)
-        s->head_dim = s->hidden / s->heads;
-    if (s->heads % s->kv_heads)
-        wrong(r, "num_key_value_heads is %ju, which does not divide num_attention_heads, %ju",
-              (uintmax_t)s->kv_heads, (uintmax_t)s->heads);
-}
 
 /* ---------------------------------------------------------------- which type */
 
@@ -607,11 +73,11 @@ static void unknown_type(struct reading *r, const char *name)
     r->unknown = true;
     term_clean(clean, sizeof clean, name, true);
     if (!*name)
-        wrong(r, "has no model_type; those known are llama, gpt2, mixtral, bert, vit … (docs/estimate.md)");
+        config_wrong(r, "has no model_type; those known are llama, gpt2, mixtral, bert, vit … (docs/estimate.md)");
     else if (options_nearest(name, type_names, near, sizeof near))
-        wrong(r, "model_type '%s' is not known; did you mean '%s'?", clean, near);
+        config_wrong(r, "model_type '%s' is not known; did you mean '%s'?", clean, near);
     else
-        wrong(r, "model_type '%s' is not known; give its .safetensors, or its shape by --layers, --hidden …", clean);
+        config_wrong(r, "model_type '%s' is not known; give its .safetensors, or its shape by --layers, --hidden …", clean);
 }
 
 /* The language model within one that also sees or hears. */
@@ -623,8 +89,8 @@ static json_t *inner(struct reading *r, json_t *root)
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         json_t *object = json_object_get(root, keys[i]);
         if (json_is_object(object)) {
-            term_clean(clean, sizeof clean, word(root, "model_type"), true);
-            note(r, "only the language model of '%s' (%s) is counted, not what sees or hears", clean, keys[i]);
+            term_clean(clean, sizeof clean, config_word(root, "model_type"), true);
+            config_note(r, "only the language model of '%s' (%s) is counted, not what sees or hears", clean, keys[i]);
             return object;
         }
     }
@@ -633,14 +99,14 @@ static json_t *inner(struct reading *r, json_t *root)
 
 static void choose_type(struct reading *r, json_t *root)
 {
-    const char *outer = word(root, "model_type"), *name;
+    const char *outer = config_word(root, "model_type"), *name;
     char clean[64];
 
     r->json = type_of(outer) && !json_is_object(json_object_get(root, "text_config")) ? root : inner(r, root);
     if (r->json == root && json_is_object(json_object_get(root, "vision_config")))
-        note(r, "only its language model is counted, not what sees");
+        config_note(r, "only its language model is counted, not what sees");
     r->outer = r->json == root ? NULL : root;
-    name = word(r->json, "model_type");
+    name = config_word(r->json, "model_type");
     if (r->outer && !*name) /* what the outer type's class takes for it */
         name = strcmp(outer, "gemma3") == 0     ? "gemma3_text"
                : strcmp(outer, "mistral3") == 0 ? "mistral"
@@ -656,7 +122,7 @@ static void choose_type(struct reading *r, json_t *root)
     term_clean(clean, sizeof clean, name, true);
     r->assumed = true;
     *r->note = 0;
-    note(r, "model_type '%s' is not known: it is read as a Llama, whose keys it has", clean);
+    config_note(r, "model_type '%s' is not known: it is read as a Llama, whose keys it has", clean);
 }
 
 /* ---------------------------------------------------------------- the whole */
@@ -666,10 +132,10 @@ static void note_type_of_numbers(json_t *root, struct model *m)
     static const char *const words[][2] = {
         {"float32", "F32"}, {"float16", "F16"}, {"bfloat16", "BF16"}, {"float64", "F64"},
     };
-    const char *text = word(root, "dtype");
+    const char *text = config_word(root, "dtype");
 
     if (!*text)
-        text = word(root, "torch_dtype");
+        text = config_word(root, "torch_dtype");
     if (strncmp(text, "torch.", 6) == 0)
         text += 6;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -686,7 +152,7 @@ static void note_head(struct reading *r)
     if (!architecture || r->type->family != MODEL_BERT || !strstr(architecture, "For"))
         return;
     term_clean(clean, sizeof clean, architecture, true);
-    note(r, "counted without the head of %s", clean);
+    config_note(r, "counted without the head of %s", clean);
 }
 
 static bool read_json(struct reading *r, json_t *root, const struct model_file *f, struct model *m)
@@ -694,20 +160,20 @@ static bool read_json(struct reading *r, json_t *root, const struct model_file *
     int ignored;
 
     if (!json_is_object(root)) {
-        wrong(r, "is no JSON object");
+        config_wrong(r, "is no JSON object");
         return false;
     }
     if (json_object_get(root, "peft_type")) {
-        wrong(r, "is an adapter's; give the config.json of the model under it, and --adapter");
+        config_wrong(r, "is an adapter's; give the config.json of the model under it, and --adapter");
         return false;
     }
     choose_type(r, root);
     if (r->type)
-        read_shape(r);
+        config_read_shape(r);
     if (*r->problem)
         return false;
     if (!model_shaped(f->command, f->path, &r->s, m, &ignored)) {
-        wrong(r, "%s", ""); /* it said so itself */
+        config_wrong(r, "%s", ""); /* it said so itself */
         return false;
     }
     note_head(r);
@@ -788,7 +254,7 @@ static unsigned bits_in(json_t *object, const char *key)
 {
     uint64_t n;
 
-    return whole(json_object_get(object, key), &n) && n >= 1 && n <= 8 ? (unsigned)n : 0;
+    return config_whole(json_object_get(object, key), &n) && n >= 1 && n <= 8 ? (unsigned)n : 0;
 }
 
 /* GPTQ and AWQ: quantization_config.bits; MLX: quantization.bits; compressed-tensors: of its first group. */

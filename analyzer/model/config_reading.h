@@ -1,0 +1,74 @@
+/* One reading of a config.json: config.c finds its type, config_shape.c makes a shape of its keys. */
+#ifndef GPUSPY_CONFIG_READING_H
+#define GPUSPY_CONFIG_READING_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "analyzer/model/model.h"
+
+/* What a type's keys mean, and what it has that no key tells. */
+enum trait {
+    TIED = 1 << 0,
+    GATED = 1 << 1,
+    LAYERNORM = 1 << 2, /* with biases */
+    QKV_BIAS = 1 << 3,
+    OUT_BIAS = 1 << 4,
+    MLP_BIAS = 1 << 5,
+    HEAD_BIAS = 1 << 6,
+    LEARNED = 1 << 7, /* positions are a table */
+    QK_NORM = 1 << 8, /* of each head; */
+    QK_NORM_WIDE = 1 << 9, /* of all heads at once */
+    NORMS_0 = 1 << 10, /* they have no parameters */
+    FUSED_QKV = 1 << 24,
+    FUSED_GATE = 1 << 25,
+    KV_HEADS = 1 << 30, /* there may be fewer heads of keys and values */
+    EMBEDDING_NORM = 1 << 26,
+    NORMS_1 = 1 << 11, /* attention and MLP read the same */
+    NORMS_4 = 1 << 12,
+    KEY_ATTENTION_BIAS = 1 << 13, /* attention_bias: of q, k, v and the output */
+    KEY_QKV_BIAS = 1 << 14,       /* attention_bias: of q, k and v */
+    KEY_MLP_BIAS = 1 << 15,
+    WINDOW_ALL = 1 << 16, /* which layers have the sliding window: all, */
+    WINDOW_TOP = 1 << 17, /* those from max_window_layers on if use_sliding_window says so, */
+    WINDOW_2 = 1 << 18,   /* all but every 2nd, 4th, 6th */
+    WINDOW_4 = 1 << 19,
+    WINDOW_6 = 1 << 20,
+    LATENT = 1 << 21, /* attention of DeepSeek */
+    EXPERTS = 1 << 22,
+    POOLER = 1 << 23,
+    BIASES = QKV_BIAS | OUT_BIAS | MLP_BIAS,
+};
+
+/* A row of configs.def: what the type's class takes where a key is absent. */
+struct config_type {
+    const char *name;
+    enum model_family family;
+    uint64_t vocab, hidden, layers, heads, kv, head_dim, ffn, context;
+    unsigned traits;
+};
+
+/* One reading. The first problem stays. */
+struct reading {
+    json_t *json;  /* the object with the shape: the root, or its text_config, */
+    json_t *outer; /* and then this is the root; NULL else */
+    const struct config_type *type;
+    struct model_shape s;
+    char problem[256], note[192];
+    bool unknown; /* the problem is that the type is not known */
+    bool assumed; /* not known, and read as a Llama */
+};
+
+/* The first of each stays. */
+__attribute__((format(printf, 2, 3))) void config_wrong(struct reading *r, const char *format, ...);
+__attribute__((format(printf, 2, 3))) void config_note(struct reading *r, const char *format, ...);
+
+/* Is it a number without a fraction, not negative? */
+bool config_whole(const json_t *value, uint64_t *out);
+/* A key's text; NULL where it has none. */
+const char *config_word(json_t *object, const char *key);
+
+/* Fills r->s from the keys of r->json; what does not go together is said by config_wrong. */
+void config_read_shape(struct reading *r);
+
+#endif
