@@ -64,7 +64,7 @@ struct gs_ooms {
     struct capture captures[CAPTURES];
     size_t captures_n;
     struct capture *latest; /* of the process now replayed, retries aside; NULL none yet */
-    int64_t reserved[128]; /* by device, of the process now replayed */
+    int64_t reserved[128];  /* by device, of the process now replayed */
 };
 
 /* --- groups ------------------------------------------------------------------------------------
@@ -136,6 +136,8 @@ static void choose_captures(struct gs_ooms *o)
         for (size_t i = o->groups_n; i-- > 0 && o->captures_n < CAPTURES;) {
             if (o->groups[i].fatal == (bool)fatal) {
                 o->captures[o->captures_n].group = i;
+                /* until the replay comes by, which it may never do in a damaged recording */
+                o->captures[o->captures_n].series = GS_NONE;
                 o->group_of[o->groups[i].last] = (uint32_t)o->captures_n++;
             }
         }
@@ -334,15 +336,16 @@ static bool failed(const struct group *g)
     return g->fatal || g->tensor_failed;
 }
 
-/* What fails is the next to look at. The same line again: whoever caught the first came by once more. */
+/* What fails is the next to look at. The same line again: whoever caught the first came by once
+ * more. */
 static void begin_after(struct gs_ooms *o, struct capture *c)
 {
     if (!failed(&o->groups[c->group])) {
         return;
     }
     gs_oom_after_begin(o->b->run, &o->rows[o->groups[c->group].placed], &c->after);
-    if (o->latest && o->latest->after.failed != GS_NONE && o->latest->after.failed == c->after.failed &&
-        o->latest->after.thread == c->after.thread) {
+    if (o->latest && o->latest->after.failed != GS_NONE &&
+        o->latest->after.failed == c->after.failed && o->latest->after.thread == c->after.thread) {
         o->latest->after.granted = true;
     }
     o->latest = c;
@@ -411,12 +414,11 @@ struct gs_ooms *gs_ooms_start(struct gs_builder *b, struct gs_observer *observer
     memset(o->group_of, 0xff, o->rows_n * sizeof *o->group_of);
     make_groups(o);
     choose_captures(o);
-    *observer = (struct gs_observer){
-        .self = o,
-        .process_start = on_process_start,
-        .alloc = o->rows_n ? on_alloc : NULL,
-        .oom = on_oom,
-        .reserved = on_reserved};
+    *observer = (struct gs_observer){.self = o,
+                                     .process_start = on_process_start,
+                                     .alloc = o->rows_n ? on_alloc : NULL,
+                                     .oom = on_oom,
+                                     .reserved = on_reserved};
     return o;
 }
 
@@ -685,8 +687,9 @@ void gs_ooms_finish(struct gs_ooms *o)
 static void say_capped(struct gs_builder *b, struct gs_oom_verdict *v)
 {
     if (v->capped && v->verdict && v->total_bytes != GS_UNKNOWN)
-        v->verdict = gs_arena_printf(b->arena, "%s; GPUSPY_LIMIT's cap of %s refused it, not the GPU", v->verdict,
-                                     gs_bytes_text(b, (double)v->total_bytes));
+        v->verdict =
+            gs_arena_printf(b->arena, "%s; GPUSPY_LIMIT's cap of %s refused it, not the GPU",
+                            v->verdict, gs_bytes_text(b, (double)v->total_bytes));
 }
 
 void gs_ooms_explain(struct gs_builder *b)
