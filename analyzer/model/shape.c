@@ -247,14 +247,11 @@ static void list_vit(struct lister *l)
     }
 }
 
-static void list_t5(struct lister *l)
+/* The layers of an encoder and a decoder, which also attends to the encoder's output. */
+static void add_both(struct lister *l)
 {
     const struct model_shape *s = l->s;
 
-    l->layers[FIRST] = s->encoder_layers;
-    l->layers[SECOND] = s->layers - s->encoder_layers;
-    add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
-    add(l, "relative_attention_bias", TENSOR_EMBEDDING, TENSOR_BEFORE, s->buckets, s->heads, 2);
     add_attention(l, FIRST, 1);
     add_attention(l, SECOND, 2);
     add_mlps(l, EVERY, TENSOR_MLP, s->ffn, s->mlp_bias, 1);
@@ -263,6 +260,17 @@ static void list_t5(struct lister *l)
     add_norm(l, "encoder final_norm", TENSOR_BEFORE);
     add_norm(l, "final_norm", TENSOR_AFTER);
     add_head(l, s->vocab, s->hidden, !s->tied);
+}
+
+static void list_t5(struct lister *l)
+{
+    const struct model_shape *s = l->s;
+
+    l->layers[FIRST] = s->encoder_layers;
+    l->layers[SECOND] = s->layers - s->encoder_layers;
+    add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
+    add(l, "relative_attention_bias", TENSOR_EMBEDDING, TENSOR_BEFORE, s->buckets, s->heads, 2);
+    add_both(l);
 }
 
 /* A convolution: its inputs and the taps of its kernel are one side. */
@@ -290,14 +298,7 @@ static void list_whisper(struct lister *l)
         l->m->tensors[l->m->tensors_n - 1].fixed = true; /* sinusoids: requires_grad_(False) */
     add(l, "embed_tokens", TENSOR_EMBEDDING, TENSOR_BEFORE, s->vocab, s->hidden, 1);
     add(l, "embed_positions", TENSOR_EMBEDDING, TENSOR_BEFORE, s->positions, s->hidden, 1);
-    add_attention(l, FIRST, 1);
-    add_attention(l, SECOND, 2);
-    add_mlps(l, EVERY, TENSOR_MLP, s->ffn, s->mlp_bias, 1);
-    add_norms(l, FIRST, "norm", s->hidden, s->norms);
-    add_norms(l, SECOND, "norm", s->hidden, s->norms + 1);
-    add_norm(l, "encoder final_norm", TENSOR_BEFORE);
-    add_norm(l, "final_norm", TENSOR_AFTER);
-    add_head(l, s->vocab, s->hidden, !s->tied);
+    add_both(l);
 }
 
 /* A vector or a table of a layer that no product reads. */
