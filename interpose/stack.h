@@ -35,6 +35,12 @@ void gs_stack_find_python(void);
 /* "3.11.7", or NULL where there is none (or it is of a version that cannot be read). */
 const char *gs_stack_python_version(void);
 
+/* A library may have been unloaded: addresses mean something else now. Any thread, any time. */
+void gs_stack_unloaded(void);
+/* Around fork: take and give back the locks of capturing. */
+void gs_stack_before_fork(void);
+void gs_stack_after_fork(void);
+
 struct gs_stacks; /* one thread's caches, in memory of its own (mmap) */
 
 /* NULL: no memory; captures then return 0. */

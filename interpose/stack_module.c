@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "interpose/stack.h"
 #include "interpose/stack_native.h"
 #include "interpose/stack_python.h"
 
@@ -170,20 +171,20 @@ bool gs_module_find(uintptr_t address, struct gs_module *m)
     return e != NULL;
 }
 
-static void before_fork(void)
+void gs_stack_before_fork(void)
 {
     pthread_mutex_lock(&lock);
 }
 
-static void after_fork(void)
+void gs_stack_after_fork(void)
 {
     pthread_mutex_unlock(&lock);
 }
 
 void gs_modules_open(void)
 {
-    static bool done;
-    if (!done)
-        pthread_atfork(before_fork, after_fork, after_fork);
-    done = true;
+}
+
+void gs_stack_unloaded(void)
+{
 }
