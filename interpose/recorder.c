@@ -244,10 +244,6 @@ static void lose(struct gs_thread *t)
     /* the process was ending when this call came back: it is behind the recording's end */
     if (atomic_load(&spool->header->closed)) return;
     gs_spool_lost(spool, gs_now());
-    int failed = (int)atomic_load(&spool->failed);
-    if (!failed) return;
-    gs_deactivate("recording stopped here: %s",
-                  failed == EBADF ? "the application closed the spool's file" : strerror(failed));
 }
 
 /* Room for an event, its header filled; its time is taken after the room, which marks the writer
