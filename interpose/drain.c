@@ -24,7 +24,7 @@
 #define WAIT_MIN_MS 5       /* between two looks while events come in … */
 #define WAIT_MAX_MS 100     /* … and while none do */
 #define COMMIT_ROWS 50000   /* a transaction: this many rows … */
-#define COMMIT_NS 1000000000ull /* … or this old … */
+#define COMMIT_NS (GS_SPOOL_COMMIT_MS * 1000000ull) /* … or this old … */
 #define COMMIT_FILL 0.25    /* … or the spool this full, for only a commit gives chunks back */
 #define BATCH 20000         /* records between two looks at who else wants the lock */
 #define STUCK_S 5           /* without any progress the end is given up */

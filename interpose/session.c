@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -181,17 +180,6 @@ static int read_rank(void)
     return -1;
 }
 
-/* A file larger than the limit is not an error but a signal, to the application's thread. */
-static bool spool_fits_limit(void)
-{
-    struct rlimit limit;
-    const rlim_t need = GS_SPOOL_HEADER_BYTES + (rlim_t)GS_SPOOL_CHUNKS * GS_CHUNK_BYTES;
-    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= need) return true;
-    gs_deactivate("not recording: files are limited to %llu bytes (ulimit -f), %llu are needed",
-                  (unsigned long long)limit.rlim_cur, (unsigned long long)need);
-    return false;
-}
-
 static struct gs_store *create_store(const char *command, uint64_t real_ns, char *error,
                                      size_t error_size)
 {
@@ -264,14 +252,15 @@ static void define_settings(struct gs_writer *w)
     }
 }
 
-/* What holds for the whole process, by one writer: the program's first thread is then the second, as
- * the packing of rows expects (GS_ALLOCATION_KIND). */
+/* What holds for the whole process, by one writer that keeps its number: the program's first thread is
+ * then the second, as the packing of rows expects (GS_ALLOCATION_KIND). */
 static void define_process(void)
 {
     struct gs_writer w = {0};
     gs_writer_open(&w, &session.spool);
     define_apis(&w);
     define_settings(&w);
+    w.keeps_number = true;
     gs_writer_close(&w);
 }
 
@@ -287,9 +276,13 @@ static bool open_files(struct gs_store **store)
         return false;
     }
     *store = create_store(command, real_ns, error, sizeof error);
+    if (*store && session.spool.private_error)
+        gs_say("no shared memory (shmget: %s): if this process is killed, up to %d ms before its end are not "
+               "recorded; allow shmget, or raise kernel.shmmni, shmall or shmmax",
+               strerror(session.spool.private_error), GS_SPOOL_COMMIT_MS);
     if (*store) return true;
     gs_deactivate("not recording: %s", error);
-    unlink(session.path.spool);
+    gs_spool_unlink(&session.spool, session.path.spool);
     gs_spool_close(&session.spool);
     return false;
 }
@@ -365,7 +358,7 @@ static void start(void)
     }
     if (gs_config()->complaint[0]) gs_say("%s", gs_config()->complaint);
     prepare_once();
-    if (spool_fits_limit() && open_and_drain_elsewhere()) go_live();
+    if (open_and_drain_elsewhere()) go_live();
     if (atomic_load(&session.state) != LIVE) gs_watcher_stop();
 }
 
