@@ -39,4 +39,7 @@ enum gs_version gs_runtime_version_at(const void *address);
  * on. NULL if there is none. */
 void *gs_loaded(const char *prefix, int n);
 
+/* Keeps the library that holds this address loaded: served before anything is unloaded. */
+void gs_pin_later(const void *address_in_library);
+
 #endif
