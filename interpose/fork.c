@@ -3,9 +3,9 @@
  *
  * The order matters. Handlers that prepare a fork run last in, first out, and may call CUDA, wait for a
  * thread that does, or take the locks of malloc (jemalloc's do). So the drain, which calls malloc, is
- * brought to rest before any of them runs, in the functions that fork; and the locks that a hooked call
- * takes itself are taken after all of them have run, in a handler that is the first one registered. A
- * handler of the program never runs under a lock for which a hooked call waits. */
+ * brought to rest before any of them runs, in the functions that fork. A hooked call takes no lock, but
+ * for the first one of the process, which starts no session while a fork is under way. Whatever forks
+ * without these functions (wordexp) comes by the handlers, which wait only shortly. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -19,6 +19,7 @@
 #include "interpose/nvml.h"
 #include "interpose/resolve.h"
 #include "interpose/session.h"
+#include "interpose/stack.h"
 #include "interpose/watcher.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -58,12 +59,10 @@ static void go_on(void)
 static void before(void)
 {
     rest(REST_IN_HANDLER_MS);
-    gs_stack_before_fork();
 }
 
 static void after_in_parent(void)
 {
-    gs_stack_after_fork();
     go_on();
 }
 
@@ -71,7 +70,7 @@ static void after_in_child(void)
 {
     const int saved = errno;
     const bool usable = held && at_rest;
-    gs_stack_after_fork();
+    gs_stack_forked();
     gs_drain_forget(at_rest);
     gs_watcher_forget();
     gs_nvml_forget();

@@ -396,9 +396,7 @@ bool gs_session_begin(void)
     int state = atomic_load(&session.state);
     if (state == NOT_YET) {
         /* Before the lock is taken: both read the list of loaded objects, under the loader's lock for it. */
-        static atomic_flag stacks = ATOMIC_FLAG_INIT;
-        if (!atomic_flag_test_and_set(&stacks)) gs_stack_init(gs_config()->stacks, gs_config()->native_depth);
-        gs_stack_find_python();
+        gs_stack_init(gs_config()->stacks, gs_config()->native_depth);
         pthread_mutex_lock(&session.lock);
         const bool held = atomic_load(&session.held); /* in a fork handler of the program's, perhaps */
         const bool first = !held && atomic_load(&session.state) == NOT_YET;
