@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "interpose/api.h"
+#include "interpose/arguments.h"
 #include "interpose/config.h"
 #include "interpose/door_nvtx.h"
 #include "interpose/device.h"
@@ -29,6 +30,7 @@
 #include "interpose/run_path.h"
 #include "interpose/shield.h"
 #include "interpose/summary.h"
+#include "schema/open_high.h"
 #include "schema/store.h"
 
 union gs_session_page gs_session_page __attribute__((aligned(4096)));
@@ -143,18 +145,6 @@ static uint64_t clock_ns(clockid_t clock)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static void read_command(char *out, size_t size)
-{
-    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? 0 : read(fd, out, size - 1);
-    if (fd >= 0) close(fd);
-    if (len < 0) len = 0;
-    while (len > 0 && !out[len - 1]) len--;
-    for (ssize_t i = 0; i < len; i++)
-        if (!out[i]) out[i] = ' ';
-    out[len] = 0;
-}
-
 /* A number of the environment; -1: none. */
 static long number_of(const char *name)
 {
@@ -185,6 +175,16 @@ static bool spool_fits_limit(void)
     if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= need) return true;
     gs_deactivate("not recording: files are limited to %llu bytes (ulimit -f), %llu are needed",
                   (unsigned long long)limit.rlim_cur, (unsigned long long)need);
+    return false;
+}
+
+/* Low numbers are the program's. */
+static bool numbers_are_high_enough(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > GS_HIGH_FD) return true;
+    gs_deactivate("not recording: %llu open files are allowed (ulimit -n), %d or more are needed, because gpuspy "
+                  "leaves low numbers to the program", (unsigned long long)limit.rlim_cur, GS_HIGH_FD + GS_HIGH_MORE);
     return false;
 }
 
@@ -276,7 +276,7 @@ static bool open_files(struct gs_store **store)
     char command[sizeof((struct gs_spool_header *)0)->command], error[512];
     const uint64_t real_ns = clock_ns(CLOCK_REALTIME);
     gs_session_start_ns = clock_ns(CLOCK_MONOTONIC);
-    read_command(command, sizeof command);
+    gs_arguments_read(command, sizeof command);
     if (!gs_run_path_claim(&session.path, gs_config(), &session.spool, command,
                            gs_session_start_ns, real_ns, error, sizeof error)) {
         gs_deactivate("not recording: %s", error);
@@ -370,7 +370,7 @@ static void start(void)
     prepare_once();
     gs_stack_init(possible_stacks(), gs_config()->native_depth);
     gs_stack_find_python();
-    if (spool_fits_limit() && open_and_drain_elsewhere()) go_live();
+    if (numbers_are_high_enough() && spool_fits_limit() && open_and_drain_elsewhere()) go_live();
 }
 
 /* A destructor that runs after ours still calls CUDA. Its thread is the one that ends the process, so

@@ -1,5 +1,6 @@
 /* The spool as a file: created in one step, opened by whoever completes it, owned by a lock. */
 #include "schema/spool.h"
+#include "schema/open_high.h"
 #include "schema/spool_file.h"
 
 #include <errno.h>
@@ -16,7 +17,6 @@
 #include <unistd.h>
 
 #define FILE_BYTES gs_spool_chunk_offset(GS_SPOOL_CHUNKS)
-#define HIGH_FD 500
 
 int gs_spool_fallocate(int fd, uint32_t first, uint32_t count)
 {
@@ -60,16 +60,6 @@ uint64_t gs_process_start_ticks(uint32_t pid)
 
 /* ---------------------------------------------------------------- creation */
 
-/* The application's own descriptors keep the numbers that they would have had. */
-static int move_high(int fd)
-{
-    int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
-    if (high < 0)
-        return fd;
-    close(fd);
-    return high;
-}
-
 static void fill_header(struct gs_spool_header *h, const char *run_id, const char *command,
                         uint64_t start_mono_ns, uint64_t start_real_ns)
 {
@@ -99,9 +89,12 @@ static int open_temporary(const char *path, char *temp, size_t temp_size)
         errno = ENAMETOOLONG;
         return -1;
     }
-    int fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW;
+    int fd = gs_open_high(temp, flags, 0666);
     if (fd < 0 && errno == EEXIST && !unlink(temp)) /* left by a dead process with our pid */
-        fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+        fd = gs_open_high(temp, flags, 0666);
+    if (fd < 0 && errno == EMFILE) /* it may be there already */
+        unlink(temp), errno = EMFILE;
     return fd;
 }
 
@@ -182,7 +175,6 @@ static int create_file(struct gs_spool *s, const char *path, const char *run_id,
     int fd = open_temporary(path, temp, sizeof temp);
     if (fd < 0)
         return errno;
-    fd = move_high(fd);
     avoid_copy_on_write(fd);
     int error = ftruncate(fd, (off_t)FILE_BYTES) ? errno : back_header(fd);
     if (!error)

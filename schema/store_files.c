@@ -1,14 +1,13 @@
 #include "schema/store_files.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "schema/open_high.h"
 
-#define HIGH_FD 500
 #define FILES_MAX 16
 
 static struct file {
@@ -36,19 +35,12 @@ static void remember(int fd, int replaced)
     pthread_mutex_unlock(&lock);
 }
 
-/* SQLite's open(2) and close(2): a high number, so that the application's files get the numbers
- * that they would get without us. */
+/* SQLite's open(2) and close(2). */
 static int open_high(const char *path, int flags, int mode)
 {
-    int fd = open(path, flags | O_CLOEXEC, mode);
-    if (fd < 0)
-        return fd;
-    int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
-    if (high >= 0) {
-        close(fd);
-        fd = high;
-    }
-    remember(fd, -1);
+    int fd = gs_open_high(path, flags, mode);
+    if (fd >= 0)
+        remember(fd, -1);
     return fd;
 }
 
