@@ -24,13 +24,13 @@
 #include "interpose/door_procaddress.h"
 #include "interpose/drain.h"
 #include "interpose/nvml.h"
+#include "interpose/host.h"
 #include "interpose/inherit.h"
 #include "interpose/recorder.h"
 #include "interpose/resolve.h"
 #include "interpose/run_path.h"
 #include "interpose/shield.h"
 #include "interpose/summary.h"
-#include "schema/open_high.h"
 #include "schema/store.h"
 
 union gs_session_page gs_session_page __attribute__((aligned(4096)));
@@ -178,13 +178,11 @@ static bool spool_fits_limit(void)
     return false;
 }
 
-/* Low numbers are the program's. */
-static bool numbers_are_high_enough(void)
+static bool host_allows(void)
 {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > GS_HIGH_FD) return true;
-    gs_deactivate("not recording: %llu open files are allowed (ulimit -n), %d or more are needed, because gpuspy "
-                  "leaves low numbers to the program", (unsigned long long)limit.rlim_cur, GS_HIGH_FD + GS_HIGH_MORE);
+    char why[256];
+    if (gs_host_allows(why, sizeof why)) return true;
+    gs_deactivate("not recording: %s", why);
     return false;
 }
 
@@ -370,7 +368,7 @@ static void start(void)
     prepare_once();
     gs_stack_init(possible_stacks(), gs_config()->native_depth);
     gs_stack_find_python();
-    if (numbers_are_high_enough() && spool_fits_limit() && open_and_drain_elsewhere()) go_live();
+    if (host_allows() && spool_fits_limit() && open_and_drain_elsewhere()) go_live();
 }
 
 /* A destructor that runs after ours still calls CUDA. Its thread is the one that ends the process, so

@@ -2,8 +2,7 @@
 #ifndef GPUSPY_OPEN_HIGH_H
 #define GPUSPY_OPEN_HIGH_H
 
-#define GS_HIGH_FD 500  /* the least number; the limit on open files has to be above it */
-#define GS_HIGH_MORE 12 /* so many at once are enough */
+#define GS_HIGH_FD 500 /* the least number; the limit on open files has to be above it */
 
 /* open(2), close-on-exec, under a number from GS_HIGH_FD on: the program's files keep the numbers that they
  * would have without us. -1 and errno where there is no such number (EMFILE); nothing is open then. */
