@@ -365,10 +365,11 @@ static void start(void)
         return;
     }
     if (gs_config()->complaint[0]) gs_say("%s", gs_config()->complaint);
+    if (!host_allows()) return;
     prepare_once();
     gs_stack_init(possible_stacks(), gs_config()->native_depth);
     gs_stack_find_python();
-    if (host_allows() && spool_fits_limit() && open_and_drain_elsewhere()) go_live();
+    if (spool_fits_limit() && open_and_drain_elsewhere()) go_live();
 }
 
 /* A destructor that runs after ours still calls CUDA. Its thread is the one that ends the process, so
