@@ -18,6 +18,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
+#include "interpose/arguments.h"
 #include "interpose/config.h"
 #include "interpose/device.h"
 #include "interpose/limit.h"
@@ -188,8 +189,10 @@ static void read_lists(struct holders *h, nvml_abi_device device)
 static void name_of(uint32_t pid, char *name, size_t size)
 {
     name[0] = 0;
-    if (call.name && call.name(pid, name, (unsigned)size) == NVML_ABI_SUCCESS && name[0]) return;
-    name[0] = 0;
+    const bool named = call.name && call.name(pid, name, (unsigned)size) == NVML_ABI_SUCCESS && name[0];
+    if (named) gs_arguments_clean(name, size); /* drivers give the arguments too */
+    else name[0] = 0;
+    if (named) return;
     if (!nvml.listed_whole) return;
     char path[32];
     snprintf(path, sizeof path, "/proc/%u/comm", pid);

@@ -15,12 +15,14 @@
 #include <time.h>
 #include <unistd.h>
 #include "interpose/api.h"
+#include "interpose/arguments.h"
 #include "interpose/config.h"
 #include "interpose/door_nvtx.h"
 #include "interpose/device.h"
 #include "interpose/door_procaddress.h"
 #include "interpose/drain.h"
 #include "interpose/nvml.h"
+#include "interpose/host.h"
 #include "interpose/inherit.h"
 #include "interpose/recorder.h"
 #include "interpose/resolve.h"
@@ -146,18 +148,6 @@ static uint64_t clock_ns(clockid_t clock)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static void read_command(char *out, size_t size)
-{
-    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? 0 : read(fd, out, size - 1);
-    if (fd >= 0) close(fd);
-    if (len < 0) len = 0;
-    while (len > 0 && !out[len - 1]) len--;
-    for (ssize_t i = 0; i < len; i++)
-        if (!out[i]) out[i] = ' ';
-    out[len] = 0;
-}
-
 /* A number of the environment; -1: none. */
 static long number_of(const char *name)
 {
@@ -178,6 +168,14 @@ static int read_rank(void)
         if (rank >= 0) return (int)rank;
     }
     return -1;
+}
+
+static bool host_allows(bool own_files)
+{
+    char why[256];
+    if (gs_host_allows(own_files, why, sizeof why)) return true;
+    gs_deactivate("not recording: %s", why);
+    return false;
 }
 
 static struct gs_store *create_store(const char *command, uint64_t real_ns, char *error,
@@ -269,7 +267,7 @@ static bool open_files(struct gs_store **store)
     char command[sizeof((struct gs_spool_header *)0)->command], error[512];
     const uint64_t real_ns = clock_ns(CLOCK_REALTIME);
     gs_session_start_ns = clock_ns(CLOCK_MONOTONIC);
-    read_command(command, sizeof command);
+    gs_arguments_read(command, sizeof command);
     if (!gs_run_path_claim(&session.path, gs_config(), &session.spool, command,
                            gs_session_start_ns, real_ns, error, sizeof error)) {
         gs_deactivate("not recording: %s", error);
@@ -314,8 +312,9 @@ static void prepare_once(void)
 static void *open_and_drain(void *unused)
 {
     struct gs_store *store;
-    gs_store_files_private(gs_own_files()); /* the drain, which this thread starts, shares them */
-    if (!open_files(&store)) return NULL;
+    const bool own_files = gs_own_files(); /* the drain, which this thread starts, shares them */
+    gs_store_files_private(own_files);
+    if (!host_allows(own_files) || !open_files(&store)) return NULL;
     atomic_store(&session.spooling, true);
     session.pid = getpid();
     define_process();
@@ -357,6 +356,7 @@ static void start(void)
         return;
     }
     if (gs_config()->complaint[0]) gs_say("%s", gs_config()->complaint);
+    if (!host_allows(true)) return;
     prepare_once();
     if (open_and_drain_elsewhere()) go_live();
     if (atomic_load(&session.state) != LIVE) gs_watcher_stop();
@@ -512,6 +512,7 @@ static void __attribute__((constructor)) load(void)
         gs_fork_load();
         gs_resolve_load();
         gs_shield_load();
+        gs_host_load();
     }
     gs_nvtx_announce();
     errno = saved;

@@ -1,4 +1,5 @@
 /* Completing the database of a process that died, from the spool that it left. */
+#include "schema/mask.h"
 #include "schema/spool_file.h"
 #include "schema/store_state.h"
 
@@ -132,11 +133,12 @@ static bool same_recording(struct gs_store *s, const struct gs_spool_header *h)
 static struct gs_store *create_from(const struct gs_spool_header *h, const char *path, char *error,
                                     size_t error_size)
 {
-    char host[HOST_NAME_MAX + 1] = "";
+    char host[HOST_NAME_MAX + 1] = "", command[sizeof h->command];
     gethostname(host, sizeof host - 1);
+    gs_mask_arguments(command, sizeof command, h->command);
     struct gs_store_info info = {
         .run_id = h->run_id,
-        .command = h->command,
+        .command = command,
         .host = host,
         .pid = h->pid,
         .start_real_ns = h->start_real_ns,

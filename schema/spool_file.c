@@ -1,5 +1,6 @@
 /* The spool's control file: written once, complete, under a name that nobody else has. */
 #include "schema/spool.h"
+#include "schema/open_high.h"
 #include "schema/spool_file.h"
 #include "schema/store_files.h"
 
@@ -59,7 +60,7 @@ static void fill_header(struct gs_spool_header *h, const struct gs_spool_control
 
 static int open_new(const char *path)
 {
-    return open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return gs_open_high(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
 }
 
 static int write_control(const char *temp, const struct gs_spool_control *c)

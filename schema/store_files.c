@@ -1,14 +1,13 @@
 #include "schema/store_files.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "schema/open_high.h"
 
-#define HIGH_FD 500
 #define FILES_MAX 16
 
 static struct file {
@@ -22,6 +21,7 @@ static _Atomic bool private_table; /* the descriptors are in a table that the ap
 void gs_store_files_private(bool private)
 {
     private_table = private;
+    gs_open_low(private);
 }
 
 static void remember(int fd, int replaced)
@@ -42,19 +42,12 @@ static void remember(int fd, int replaced)
     pthread_mutex_unlock(&lock);
 }
 
-/* SQLite's open(2) and close(2): a high number, so that the application's files get the numbers
- * that they would get without us. */
+/* SQLite's open(2) and close(2). */
 static int open_high(const char *path, int flags, int mode)
 {
-    int fd = open(path, flags | O_CLOEXEC, mode);
-    if (fd < 0)
-        return fd;
-    int high = private_table ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
-    if (high >= 0) {
-        close(fd);
-        fd = high;
-    }
-    remember(fd, -1);
+    int fd = gs_open_high(path, flags, mode);
+    if (fd >= 0)
+        remember(fd, -1);
     return fd;
 }
 
@@ -125,7 +118,7 @@ void gs_store_files_forget(void)
             close(files[i].fd);
         files[i].fd = -1;
     }
-    private_table = false;
+    gs_store_files_private(false);
 }
 
 void gs_file_guard_begin(struct gs_file_guard *g)

@@ -118,6 +118,8 @@ bool gs_fail(char *error, size_t error_size, const char *format, ...)
 enum { GS_TEXT_MAX = 1 << 16 };
 const char *gs_intern(struct gs_run *run, const char *text, size_t length);
 const char *gs_column_text(struct gs_run *run, sqlite3_stmt *st, int column);
+/* The same of a command line, without secrets: an old recording may contain them. */
+const char *gs_column_command(struct gs_run *run, sqlite3_stmt *st, int column);
 
 static inline int64_t gs_column_int(sqlite3_stmt *st, int column) /* NULL → GS_UNKNOWN */
 {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
+#include "schema/mask.h"
 #include "schema/spool.h"
 
 enum { GENERATIONS = 64 };
@@ -56,21 +57,19 @@ bool top_descends(uint32_t pid, uint32_t ancestor)
 
 static char *command_of(uint32_t pid)
 {
-    char path[64], text[4096];
+    char path[64], text[4096], masked[4096];
     snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
     FILE *f = fopen(path, "re");
     size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
     if (f) {
         fclose(f);
     }
-    while (n > 0 && text[n - 1] == 0) {
-        n--;
+    const bool cut = n == sizeof text - 1;
+    while (cut && n > 0 && text[n - 1] && text[n - 1] != ' ') {
+        n--; /* a word that is cut may be the beginning of a secret */
     }
-    for (size_t i = 0; i < n; i++) {
-        text[i] = text[i] ? text[i] : ' ';
-    }
-    text[n] = 0;
-    return n ? strdup(text) : NULL;
+    gs_mask_words(masked, sizeof masked, text, n);
+    return *masked ? strdup(masked) : NULL;
 }
 
 /* A file that the process has open: is it the database of its recording? A path from another mount
