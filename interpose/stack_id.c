@@ -52,8 +52,10 @@ void gs_stack_init(unsigned what, unsigned depth)
     if (native_depth > GS_NATIVE_DEPTH_MAX)
         native_depth = GS_NATIVE_DEPTH_MAX;
     static bool again;
-    if (again) /* only a forked child begins a session anew */
+    if (again) { /* only a forked child begins a session anew */
         gs_python_forked();
+        atomic_flag_clear(&adding);
+    }
     again = true;
     gs_modules_open();
     if (what & GS_STACK_NATIVE && !GS_UNWINDS)

@@ -11,12 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "interpose/resolve.h"
 #include "interpose/stack.h"
 #include "interpose/stack_python.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
 struct gs_spool;
+
+void gs_pin_later(const void *address_in_library)
+{
+}
 
 /* --- the writer ------------------------------------------------------------------------------- */
 
