@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "interpose/before.h"
 #include "interpose/nvml.h"
 #include "interpose/recorder.h"
 #include "interpose/shield.h"
@@ -192,6 +193,7 @@ static void *run(void *unused)
         sample();
         ms = next_wait(ms, records);
         idle = records ? 0 : idle + 1;
+        if (gs_reader_fill(drain.reader) < COMMIT_FILL && gs_before_step()) ms = WAIT_MIN_MS;
         if (idle % ALONE_LOOKS == ALONE_LOOKS - 1 && nobody_else()) {
             /* libc now calls exit in this thread, and that gs_drain_stop */
             drain.alone = true;
@@ -202,6 +204,7 @@ static void *run(void *unused)
     }
     if (!drain.failed) finish();
     atomic_store(&drain.spool->drain_alive, 0);
+    gs_before_finish();
     pthread_mutex_unlock(&drain.lock);
     return NULL;
 }
@@ -308,6 +311,7 @@ void gs_drain_unlock(void)
 void gs_drain_forget(void)
 {
     /* This connection is the parent's. Its descriptors go, as SQLite would never close them. */
+    gs_before_forget();
     gs_store_files_forget();
     pthread_mutex_unlock(&drain.lock); /* by before_fork; the thread is the same */
     memset(&drain, 0, sizeof drain);

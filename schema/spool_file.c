@@ -59,7 +59,10 @@ static void fill_header(struct gs_spool_header *h, const struct gs_spool_control
 
 static int open_new(const char *path)
 {
-    return open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0)
+        fchmod(fd, 0600); /* whatever the umask is */
+    return fd;
 }
 
 static int write_control(const char *temp, const struct gs_spool_control *c)

@@ -382,6 +382,10 @@ int gs_database_recover(struct gs_database *db, const char *path, char *error, s
     if (private_copy(db, path) && gs_recover_copy(db->opened, spool, ignored, sizeof ignored) > 0) {
         return 1;
     }
+    if (db->copy_failed[0]) {
+        const size_t n = strlen(error);
+        snprintf(error + n, error_size - n, "; gpuspy %s", db->copy_failed);
+    }
     remove_copy(db);
     free(db->opened);
     db->opened = NULL;
