@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "interpose/before.h"
 #include "interpose/nvml.h"
 #include "interpose/recorder.h"
 #include "interpose/shield.h"
@@ -192,6 +193,7 @@ static int drain_until_told(void)
         serve_flush(asked);
         if (!records && gs_program_ended(own_threads(), &signal)) return signal;
         ms = next_wait(ms, records);
+        if (gs_reader_fill(drain.reader) < COMMIT_FILL && gs_before_step()) ms = WAIT_MIN_MS;
         wait_ms(ms);
     }
     return -1;
@@ -206,6 +208,7 @@ static void *run(void *unused)
     if (!drain.failed) finish();
     atomic_store(&drain.spool->drain_alive, 0);
     close_store();
+    gs_before_finish();
     pthread_cond_broadcast(&drain.flushed);
     pthread_mutex_unlock(&drain.lock);
     if (ended_by >= 0) gs_watcher_end_process(ended_by);
@@ -315,6 +318,7 @@ void gs_drain_unlock(void)
 void gs_drain_forget(bool at_rest)
 {
     /* This connection is the parent's. Its descriptors go, as SQLite would never close them. */
+    gs_before_forget();
     if (at_rest) gs_store_files_forget();
     memset(&drain, 0, sizeof drain);
     pthread_mutex_init(&drain.lock, NULL);

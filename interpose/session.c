@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include "interpose/api.h"
 #include "interpose/arguments.h"
+#include "interpose/before.h"
 #include "interpose/config.h"
 #include "interpose/door_nvtx.h"
 #include "interpose/device.h"
@@ -318,6 +319,7 @@ static void *open_and_drain(void *unused)
     atomic_store(&session.spooling, true);
     session.pid = getpid();
     define_process();
+    gs_before_start(&session.path);
     int failed = gs_drain_start(&session.spool, store);
     if (!failed) return &session;
     gs_store_close(store);
