@@ -60,7 +60,7 @@ static int close_output(int code)
 int main(int argc, char **argv)
 {
     guard_standard_streams();
-    gs_open_high_or_low();
+    gs_open_low(true);
     setlocale(LC_CTYPE, "");
     const char *name = argc > 1 ? argv[1] : "";
     const struct command *c = command_find(name);

@@ -1,12 +1,18 @@
 #include "interpose/host.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include "interpose/resolve.h"
 #include "schema/open_high.h"
 
 #define DESCRIPTORS 12 /* so many of our own at once are enough */
+
+static bool memory_sanitizer;
+
+void gs_host_load(void)
+{
+    memory_sanitizer = gs_find_in("", "__msan_init") != NULL;
+}
 
 /* Low numbers are the program's. */
 static bool has_high_numbers(char *why, size_t size)
@@ -18,16 +24,10 @@ static bool has_high_numbers(char *why, size_t size)
     return false;
 }
 
-/* It takes what libraries wrote that it has not instrumented for uninitialised, and ends the program. */
-static bool has_memory_sanitizer(void)
+bool gs_host_allows(bool own_files, char *why, size_t size)
 {
-    return gs_real_dlsym(RTLD_DEFAULT, "__msan_init") != NULL;
-}
-
-bool gs_host_allows(char *why, size_t size)
-{
-    if (!has_high_numbers(why, size)) return false;
-    if (!has_memory_sanitizer()) return true;
+    if (!own_files && !has_high_numbers(why, size)) return false;
+    if (!memory_sanitizer) return true;
     snprintf(why, size, "the program is built with MemorySanitizer, which takes what gpuspy writes for uninitialised");
     return false;
 }

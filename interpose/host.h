@@ -5,7 +5,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Asked before a recording opens anything. False: one line in `why`. */
-bool gs_host_allows(char *why, size_t size);
+/* When the library is loaded: looks for what does not go with gpuspy. */
+void gs_host_load(void);
+
+/* Asked before a recording opens anything, in threads that have a table of descriptors of their own or
+ * share the program's. False: one line in `why`. */
+bool gs_host_allows(bool own_files, char *why, size_t size);
 
 #endif

@@ -2,24 +2,22 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
-static bool low_allowed;
+static _Atomic bool low_allowed;
 
-void gs_open_high_or_low(void)
+void gs_open_low(bool allowed)
 {
-    low_allowed = true;
+    low_allowed = allowed;
 }
 
 int gs_open_high(const char *path, int flags, int mode)
 {
     int fd = open(path, flags | O_CLOEXEC, mode);
-    if (fd < 0 || fd >= GS_HIGH_FD)
+    if (fd < 0 || fd >= GS_HIGH_FD || low_allowed)
         return fd;
     int high = fcntl(fd, F_DUPFD_CLOEXEC, GS_HIGH_FD);
-    if (high < 0 && low_allowed)
-        return fd;
     const int error = errno == EINVAL ? EMFILE : errno; /* EINVAL: the limit is not above it */
     close(fd);
     errno = error;

@@ -16,6 +16,13 @@ static struct file {
     ino_t inode;
 } files[FILES_MAX];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool private_table; /* the descriptors are in a table that the application does not have */
+
+void gs_store_files_private(bool private)
+{
+    private_table = private;
+    gs_open_low(private);
+}
 
 static void remember(int fd, int replaced)
 {
@@ -47,7 +54,7 @@ static int open_high(const char *path, int flags, int mode)
 static bool is_ours(const struct file *f)
 {
     struct stat st;
-    return !fstat(f->fd, &st) && st.st_dev == f->device && st.st_ino == f->inode;
+    return private_table || (!fstat(f->fd, &st) && st.st_dev == f->device && st.st_ino == f->inode);
 }
 
 /* Not where the application has closed it already: the number may be one of its own files. */
@@ -107,10 +114,11 @@ bool gs_store_files_deleted(void)
 void gs_store_files_forget(void)
 {
     for (int i = 0; i < FILES_MAX; i++) {
-        if (files[i].fd >= 0 && is_ours(&files[i]))
+        if (files[i].fd >= 0 && !private_table && is_ours(&files[i]))
             close(files[i].fd);
         files[i].fd = -1;
     }
+    gs_store_files_private(false);
 }
 
 void gs_file_guard_begin(struct gs_file_guard *g)

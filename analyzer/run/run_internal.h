@@ -29,6 +29,8 @@ struct gs_database {
     char *path;        /* as the person named it */
     char *opened;      /* what is really open: path, or a private copy */
     char *copy_folder; /* of the private copy, removed at the end; NULL none */
+    char copy_failed[512]; /* why there is none */
+    int guard, guard_pipe; /* the process that removes it if this one is killed */
     sqlite3 *db;
     bool recording;
     /* where the packed rows are: tables of their own from schema version 2 on */
