@@ -31,6 +31,7 @@
 #include "interpose/shield.h"
 #include "interpose/summary.h"
 #include "interpose/watcher.h"
+#include "interpose/weak.h"
 #include "schema/store.h"
 #include "schema/store_files.h"
 
@@ -501,6 +502,7 @@ static void __attribute__((constructor)) load(void)
             !madvise(&gs_session_page, sizeof gs_session_page, MADV_WIPEONFORK);
         gs_fork_load();
         gs_resolve_load();
+        gs_weak_load();
         gs_shield_load();
         gs_host_load();
     }
