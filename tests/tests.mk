@@ -11,6 +11,7 @@
 -include fixtures/limit/limit.mk
 -include tests/python/python.mk
 -include tests/fuzz/fuzz.mk
+-include tests/torture/torture.mk
 
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(O)/tests/unit/%)
