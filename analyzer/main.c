@@ -11,6 +11,7 @@
 #include "analyzer/base/pager.h"
 #include "analyzer/base/progress.h"
 #include "analyzer/base/term.h"
+#include "schema/open_high.h"
 
 /* A standard stream that was closed would be the next file that is opened, and a line printed would
  * land in it. Descriptors are put there that cannot be used (reading for output, writing for
@@ -59,6 +60,7 @@ static int close_output(int code)
 int main(int argc, char **argv)
 {
     guard_standard_streams();
+    gs_open_low(true);
     setlocale(LC_CTYPE, "");
     const char *name = argc > 1 ? argv[1] : "";
     const struct command *c = command_find(name);

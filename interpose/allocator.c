@@ -52,11 +52,8 @@ static void find(void)
 {
     int expected = UNSEEN;
     if (!atomic_compare_exchange_strong(&torch.state, &expected, LOOKING)) return;
-    void *handle = gs_loaded("libc10_cuda.so", 0);
-    if (handle) {
-        torch.current = (current_stream *)gs_real_dlsym(handle, "_ZN3c104cuda20getCurrentCUDAStreamEa");
-        torch.of = (stream_of *)gs_real_dlsym(handle, "_ZNK3c104cuda10CUDAStream6streamEv");
-    }
+    torch.current = (current_stream *)gs_find_in("libc10_cuda.so", "_ZN3c104cuda20getCurrentCUDAStreamEa");
+    torch.of = (stream_of *)gs_find_in("libc10_cuda.so", "_ZNK3c104cuda10CUDAStream6streamEv");
     atomic_store_explicit(&torch.state, torch.current && torch.of ? FOUND : MISSING,
                           memory_order_release);
 }

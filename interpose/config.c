@@ -37,6 +37,13 @@ static bool flag(const char *name)
     return false;
 }
 
+/* Of what is on by default. */
+static bool flag_unless_unset(const char *name)
+{
+    const char *value = getenv(name);
+    return !value || !*value || flag(name);
+}
+
 static unsigned stacks(void)
 {
     static const struct {
@@ -117,8 +124,8 @@ static void read_environment(void)
     if (!config.disabled) {
         config.quiet = flag("GPUSPY_QUIET");
         config.torch_cpu = flag("GPUSPY_TORCH_CPU");
-        const char *nvml = getenv("GPUSPY_NVML");
-        config.nvml = !nvml || !*nvml || flag("GPUSPY_NVML");
+        config.nvml = flag_unless_unset("GPUSPY_NVML");
+        config.args = flag_unless_unset("GPUSPY_ARGS");
         config.keep_deepbind = keep_deepbind();
         config.stacks = stacks();
         config.native_depth = native_depth();

@@ -35,12 +35,9 @@ static int device_index(device_register device)
 static void *real_c10(const char *symbol, _Atomic(void *) * cache)
 {
     void *found = atomic_load_explicit(cache, memory_order_acquire);
-    for (int n = 0; !found; n++) {
-        void *handle = gs_loaded("libc10.so", n);
-        if (!handle) return NULL;
-        found = gs_real_dlsym(handle, symbol);
-    }
-    atomic_store_explicit(cache, found, memory_order_release);
+    if (found) return found;
+    found = gs_find_in("libc10.so", symbol);
+    if (found) atomic_store_explicit(cache, found, memory_order_release);
     return found;
 }
 #define REAL(type, symbol)                                                                         \

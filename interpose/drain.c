@@ -1,3 +1,5 @@
+/* The drain may have a table of descriptors of its own (gs_own_files): everything that touches the
+ * database runs in its thread. */
 #include "interpose/drain.h"
 
 #include <errno.h>
@@ -14,27 +16,27 @@
 #include "interpose/nvml.h"
 #include "interpose/recorder.h"
 #include "interpose/shield.h"
+#include "interpose/watcher.h"
 #include "schema/store_files.h"
 
-#define STACK_BYTES (1024 * 1024) /* NVML's functions are called on it too */
+#define STACK_BYTES (512 * 1024)
 #define NICE 5              /* below the application, but not so low that a busy machine fills the spool */
 #define WAIT_MIN_MS 5       /* between two looks while events come in … */
 #define WAIT_MAX_MS 100     /* … and while none do */
 #define COMMIT_ROWS 50000   /* a transaction: this many rows … */
-#define COMMIT_NS 1000000000ull /* … or this old … */
+#define COMMIT_NS (GS_SPOOL_COMMIT_MS * 1000000ull) /* … or this old … */
 #define COMMIT_FILL 0.25    /* … or the spool this full, for only a commit gives chunks back */
 #define BATCH 20000         /* records between two looks at who else wants the lock */
-#define STUCK_S 20          /* without any progress the end is given up */
+#define STUCK_S 5           /* without any progress the end is given up */
 #define BURY_FILL 0.5       /* so many chunks in use: perhaps by threads that are no more … */
 #define BURY_NS 50000000    /* … looked at this often */
-#define ALONE_LOOKS 10      /* idle looks between two checks whether anybody else is left */
 
 static struct {
     pthread_t thread;
     pthread_mutex_t lock; /* held while the store or the reader is used */
-    pthread_cond_t wake;
+    pthread_cond_t wake, flushed;
     bool running, stop;
-    bool alone; /* the program's threads are all gone, the process ends with ours */
+    uint64_t flush_asked, flush_done; /* gpuspy_flush: calls so far, and those that are served */
     bool vanished; /* somebody has deleted the database */
     bool failed; /* the store cannot go on: what is in the spool stays there */
     struct gs_spool *spool;
@@ -47,6 +49,7 @@ static struct {
 
 static void fail(void)
 {
+    pthread_cond_broadcast(&drain.flushed);
     struct gs_spool_header *h = drain.spool->header;
     const uint64_t vanished = gs_store_vanished(drain.store);
     uint64_t none = 0;
@@ -155,54 +158,57 @@ static unsigned next_wait(unsigned ms, int records)
     return records > 1000 ? WAIT_MIN_MS : ms;
 }
 
-/* A main thread that ends by pthread_exit leaves the process to the other threads, and the last of
- * them to go ends it. We must not be the one that keeps it alive. */
-static bool nobody_else(void)
+/* Whoever flushes waits for the lock: what it recorded before is read. Locked. */
+static void serve_flush(uint64_t asked)
 {
-    char text[512];
-    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0) close(fd);
-    if (len <= 0) return false;
-    text[len] = 0;
-    char *field = strrchr(text, ')'); /* "pid (name) state …": 18 fields on is the thread count */
-    if (!field || field[1] != ' ' || field[2] != 'Z') return false;
-    for (int i = 0; field && i < 18; i++) field = strchr(field + 1, ' ');
-    return field && strtol(field, NULL, 10) == 2; /* the main thread, undead, and this one */
+    if (asked == drain.flush_done || !commit()) return;
+    drain.flush_done = asked;
+    pthread_cond_broadcast(&drain.flushed);
 }
 
-/* Without the lock: a fork, or the end, is not to wait for what NVML does. */
-static void sample(void)
+static void close_store(void)
 {
-    const double fill = gs_reader_fill(drain.reader);
-    pthread_mutex_unlock(&drain.lock);
-    gs_nvml_turn(fill);
-    pthread_mutex_lock(&drain.lock);
+    gs_reader_close(drain.reader);
+    gs_store_close(drain.store);
+    gs_store_files_private(false);
+    drain.reader = NULL;
+    drain.store = NULL;
+}
+
+static unsigned own_threads(void)
+{
+    return 2 + gs_nvml_threads(); /* the watcher and this one */
+}
+
+/* Returns what ended the program's last thread where all of them are gone, else -1. Locked. */
+static int drain_until_told(void)
+{
+    unsigned ms = WAIT_MIN_MS;
+    int signal;
+    while (!drain.stop && !drain.failed) {
+        const uint64_t asked = drain.flush_asked;
+        const int records = read_all(false);
+        if (records < 0) break;
+        serve_flush(asked);
+        if (!records && gs_program_ended(own_threads(), &signal)) return signal;
+        ms = next_wait(ms, records);
+        wait_ms(ms);
+    }
+    return -1;
 }
 
 static void *run(void *unused)
 {
-    unsigned ms = WAIT_MIN_MS, idle = 0;
-    prctl(PR_SET_NAME, "gpuspy");
+    prctl(PR_SET_NAME, "gpuspy-drain");
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE); /* on Linux: of this thread alone */
     pthread_mutex_lock(&drain.lock);
-    while (!drain.stop && !drain.failed) {
-        int records = read_all(false);
-        if (records < 0) break;
-        sample();
-        ms = next_wait(ms, records);
-        idle = records ? 0 : idle + 1;
-        if (idle % ALONE_LOOKS == ALONE_LOOKS - 1 && nobody_else()) {
-            /* libc now calls exit in this thread, and that gs_drain_stop */
-            drain.alone = true;
-            pthread_mutex_unlock(&drain.lock);
-            return NULL;
-        }
-        wait_ms(ms);
-    }
+    const int ended_by = drain_until_told();
     if (!drain.failed) finish();
     atomic_store(&drain.spool->drain_alive, 0);
+    close_store();
+    pthread_cond_broadcast(&drain.flushed);
     pthread_mutex_unlock(&drain.lock);
+    if (ended_by >= 0) gs_watcher_end_process(ended_by);
     return NULL;
 }
 
@@ -212,11 +218,11 @@ int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&drain.wake, &attr);
+    pthread_cond_init(&drain.flushed, &attr);
     pthread_condattr_destroy(&attr);
     drain.spool = spool;
     drain.store = store;
-    drain.stop = drain.failed = drain.alone = drain.vanished = false;
-    gs_nvml_start(spool);
+    drain.stop = drain.failed = drain.vanished = false;
     drain.committed_ns = drain.buried_ns = 0;
     drain.reader = gs_reader_open(spool, NULL, 0);
     if (!drain.reader) return ENOMEM;
@@ -237,16 +243,18 @@ __attribute__((visibility("default"))) int gpuspy_flush(void);
 int gpuspy_flush(void)
 {
     /* records so young are not read yet: those of other threads may sort before them */
-    struct timespec left = {.tv_nsec = 2 * GS_SLACK_NS};
+    struct timespec left = {.tv_nsec = 2 * GS_SLACK_NS}, until;
     const int saved = errno;
-    pthread_mutex_lock(&drain.lock);
-    bool done = drain.running;
-    pthread_mutex_unlock(&drain.lock);
-    if (!done) return 0;
     while (nanosleep(&left, &left) != 0 && errno == EINTR) continue;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += STUCK_S;
     pthread_mutex_lock(&drain.lock);
-    done = drain.running && !drain.stop && !drain.failed && !drain.alone;
-    done = done && read_all(false) >= 0 && !drain.stop && !drain.failed && commit();
+    const uint64_t ticket = ++drain.flush_asked;
+    pthread_cond_signal(&drain.wake);
+    int late = 0;
+    while (drain.running && !drain.stop && !drain.failed && drain.flush_done < ticket && !late)
+        late = pthread_cond_timedwait(&drain.flushed, &drain.lock, &until);
+    const bool done = drain.running && drain.flush_done >= ticket;
     pthread_mutex_unlock(&drain.lock);
     errno = saved;
     return done;
@@ -255,10 +263,6 @@ int gpuspy_flush(void)
 /* Waits for the thread as long as it gets on. */
 static bool join(void)
 {
-    if (drain.alone) {
-        if (!drain.failed) finish();
-        return true;
-    }
     for (;;) {
         const uint64_t before = atomic_load(&drain.progress);
         struct timespec until;
@@ -284,8 +288,6 @@ bool gs_drain_stop(struct gs_summary *summary)
     pthread_mutex_lock(&drain.lock); /* who flushes looks at it */
     drain.running = false;
     pthread_mutex_unlock(&drain.lock);
-    gs_reader_close(drain.reader);
-    gs_store_close(drain.store);
     *summary = drain.summary;
     return !drain.failed;
 }
@@ -295,9 +297,14 @@ bool gs_drain_vanished(void)
     return drain.vanished;
 }
 
-void gs_drain_lock(void)
+bool gs_drain_lock(int ms)
 {
-    pthread_mutex_lock(&drain.lock);
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += ms % 1000 * 1000000l;
+    if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+    return !pthread_mutex_timedlock(&drain.lock, &until);
 }
 
 void gs_drain_unlock(void)
@@ -305,11 +312,10 @@ void gs_drain_unlock(void)
     pthread_mutex_unlock(&drain.lock);
 }
 
-void gs_drain_forget(void)
+void gs_drain_forget(bool at_rest)
 {
     /* This connection is the parent's. Its descriptors go, as SQLite would never close them. */
-    gs_store_files_forget();
-    pthread_mutex_unlock(&drain.lock); /* by before_fork; the thread is the same */
+    if (at_rest) gs_store_files_forget();
     memset(&drain, 0, sizeof drain);
     pthread_mutex_init(&drain.lock, NULL);
 }

@@ -159,8 +159,9 @@ static uint64_t held_by_others(int device)
 {
     uint64_t known = atomic_load_explicit(&others[device], memory_order_relaxed);
     if (!known) {
-        gs_limit_others(device, gs_nvml_others(device));
+        gs_nvml_ask(device); /* a sample tells gs_limit_others */
         known = atomic_load_explicit(&others[device], memory_order_relaxed);
+        if (!known) gs_limit_others(device, UNKNOWN);
     }
     return known ? known - 1 : 0;
 }

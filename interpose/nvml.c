@@ -1,49 +1,58 @@
-/* Samples of the devices by NVML, made by the drain's thread.
+/* Samples of the devices by NVML, made by a thread of their own: a driver that hangs holds up nobody
+ * else, and only this thread waits for the dynamic loader.
  *
- * They go through the spool, as the application's events do: straight into the store they would lie in
- * memory until the next commit, and a kill would lose up to a second of them, the last one before the
- * end first. The drain may not wait for room that only it can make, so its writer never waits.
- *
- * The library is opened privately and never closed; an application that uses NVML itself shares it.
- * NVML counts who has begun and ended its use, so that neither disturbs the other. */
+ * Samples go through the spool, as the application's events do, so that a kill loses none. The thread
+ * shares the program's descriptors, because the program may use NVML itself: both then use one copy of
+ * the library, which counts who has begun and ended its use. */
 #include "interpose/nvml.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
+#include "interpose/arguments.h"
 #include "interpose/config.h"
 #include "interpose/device.h"
 #include "interpose/limit.h"
 #include "interpose/nvml_abi.h"
 #include "interpose/recorder.h"
 #include "interpose/resolve.h"
+#include "interpose/session.h"
+#include "interpose/shield.h"
 
+#define STACK_BYTES (1024 * 1024) /* NVML's functions run on it */
 #define EVERY_NS 1000000000ull
 #define SOON_NS 100000000ull
 #define REST 20           /* a sample takes at most one in so many parts of the time */
-#define FILL_MOST 0.25    /* above, the drain has better things to do */
 #define USE_ROUNDS 4
 #define TOO_LONG_NS 5000000000ull /* such a driver is not asked again */
-#define PATIENCE_S 1      /* fork and exit wait for a sample in progress so long */
+#define PATIENCE_MS 1000  /* what the program waits for NVML at most: at its first CUDA call, in fork, at exit */
+#define LOADER_MS 20      /* the same for the loader: its lock may be held by a thread that waits for this one */
 #define DEVICES 64
 #define PROCESSES 512
 #define PROCESS_BYTES_MOST 32
 
 enum state { CLOSED, OPEN, OFF };
+enum stage { NO_THREAD, STARTED, LOADER_PASSED, OPENED, ENDED };
 
 static struct {
     pthread_mutex_t lock; /* held in NVML, and over the writer */
     bool locked;          /* by a fork */
+    bool slow;            /* a fork waited in vain: the next ones do not, until NVML has answered */
     enum state state;
     bool listed_whole; /* process ids mean the same to NVML as to us */
+    _Atomic enum stage stage;
     _Atomic bool due, over;
+    _Atomic uint32_t samples; /* made so far */
+    sem_t wake;
     pid_t pid;
     uint64_t next_ns;
     uint64_t soonest_ns; /* after a failure */
@@ -107,12 +116,12 @@ static bool in_first_namespace(void)
 
 static void open_library(void)
 {
-    if (nvml.state != CLOSED) return;
-    nvml.state = OFF;
     void *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
-    if (!library || !find_functions(library) || call.init() != NVML_ABI_SUCCESS) return;
+    const bool found = library && find_functions(library);
+    pthread_mutex_lock(&nvml.lock);
+    nvml.state = found && call.init() == NVML_ABI_SUCCESS ? OPEN : OFF;
     nvml.listed_whole = in_first_namespace();
-    nvml.state = OPEN;
+    pthread_mutex_unlock(&nvml.lock);
 }
 
 /* --- who holds a device's memory --------------------------------------------------------------- */
@@ -180,8 +189,10 @@ static void read_lists(struct holders *h, nvml_abi_device device)
 static void name_of(uint32_t pid, char *name, size_t size)
 {
     name[0] = 0;
-    if (call.name && call.name(pid, name, (unsigned)size) == NVML_ABI_SUCCESS && name[0]) return;
-    name[0] = 0;
+    const bool named = call.name && call.name(pid, name, (unsigned)size) == NVML_ABI_SUCCESS && name[0];
+    if (named) gs_arguments_clean(name, size); /* drivers give the arguments too */
+    else name[0] = 0;
+    if (named) return;
     if (!nvml.listed_whole) return;
     char path[32];
     snprintf(path, sizeof path, "/proc/%u/comm", pid);
@@ -306,126 +317,143 @@ static void sample(void)
 {
     const uint64_t began = gs_now();
     atomic_store(&nvml.due, false);
-    if (nvml.state == OPEN) {
-        if (!nvml.writer.spool) gs_writer_open(&nvml.writer, nvml.spool);
-        nvml.writer.impatient = true;
-        for (uint64_t left = gs_device_located(); left; left &= left - 1)
-            sample_device(__builtin_ctzll(left));
-    }
+    if (!nvml.writer.spool) gs_writer_open(&nvml.writer, nvml.spool);
+    nvml.writer.impatient = true;
+    for (uint64_t left = gs_device_located(); left; left &= left - 1)
+        sample_device(__builtin_ctzll(left));
+    atomic_fetch_add(&nvml.samples, 1);
     const uint64_t now = gs_now(), rest = (now - began) * REST;
     if (now - began > TOO_LONG_NS) nvml.state = OFF;
     nvml.next_ns = now + (rest > EVERY_NS ? rest : EVERY_NS);
     nvml.soonest_ns = now + (rest > SOON_NS ? rest : SOON_NS);
 }
 
-/* Locked. */
+/* --- the thread ------------------------------------------------------------------------------- */
+
 static bool wanted(uint64_t now)
 {
-    if (nvml.state == OFF || !nvml.spool || !gs_device_located()) return false;
-    return now >= (atomic_load(&nvml.due) ? nvml.soonest_ns : nvml.next_ns);
+    if (!gs_device_located()) return false;
+    const bool due = atomic_load(&nvml.due);
+    return now >= (due && !atomic_load(&nvml.over) ? nvml.soonest_ns : nvml.next_ns) ||
+           (due && atomic_load(&nvml.over));
 }
 
-void gs_nvml_turn(double fill)
+static void wait_for_work(void)
 {
-    if (fill > FILL_MOST || atomic_load(&nvml.over)) return;
-    pthread_mutex_lock(&nvml.lock);
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    if (gs_device_located() && !atomic_load(&nvml.due)) until.tv_sec++;
+    else until.tv_nsec += (long)SOON_NS;
+    if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+    while (sem_timedwait(&nvml.wake, &until) && errno == EINTR) continue;
+}
+
+static void *run(void *unused)
+{
+    prctl(PR_SET_NAME, "gpuspy-nvml");
     inside = true;
-    if (!atomic_load(&nvml.over) && wanted(gs_now())) sample();
-    inside = false;
-    pthread_mutex_unlock(&nvml.lock);
+    gs_real_dlsym(RTLD_DEFAULT, "malloc"); /* takes the loader's lock and gives it back */
+    atomic_store(&nvml.stage, LOADER_PASSED);
+    open_library();
+    atomic_store(&nvml.stage, OPENED);
+    for (bool over = false; nvml.state == OPEN && !over;) {
+        wait_for_work();
+        over = atomic_load(&nvml.over);
+        pthread_mutex_lock(&nvml.lock);
+        if (wanted(gs_now())) sample();
+        pthread_mutex_unlock(&nvml.lock);
+    }
+    atomic_store(&nvml.stage, ENDED);
+    return NULL;
+}
+
+static bool reaches(enum stage stage, int ms)
+{
+    const struct timespec step = {.tv_nsec = 1000000};
+    for (; atomic_load(&nvml.stage) < stage && ms > 0; ms--) nanosleep(&step, NULL);
+    return atomic_load(&nvml.stage) >= stage;
 }
 
 void gs_nvml_due(void)
 {
-    atomic_store_explicit(&nvml.due, true, memory_order_relaxed);
+    const int saved = errno;
+    if (atomic_exchange_explicit(&nvml.due, true, memory_order_relaxed)) return;
+    if (atomic_load_explicit(&nvml.stage, memory_order_relaxed) != NO_THREAD) sem_post(&nvml.wake);
+    errno = saved;
 }
 
-/* In the application's thread: where it decides by what is free, a second's delay is too long. */
-uint64_t gs_nvml_others(int device)
+void gs_nvml_ask(int device)
 {
-    static struct holders holders;
-    struct gs_rec_device_sample r = {.other_bytes = UINT64_MAX};
-    char name[256];
-    if (inside || atomic_load(&nvml.over) || device < 0 || device >= DEVICES) return UINT64_MAX;
+    const struct timespec step = {.tv_nsec = 1000000};
+    if (inside || device < 0 || device >= DEVICES || nvml.pid != getpid()) return;
     gs_device_locate(device);
-    pthread_mutex_lock(&nvml.lock);
-    inside = true;
-    if (nvml.state == OPEN && nvml.pid == getpid() && gs_device_located() >> device & 1) {
-        const nvml_abi_device handle = handle_of(device);
-        if (handle) {
-            read_lists(&holders, handle);
-            judge(&holders, &r, name, sizeof name);
-        }
+    const uint32_t before = atomic_load(&nvml.samples);
+    gs_nvml_due();
+    for (int ms = PATIENCE_MS; ms > 0; ms--) {
+        const enum stage stage = atomic_load(&nvml.stage);
+        if (stage == NO_THREAD || stage == ENDED || atomic_load(&nvml.samples) != before) return;
+        nanosleep(&step, NULL);
     }
-    inside = false;
-    pthread_mutex_unlock(&nvml.lock);
-    return r.other_bytes;
 }
 
-/* --- fork and exit ----------------------------------------------------------------------------- */
-
-static bool lock_in_time(void)
-{
-    struct timespec until;
-    if (inside) return false; /* NVML runs a program of its own (nvidia-modprobe) */
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += PATIENCE_S;
-    return !pthread_mutex_timedlock(&nvml.lock, &until);
-}
+/* --- start and exit --------------------------------------------------------------------------- */
 
 /* The program exits, and its libraries are taken down next, NVML among them: the last sample that is
  * due, then none. A program that fails for want of memory often ends here at once. */
 static void stop(void)
 {
-    if (nvml.pid != getpid()) return; /* a copy that was made behind libc's back */
-    int saved = errno;
-    const bool locked = lock_in_time();
-    if (locked && atomic_load(&nvml.due) && nvml.state != OFF && gs_device_located()) sample();
+    if (nvml.pid != getpid() || inside) return; /* a copy that was made behind libc's back */
+    const int saved = errno;
     atomic_store(&nvml.over, true);
-    if (locked) pthread_mutex_unlock(&nvml.lock);
+    if (atomic_load(&nvml.stage) > STARTED) { /* else it waits for the loader's lock, perhaps ours */
+        sem_post(&nvml.wake);
+        if (!reaches(ENDED, PATIENCE_MS))
+            gs_say("NVML has not answered for 1 s; the recording ends without its last sample");
+    }
     errno = saved;
 }
 
-static uint64_t clock_ns(void) /* gs_now has no beginning yet */
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-/* Not left to the drain: NVML reads the environment, which the program may change once it goes on, and
- * a loader lock that the calling thread holds is in no other thread's way. It may run nvidia-modprobe: no lock
- * but ours is held, which its fork knows (lock_in_time). */
-void gs_nvml_open(void)
-{
-    const uint64_t began = clock_ns();
-    if (!gs_config()->nvml) nvml.state = OFF;
-    pthread_mutex_lock(&nvml.lock);
-    inside = true;
-    open_library();
-    inside = false;
-    if (clock_ns() - began > TOO_LONG_NS) nvml.state = OFF;
-    pthread_mutex_unlock(&nvml.lock);
-}
-
-void gs_nvml_start(struct gs_spool *spool)
+/* The program waits until NVML is open, because NVML reads the environment, which the program may
+ * change next. It does not wait where this thread cannot get past the loader's lock. */
+void gs_nvml_begin(struct gs_spool *spool)
 {
     static bool registered;
+    pthread_t thread;
+    if (!gs_config()->nvml || nvml.state != CLOSED) return;
+    if (!registered) registered = !atexit(stop);
+    if (!registered || sem_init(&nvml.wake, 0, 0)) return; /* it could not be stopped in time */
     nvml.spool = spool;
     nvml.pid = getpid();
-    if (!registered) registered = !atexit(stop);
-    if (!registered) nvml.state = OFF; /* it could not be stopped in time */
+    atomic_store(&nvml.stage, STARTED);
+    if (gs_start_thread(&thread, STACK_BYTES, run, NULL)) {
+        atomic_store(&nvml.stage, NO_THREAD);
+        return;
+    }
+    pthread_detach(thread);
+    if (reaches(LOADER_PASSED, LOADER_MS)) reaches(OPENED, PATIENCE_MS);
 }
+
+unsigned gs_nvml_threads(void)
+{
+    const enum stage stage = atomic_load(&nvml.stage);
+    return stage != NO_THREAD && stage != ENDED;
+}
+
+/* --- fork ------------------------------------------------------------------------------------- */
 
 void gs_nvml_lock(void)
 {
-    const bool locked = lock_in_time();
-    if (locked) nvml.locked = true;
+    struct timespec until;
+    if (inside) return; /* NVML runs a program of its own (nvidia-modprobe) */
+    clock_gettime(CLOCK_REALTIME, &until);
+    if (!nvml.slow) until.tv_sec += PATIENCE_MS / 1000;
+    nvml.locked = !pthread_mutex_timedlock(&nvml.lock, &until);
+    nvml.slow = !nvml.locked;
 }
 
 void gs_nvml_unlock(void)
 {
-    if (!nvml.locked) return;
+    if (inside || !nvml.locked) return;
     nvml.locked = false;
     pthread_mutex_unlock(&nvml.lock);
 }
@@ -438,4 +466,5 @@ void gs_nvml_forget(void)
     memset(&nvml, 0, sizeof nvml);
     nvml.state = state;
     pthread_mutex_init(&nvml.lock, NULL);
+    inside = false;
 }

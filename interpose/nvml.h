@@ -7,21 +7,18 @@
 #include <stdbool.h>
 #include "schema/spool.h"
 
-/* Finds the library, once in the life of a process; in the thread whose call starts the session, before
- * that takes a lock. */
-void gs_nvml_open(void);
-/* A session begins that writes there. */
-void gs_nvml_start(struct gs_spool *spool);
+/* A session has begun that writes there: starts the thread, once in the life of a process, and waits up to a
+ * second until NVML is open. Call it without a lock. */
+void gs_nvml_begin(struct gs_spool *spool);
 
-/* The drain's turn, without its lock: samples if one is due and the spool is `fill` full, at most a
- * quarter. May take tens of milliseconds, seconds where the driver is in trouble. */
-void gs_nvml_turn(double fill);
-
-/* An allocation failed: a sample is due at the next turn. Any thread. */
+/* An allocation failed: a sample is due. Any thread, any signal handler. */
 void gs_nvml_due(void);
 
-/* What other processes hold on a CUDA device, asked now; UINT64_MAX where NVML cannot tell. */
-uint64_t gs_nvml_others(int device);
+/* Has a sample made now and waits for it, a second at most. */
+void gs_nvml_ask(int device);
+
+/* How many threads of the process are NVML's: 0 or 1. */
+unsigned gs_nvml_threads(void);
 
 /* Around fork: while locked, no thread is in NVML, whose locks a child would keep. Not waited for
  * long where NVML hangs. */

@@ -7,7 +7,6 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #include "interpose/api.h"
@@ -17,6 +16,7 @@
 #include "interpose/nvml.h"
 #include "interpose/session.h"
 #include "interpose/shield.h"
+#include "interpose/slots.h"
 
 /* A preloaded library's thread-locals lie in the static block: no call to find them. */
 static __thread struct gs_thread self __attribute__((tls_model("initial-exec")));
@@ -44,7 +44,7 @@ static void define_thread(struct gs_thread *t)
     if (!r) return;
     memset(r, 0, bytes);
     r->rec = (struct gs_rec){.size = bytes, .type = GS_REC_THREAD, .time_ns = gs_now()};
-    r->tid = (uint32_t)syscall(SYS_gettid);
+    r->tid = (uint32_t)t->writer.owner;
     r->name_len = len;
     memcpy(r + 1, name, len);
     gs_writer_commit(&t->writer, bytes);
@@ -58,11 +58,13 @@ static void open_thread(struct gs_thread *t, uint32_t session)
     t->ended = ended;
     t->device = GS_DEVICE_UNKNOWN;
     t->context = GS_CONTEXT_UNKNOWN;
-    gs_writer_open(&t->writer, gs_session_spool());
+    /* after the last round nobody would give a slot or memory back */
+    const bool last = ended >= PTHREAD_DESTRUCTOR_ITERATIONS;
+    const bool adopted = !last && gs_slot_adopt(&t->writer, &t->stacks, session);
+    if (!adopted) gs_writer_open(&t->writer, gs_session_spool());
     define_thread(t);
-    /* after the last round nobody would give the memory back */
-    if (ended < PTHREAD_DESTRUCTOR_ITERATIONS) t->stacks = gs_stacks_open(&t->writer);
-    gs_stack_find_python();
+    if (!adopted && !last) t->stacks = gs_stacks_open(&t->writer);
+    if (!adopted) gs_stack_find_python();
     gs_session_watch_thread(t);
     t->session = session;
 }
@@ -72,7 +74,8 @@ void gs_thread_end(void *thread)
     struct gs_thread *t = thread;
     struct gs_shield shield;
     gs_shield_begin(&shield);
-    if (t->session && t->session == atomic_load(&gs_session_live)) {
+    const bool live = t->session && t->session == atomic_load(&gs_session_live);
+    if (live && !gs_slot_park(&t->writer, t->stacks, t->session)) {
         gs_stacks_close(t->stacks);
         gs_writer_close(&t->writer);
     }
@@ -86,6 +89,7 @@ void gs_thread_end(void *thread)
 void gs_thread_forked(void)
 {
     if (self.stacks) gs_stacks_close(self.stacks); /* private memory, copied from the parent */
+    gs_slots_forget();
     memset(&self, 0, sizeof self);
 }
 
@@ -244,10 +248,6 @@ static void lose(struct gs_thread *t)
     /* the process was ending when this call came back: it is behind the recording's end */
     if (atomic_load(&spool->header->closed)) return;
     gs_spool_lost(spool, gs_now());
-    int failed = (int)atomic_load(&spool->failed);
-    if (!failed) return;
-    gs_deactivate("recording stopped here: %s",
-                  failed == EBADF ? "the application closed the spool's file" : strerror(failed));
 }
 
 /* Room for an event, its header filled; its time is taken after the room, which marks the writer

@@ -1,19 +1,23 @@
+/* Finding functions in loaded objects without the loader's lock.
+ *
+ * A thread in dlopen holds that lock while it runs constructors, and a constructor may wait for another
+ * thread that calls CUDA. So a hooked call never uses dlopen, dlsym or dladdr: it reads the symbol tables
+ * of the loaded objects through dl_iterate_phdr, whose lock is held only while the list changes. What
+ * stays in use is kept loaded later, by a thread that calls dlclose and takes the lock anyway. */
 #include "interpose/resolve.h"
 
 #include <dlfcn.h>
 #include <elf.h>
-#include <errno.h>
-#include <limits.h>
 #include <link.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
+#include "interpose/stack_elf.h"
 
 /* This file runs at the very first dlsym of a process, which may be a sanitizer's own start-up. */
 #define UNCHECKED \
     __attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread")))
 
-void *gs_dlsym_at, *gs_dlvsym_at, *gs_dlopen_at;
+void *gs_dlsym_at, *gs_dlvsym_at, *gs_dlopen_at, *gs_dlclose_at;
 
 /* --- the real dlsym --------------------------------------------------------------------------
  * Both names are ours, so the loader cannot be asked for them by name. The list of loaded objects
@@ -91,8 +95,22 @@ UNCHECKED void gs_real_find(void)
             if (!gs_dlvsym_at) gs_dlvsym_at = symbol_in(map, "dlvsym");
             if (!gs_dlsym_at) gs_dlsym_at = symbol_in(map, "dlsym");
             if (!gs_dlopen_at) gs_dlopen_at = symbol_in(map, "dlopen");
+            if (!gs_dlclose_at) gs_dlclose_at = symbol_in(map, "dlclose");
         }
     }
+}
+
+void *gs_libc_function(const char *name)
+{
+    static const char *const libraries[] = {"libc.so", "libpthread.so", "libutil.so"};
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
+        for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
+            if (!map->l_name || !starts(base_name(map->l_name), libraries[i])) continue;
+            void *found = symbol_in(map, name);
+            if (found) return found;
+        }
+    }
+    return NULL;
 }
 
 void *gs_real_dlsym(void *handle, const char *name)
@@ -110,7 +128,7 @@ void *gs_real_dlvsym(void *handle, const char *name, const char *version)
     return real ? real(handle, name, version) : NULL;
 }
 
-/* --- loaded objects -------------------------------------------------------------------------- */
+/* --- which runtime an object is --------------------------------------------------------------- */
 
 static enum gs_version version_called(const char *node)
 {
@@ -156,152 +174,194 @@ enum gs_version gs_runtime_version_at(const void *address)
     return gs_runtime_version(map);
 }
 
-struct wanted {
-    const char *prefix;      /* NULL: by version */
-    enum gs_version version;
-    int skip;
-    char path[PATH_MAX];
+/* --- keeping libraries loaded ----------------------------------------------------------------- */
+
+#define PINS 64
+static _Atomic(const void *) pins[PINS];
+static unsigned startup_objects; /* the first so many objects are never unloaded */
+
+static int count_object(struct dl_phdr_info *info, size_t size, void *to)
+{
+    (*(unsigned *)to)++;
+    return 0;
+}
+
+void gs_resolve_load(void)
+{
+    unsigned objects = 0;
+    if (startup_objects) return;
+    dl_iterate_phdr(count_object, &objects);
+    startup_objects = objects;
+}
+
+void gs_pin_later(const void *address)
+{
+    for (int i = 0; i < PINS; i++) {
+        const void *expected = NULL;
+        if (atomic_compare_exchange_strong(&pins[i], &expected, address) || expected == address) return;
+    }
+}
+
+void gs_pin_now(void)
+{
+    for (int i = 0; i < PINS; i++) {
+        Dl_info info;
+        const void *address = atomic_load_explicit(&pins[i], memory_order_relaxed);
+        if (!address) continue;
+        if (dladdr(address, &info) && info.dli_fname) dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+        atomic_compare_exchange_strong(&pins[i], &address, NULL);
+    }
+}
+
+/* --- a function in the loaded objects --------------------------------------------------------- */
+
+struct match {
+    void *at;
+    enum gs_version version; /* of the object */
+    const void *object;      /* what to pin, NULL for an object that is never unloaded */
 };
 
-static enum gs_version version_of_loaded(const struct dl_phdr_info *info)
+struct search {
+    const char *name;
+    enum gs_version version; /* the runtime that is asked for */
+    const char *file;        /* how the file name or the soname of the library starts */
+    unsigned index;
+    bool behind; /* libgpuspy itself has been passed */
+    struct match next;  /* the first one behind libgpuspy in the global scope */
+    struct match exact; /* in an object of that version */
+    struct match newest; /* in the newest runtime */
+    struct match named; /* in an object of that file name */
+    struct match any;
+};
+
+static const ElfW(Dyn) * dynamic_of(const struct dl_phdr_info *info)
 {
     for (int i = 0; i < info->dlpi_phnum; i++)
         if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-            return version_defined(
-                (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr), info->dlpi_addr);
-    return GS_VERSION_NONE;
+            return (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+    return NULL;
 }
 
-static int match_object(struct dl_phdr_info *info, size_t size, void *data)
+static bool has_soname(const struct dl_phdr_info *info, const ElfW(Dyn) * dynamic, const char *prefix)
 {
-    struct wanted *w = data;
-    if (!info->dlpi_name || !info->dlpi_name[0]) return 0;
-    if (w->prefix ? !starts(base_name(info->dlpi_name), w->prefix)
-                  : version_of_loaded(info) != w->version)
+    const struct link_map at = {.l_addr = info->dlpi_addr};
+    const char *string = NULL;
+    size_t soname = 0;
+    for (const ElfW(Dyn) *d = dynamic; d && d->d_tag != DT_NULL; d++) {
+        if (d->d_tag == DT_STRTAB) string = dynamic_pointer(&at, d->d_un.d_ptr);
+        if (d->d_tag == DT_SONAME) soname = d->d_un.d_val;
+    }
+    return string && soname && starts(string + soname, prefix);
+}
+
+static bool is_called(const struct dl_phdr_info *info, const ElfW(Dyn) * dynamic, const char *prefix)
+{
+    return starts(base_name(info->dlpi_name), prefix) || has_soname(info, dynamic, prefix);
+}
+
+static void keep_first(struct match *to, struct match m)
+{
+    if (!to->at) *to = m;
+}
+
+/* Objects that the program started with are in the global scope, in the order of the list. Whether a
+ * later one is, its flags do not show: such a one counts by its version or its name only. */
+static int look_in(struct dl_phdr_info *info, size_t size, void *data)
+{
+    struct search *s = data;
+    const bool startup = s->index++ < startup_objects;
+    const ElfW(Dyn) *dynamic = dynamic_of(info);
+    if (dynamic == _DYNAMIC) {
+        s->behind = true;
         return 0;
-    if (w->skip-- > 0) return 0;
-    snprintf(w->path, sizeof w->path, "%s", info->dlpi_name);
-    return 1;
+    }
+    struct match m = {.at = gs_elf_symbol(info, s->name)};
+    if (!m.at) return 0;
+    m.version = version_defined(dynamic, info->dlpi_addr);
+    m.object = startup ? NULL : m.at;
+    if (s->behind && startup) keep_first(&s->next, m);
+    if (m.version != GS_VERSION_NONE && m.version == s->version) keep_first(&s->exact, m);
+    if (m.version != GS_VERSION_NONE && (!s->newest.at || m.version > s->newest.version)) s->newest = m;
+    if (s->file && is_called(info, dynamic, s->file)) keep_first(&s->named, m);
+    if (s->behind) keep_first(&s->any, m);
+    return 0;
 }
 
-/* dl_iterate_phdr also sees what RTLD_LOCAL hides from RTLD_NEXT; the object is opened outside of it
- * because it holds the loader's lock. */
-static void *open_wanted(struct wanted *w)
+static struct search search(const char *name, const char *file, enum gs_version version)
 {
-    if (!dl_iterate_phdr(match_object, w)) return NULL;
-    return dlopen(w->path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    struct search s = {.name = name, .version = version, .file = file};
+    gs_resolve_load();
+    dl_iterate_phdr(look_in, &s);
+    return s;
 }
 
-void *gs_loaded(const char *prefix, int n)
+static struct match first_of(const struct match *const *matches)
 {
-    struct wanted w = {.prefix = prefix, .skip = n};
-    return open_wanted(&w);
+    while (matches[1] && !matches[0]->at) matches++;
+    return *matches[0];
+}
+#define FIRST_OF(...) first_of((const struct match *const[]){__VA_ARGS__, NULL})
+
+static void *pinned(struct match m)
+{
+    if (m.at && m.object) gs_pin_later(m.object);
+    return m.at;
+}
+
+void *gs_find_in(const char *file, const char *name)
+{
+    return pinned(search(name, file, GS_VERSION_NONE).named);
 }
 
 /* --- CUDA ------------------------------------------------------------------------------------ */
 
-/* Its object is kept loaded, for the address is kept. */
-static void *kept(void *found)
+/* Another interposer, or a runtime without versions, has a reference to any version bound to it. */
+static bool serves(const struct match *m, enum gs_version version)
 {
-    Dl_info info;
-    if (found && dladdr(found, &info) && info.dli_fname)
-        dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-    return found;
-}
-
-/* What is behind us in the global scope: just what a program that was linked to the library would
- * have bound to without us. */
-static void *next_in_scope(const char *name)
-{
-    return kept(gs_real_dlsym(RTLD_NEXT, name));
-}
-
-/* The function of exactly this runtime, wherever it is loaded. */
-static void *runtime_of_version(const char *name, enum gs_version version)
-{
-    const char *const node = gs_version_nodes[version];
-    void *found = kept(gs_real_dlvsym(RTLD_NEXT, name, node));
-    for (int n = 0; !found; n++) {
-        struct wanted w = {.version = version, .skip = n};
-        void *handle = open_wanted(&w);
-        if (!handle) break;
-        found = gs_real_dlvsym(handle, name, node);
-    }
-    return found;
-}
-
-/* By file name: a runtime without versions. */
-static void *runtime_by_name(const char *name)
-{
-    void *found = NULL;
-    for (int n = 0; !found; n++) {
-        void *handle = gs_loaded("libcudart.so", n);
-        if (!handle) break;
-        found = gs_real_dlsym(handle, name);
-    }
-    return found;
-}
-
-static bool is_runtime(const void *found, enum gs_version version)
-{
-    const enum gs_version other = gs_runtime_version_at(found);
-    /* another interposer, or a runtime without versions, has a reference to any version bound to it */
-    return other == version || other == GS_VERSION_NONE;
+    return m->at && (m->version == version || m->version == GS_VERSION_NONE);
 }
 
 /* `foreign`: it is another runtime's, for want of a better one. References without a version, which
  * come to the default wrapper, would have bound to that one too. */
-static void *runtime_function(const char *name, enum gs_version version, bool *foreign)
+static struct match runtime_function(const char *name, enum gs_version version, bool *foreign)
 {
-    void *const next = next_in_scope(name);
+    const struct search s = search(name, "libcudart.so", version);
     *foreign = false;
-    if (next && is_runtime(next, version)) return next;
-    void *found = runtime_of_version(name, version);
-    if (found) return found;
-    found = next ? next : runtime_by_name(name);
-    if (!found || is_runtime(found, version)) return found;
+    if (serves(&s.next, version)) return s.next;
+    if (s.exact.at) return s.exact;
+    const struct match found = FIRST_OF(&s.next, &s.named, &s.any);
+    if (!found.at || serves(&found, version)) return found;
     *foreign = true;
-    return version == GS_VERSION_13 ? found : NULL;
+    return version == GS_VERSION_13 ? found : (struct match){NULL};
 }
 
-static void *driver_function(const char *name)
+static struct match any_runtime_function(const char *name)
 {
-    /* cudart opens the driver RTLD_LOCAL and closes it again at the end: NODELETE */
-    void *handle = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-    void *found = handle ? gs_real_dlsym(handle, name) : NULL;
-    return found ? found : next_in_scope(name);
+    const struct search s = search(name, "libcudart.so", GS_VERSION_NONE);
+    return FIRST_OF(&s.next, &s.newest, &s.named, &s.any);
 }
 
-static void *any_runtime_function(const char *name)
+static struct match driver_function(const char *name)
 {
-    void *found = next_in_scope(name);
-    for (int v = GS_VERSIONS; !found && v-- > 0;)
-        found = runtime_of_version(name, (enum gs_version)v);
-    return found ? found : runtime_by_name(name);
+    const struct search s = search(name, "libcuda.so.1", GS_VERSION_NONE);
+    return FIRST_OF(&s.named, &s.next, &s.any);
 }
 
 void *gs_resolve_name(enum gs_library library, const char *name)
 {
-    int saved = errno;
-    void *found = library == GS_LIBRARY_RT ? any_runtime_function(name) : driver_function(name);
-    if (!found) dlerror(); /* what we looked for in vain is no error of the program's */
-    errno = saved;
-    return found;
+    return pinned(library == GS_LIBRARY_RT ? any_runtime_function(name) : driver_function(name));
 }
 
 void *gs_resolve(uint16_t api, enum gs_version version)
 {
     const char *const name = gs_apis[api].name;
-    int saved = errno;
     bool foreign = false;
-    void *found = gs_apis[api].library == GS_LIBRARY_RT ? runtime_function(name, version, &foreign)
-                                                        : driver_function(name);
-    dlerror(); /* what we looked for in vain is no error of the program's */
-    errno = saved;
+    const struct match m =
+        gs_apis[api].library == GS_LIBRARY_RT ? runtime_function(name, version, &foreign) : driver_function(name);
     /* not kept: the right runtime may be loaded later */
-    if (!found || foreign) return found;
+    if (!m.at || foreign) return m.at;
     /* the first to answer stays: every call goes to one and the same function */
     void *expected = NULL;
     _Atomic(void *) *const slot = &gs_reals[api][version];
-    return atomic_compare_exchange_strong(slot, &expected, found) ? found : expected;
+    return atomic_compare_exchange_strong(slot, &expected, pinned(m)) ? m.at : expected;
 }

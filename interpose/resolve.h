@@ -12,11 +12,17 @@ void *gs_real_dlsym(void *handle, const char *name);
 void *gs_real_dlvsym(void *handle, const char *name, const char *version);
 
 /* Where the loader's functions are; the doors' assembly jumps there. Set by gs_real_find. */
-extern void *gs_dlsym_at, *gs_dlvsym_at, *gs_dlopen_at;
+extern void *gs_dlsym_at, *gs_dlvsym_at, *gs_dlopen_at, *gs_dlclose_at;
 void gs_real_find(void);
+/* A function of the C library, its internal ones included, read from its symbol table; NULL if it has
+ * none of that name. Takes no lock. */
+void *gs_libc_function(const char *name);
+
+/* When libgpuspy is loaded: which objects the program started with. */
+void gs_resolve_load(void);
 
 /* Slow path of gs_real: looks for the row's function and fills its slot. NULL if it is in nothing
- * that is loaded. errno is kept. */
+ * that is loaded. Takes none of the locks that dlopen holds while it runs constructors. */
 void *gs_resolve(uint16_t api, enum gs_version version);
 /* A function that is in no row, by name. Not cached. */
 void *gs_resolve_name(enum gs_library library, const char *name);
@@ -34,9 +40,13 @@ enum gs_version gs_runtime_version(const struct link_map *map);
 /* The same for the object that `address` is in. */
 enum gs_version gs_runtime_version_at(const void *address);
 
-/* Handle of the loaded object whose file name starts with `prefix` ("libcudart.so", "libc10.so"),
- * wherever and with whatever flags it was loaded; the n-th of them, from 0. Kept loaded from now
- * on. NULL if there is none. */
-void *gs_loaded(const char *prefix, int n);
+/* The function in the loaded object whose file name or soname starts with `file` ("libc10.so"),
+ * wherever and with whatever flags it was loaded. NULL if there is none. */
+void *gs_find_in(const char *file, const char *name);
+
+/* Keeps the library that holds this address loaded: served before anything is unloaded. */
+void gs_pin_later(const void *address);
+/* Serves them; takes the loader's lock. For the door of dlclose. */
+void gs_pin_now(void);
 
 #endif

@@ -1,7 +1,6 @@
 #include "interpose/run_path.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
@@ -67,14 +66,10 @@ static bool with_insert(char *out, size_t size, const char *path, const char *in
 
 static bool spool_is_ours(const char *path, const char *run_id)
 {
-    struct gs_spool_header header;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
-    bool ours = pread(fd, &header, sizeof header, 0) == sizeof header &&
-                memcmp(header.magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC) == 0 &&
-                strncmp(header.run_id, run_id, sizeof header.run_id) == 0;
-    close(fd);
-    return ours;
+    struct gs_spool_control c;
+    char error[160];
+    return !gs_spool_read_control(path, &c, error, sizeof error) &&
+           strncmp(c.run_id, run_id, sizeof c.run_id) == 0;
 }
 
 static bool database_is_ours(const char *path, const char *run_id)
@@ -123,8 +118,8 @@ static int try_name(struct gs_run_path *path, const struct claim *c)
                                  c->start_mono_ns, c->start_real_ns);
     if (failed || !exists(path->db)) return failed;
     /* between the look and the creation another process recorded under this name and ended */
+    gs_spool_unlink(c->spool, path->spool);
     gs_spool_close(c->spool);
-    unlink(path->spool);
     return EEXIST;
 }
 

@@ -1,7 +1,6 @@
 /* A process's recording: started by its first hooked call, ended by exit, dropped by fork. */
 #include "interpose/session.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -12,24 +11,27 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include "interpose/api.h"
+#include "interpose/arguments.h"
 #include "interpose/config.h"
 #include "interpose/door_nvtx.h"
 #include "interpose/device.h"
 #include "interpose/door_procaddress.h"
 #include "interpose/drain.h"
 #include "interpose/nvml.h"
+#include "interpose/host.h"
 #include "interpose/inherit.h"
 #include "interpose/recorder.h"
 #include "interpose/resolve.h"
 #include "interpose/run_path.h"
 #include "interpose/shield.h"
 #include "interpose/summary.h"
+#include "interpose/watcher.h"
 #include "schema/store.h"
+#include "schema/store_files.h"
 
 union gs_session_page gs_session_page __attribute__((aligned(4096)));
 uint64_t gs_session_start_ns;
@@ -37,7 +39,7 @@ uint64_t gs_session_start_ns;
 enum { NOT_YET, LIVE, OVER };
 
 static struct {
-    pthread_mutex_t lock; /* held while a session starts, and by fork */
+    pthread_mutex_t lock; /* held while a session starts */
     _Atomic int state;
     _Atomic bool spooling; /* the spool is mapped: what comes after a failure is counted in it */
     _Atomic bool ended;    /* the database is finished: what comes now is counted there */
@@ -50,7 +52,8 @@ static struct {
     bool has_key; /* the program may have used all keys up: threads then end unseen */
     bool wiped;   /* gs_session_page tells a child that nobody prepared */
     bool started; /* start has been at it: once per process image */
-    struct gs_shield forking; /* the thread that forks is not to be interrupted by one that forks */
+    _Atomic uint32_t held;   /* threads that fork: no session starts meanwhile … */
+    _Atomic uint64_t missed; /* … and so many calls were not recorded for that */
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 #define START_STACK (256 * 1024)
@@ -84,11 +87,12 @@ static void write_line(const char *line, size_t len)
     }
 }
 
-static void write_line_unharmed(const char *line, size_t len)
+void gs_write_line(const char *line, size_t len)
 {
     const struct timespec now = {0, 0};
     sigset_t ours, pending;
     struct gs_shield shield;
+    if (!stderr_is_ours()) return;
     gs_shield_begin(&shield);
     sigpending(&pending);
     write_line(line, len);
@@ -104,10 +108,11 @@ static void say(const char *format, va_list arguments)
     char line[2048] = "gpuspy: "; /* the thread that has something to say may have a small stack */
     size_t len = strlen(line);
     int more = vsnprintf(line + len, sizeof line - len - 1, format, arguments);
-    if (more < 0 || !stderr_is_ours()) return;
+    if (more < 0) return;
     len += (size_t)more < sizeof line - len - 1 ? (size_t)more : sizeof line - len - 2;
     line[len++] = '\n';
-    write_line_unharmed(line, len);
+    if (gs_has_own_files()) gs_watcher_print(line, len);
+    else gs_write_line(line, len);
 }
 
 void gs_say(const char *format, ...)
@@ -143,18 +148,6 @@ static uint64_t clock_ns(clockid_t clock)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static void read_command(char *out, size_t size)
-{
-    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? 0 : read(fd, out, size - 1);
-    if (fd >= 0) close(fd);
-    if (len < 0) len = 0;
-    while (len > 0 && !out[len - 1]) len--;
-    for (ssize_t i = 0; i < len; i++)
-        if (!out[i]) out[i] = ' ';
-    out[len] = 0;
-}
-
 /* A number of the environment; -1: none. */
 static long number_of(const char *name)
 {
@@ -177,14 +170,11 @@ static int read_rank(void)
     return -1;
 }
 
-/* A file larger than the limit is not an error but a signal, to the application's thread. */
-static bool spool_fits_limit(void)
+static bool host_allows(bool own_files)
 {
-    struct rlimit limit;
-    const rlim_t need = GS_SPOOL_HEADER_BYTES + (rlim_t)GS_SPOOL_CHUNKS * GS_CHUNK_BYTES;
-    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= need) return true;
-    gs_deactivate("not recording: files are limited to %llu bytes (ulimit -f), %llu are needed",
-                  (unsigned long long)limit.rlim_cur, (unsigned long long)need);
+    char why[256];
+    if (gs_host_allows(own_files, why, sizeof why)) return true;
+    gs_deactivate("not recording: %s", why);
     return false;
 }
 
@@ -260,14 +250,15 @@ static void define_settings(struct gs_writer *w)
     }
 }
 
-/* What holds for the whole process, by one writer: the program's first thread is then the second, as
- * the packing of rows expects (GS_ALLOCATION_KIND). */
+/* What holds for the whole process, by one writer that keeps its number: the program's first thread is
+ * then the second, as the packing of rows expects (GS_ALLOCATION_KIND). */
 static void define_process(void)
 {
     struct gs_writer w = {0};
     gs_writer_open(&w, &session.spool);
     define_apis(&w);
     define_settings(&w);
+    w.keeps_number = true;
     gs_writer_close(&w);
 }
 
@@ -276,28 +267,22 @@ static bool open_files(struct gs_store **store)
     char command[sizeof((struct gs_spool_header *)0)->command], error[512];
     const uint64_t real_ns = clock_ns(CLOCK_REALTIME);
     gs_session_start_ns = clock_ns(CLOCK_MONOTONIC);
-    read_command(command, sizeof command);
+    gs_arguments_read(command, sizeof command);
     if (!gs_run_path_claim(&session.path, gs_config(), &session.spool, command,
                            gs_session_start_ns, real_ns, error, sizeof error)) {
         gs_deactivate("not recording: %s", error);
         return false;
     }
     *store = create_store(command, real_ns, error, sizeof error);
+    if (*store && session.spool.private_error)
+        gs_say("no shared memory (shmget: %s): if this process is killed, up to %d ms before its end are not "
+               "recorded; allow shmget, or raise kernel.shmmni, shmall or shmmax",
+               strerror(session.spool.private_error), GS_SPOOL_COMMIT_MS);
     if (*store) return true;
     gs_deactivate("not recording: %s", error);
-    unlink(session.path.spool);
+    gs_spool_unlink(&session.spool, session.path.spool);
     gs_spool_close(&session.spool);
     return false;
-}
-
-/* libunwind frees a thread's cache by a mutex after ThreadSanitizer has taken its own state of the
- * thread down, and crashes in it. */
-static unsigned possible_stacks(void)
-{
-    unsigned stacks = gs_config()->stacks;
-    if (!(stacks & GS_STACK_NATIVE) || !gs_real_dlsym(RTLD_DEFAULT, "__tsan_init")) return stacks;
-    gs_say("no native stacks: libunwind and ThreadSanitizer do not go together");
-    return stacks & ~(unsigned)GS_STACK_NATIVE;
 }
 
 static bool unprepared_child(void)
@@ -327,7 +312,9 @@ static void prepare_once(void)
 static void *open_and_drain(void *unused)
 {
     struct gs_store *store;
-    if (!open_files(&store)) return NULL;
+    const bool own_files = gs_own_files(); /* the drain, which this thread starts, shares them */
+    gs_store_files_private(own_files);
+    if (!host_allows(own_files) || !open_files(&store)) return NULL;
     atomic_store(&session.spooling, true);
     session.pid = getpid();
     define_process();
@@ -343,7 +330,8 @@ static bool open_and_drain_elsewhere(void)
 {
     pthread_t thread;
     void *done = NULL;
-    int failed = gs_start_thread(&thread, START_STACK, open_and_drain, NULL);
+    int failed = gs_watcher_start();
+    if (!failed) failed = gs_start_thread(&thread, START_STACK, open_and_drain, NULL);
     if (failed) gs_deactivate("not recording: cannot start a thread: %s", strerror(failed));
     else pthread_join(thread, &done);
     return done != NULL;
@@ -358,6 +346,7 @@ static void go_live(void)
     if (!atomic_compare_exchange_strong(&session.state, &expected, LIVE))
         atomic_store(&gs_session_live, 0);
     gs_unseen_write();
+    for (uint64_t n = atomic_exchange(&session.missed, 0); n; n--) gs_spool_lost(&session.spool, 0);
 }
 
 static void start(void)
@@ -367,10 +356,10 @@ static void start(void)
         return;
     }
     if (gs_config()->complaint[0]) gs_say("%s", gs_config()->complaint);
+    if (!host_allows(true)) return;
     prepare_once();
-    gs_stack_init(possible_stacks(), gs_config()->native_depth);
-    gs_stack_find_python();
-    if (spool_fits_limit() && open_and_drain_elsewhere()) go_live();
+    if (open_and_drain_elsewhere()) go_live();
+    if (atomic_load(&session.state) != LIVE) gs_watcher_stop();
 }
 
 /* A destructor that runs after ours still calls CUDA. Its thread is the one that ends the process, so
@@ -406,11 +395,16 @@ bool gs_session_begin(void)
 {
     int state = atomic_load(&session.state);
     if (state == NOT_YET) {
-        if (gs_session_wanted()) gs_nvml_open(); /* it may fork, and that takes the lock */
+        /* Before the lock is taken: both read the list of loaded objects, under the loader's lock for it. */
+        gs_stack_init(gs_config()->stacks, gs_config()->native_depth);
         pthread_mutex_lock(&session.lock);
-        if (atomic_load(&session.state) == NOT_YET) start();
+        const bool held = atomic_load(&session.held); /* in a fork handler of the program's, perhaps */
+        const bool first = !held && atomic_load(&session.state) == NOT_YET;
+        if (first) start();
         pthread_mutex_unlock(&session.lock);
+        if (held) atomic_fetch_add(&session.missed, 1);
         state = atomic_load(&session.state);
+        if (first && state == LIVE) gs_nvml_begin(&session.spool);
     }
     return state == LIVE;
 }
@@ -454,44 +448,52 @@ void gs_session_watch_thread(void *thread)
 
 /* --- fork ------------------------------------------------------------------------------------ */
 
-static void before_fork(void)
+bool gs_session_hold(int ms)
 {
+    struct timespec until;
     struct gs_shield shield;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += ms % 1000 * 1000000l;
+    if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
     gs_shield_begin(&shield);
-    pthread_mutex_lock(&session.lock);
-    gs_nvml_lock();
-    gs_drain_lock();
-    session.forking = shield;
+    const bool held = !pthread_mutex_timedlock(&session.lock, &until);
+    if (held) {
+        atomic_fetch_add(&session.held, 1);
+        pthread_mutex_unlock(&session.lock);
+    }
+    gs_shield_end(&shield);
+    return held;
 }
 
-static void after_fork_in_parent(void)
+void gs_session_release(void)
 {
-    struct gs_shield shield = session.forking;
-    gs_drain_unlock();
-    gs_nvml_unlock();
-    pthread_mutex_unlock(&session.lock);
-    gs_shield_end(&shield);
+    atomic_fetch_sub(&session.held, 1);
 }
 
 /* The child has the parent's memory but not its drain, and must not write into its spool. It may
  * start a session of its own at its first CUDA call. */
-static void after_fork_in_child(void)
+void gs_session_forked(void)
 {
-    struct gs_shield shield = session.forking;
     atomic_store(&gs_session_live, 0);
     atomic_store(&gs_session_page.here, true);
     if (atomic_exchange(&session.spooling, false)) gs_spool_close(&session.spool);
     atomic_store(&session.ended, false);
     memset(&session.spool, 0, sizeof session.spool);
     gs_thread_forked();
-    gs_drain_forget();
-    gs_nvml_forget();
-    gs_device_forget();
-    pthread_mutex_unlock(&session.lock);
     pthread_mutex_init(&session.lock, NULL);
+    atomic_store(&session.held, 0);
+    atomic_store(&session.missed, 0);
     atomic_store(&said_failure, false);
     atomic_store(&session.state, NOT_YET);
-    gs_shield_end(&shield);
+}
+
+void gs_session_forked_at_work(void)
+{
+    atomic_store(&gs_session_live, 0);
+    atomic_store(&gs_session_page.here, false); /* see leave_unprepared_child */
+    session.wiped = true;
+    pthread_mutex_init(&session.lock, NULL);
 }
 
 /* --- load and exit --------------------------------------------------------------------------- */
@@ -507,13 +509,16 @@ static void __attribute__((constructor)) load(void)
         atomic_store(&gs_session_page.here, true);
         session.wiped =
             !madvise(&gs_session_page, sizeof gs_session_page, MADV_WIPEONFORK);
-        pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+        gs_fork_load();
+        gs_resolve_load();
+        gs_shield_load();
+        gs_host_load();
     }
     gs_nvtx_announce();
     errno = saved;
 }
 
-static void end(void)
+void gs_session_end(void)
 {
     struct gs_summary summary;
     const int state = atomic_load(&session.state);
@@ -524,10 +529,12 @@ static void end(void)
     atomic_store(&session.state, OVER);
     atomic_store(&gs_session_live, 0);
     if (!gs_drain_stop(&summary)) {
+        gs_watcher_stop();
         gs_spool_end(&session.spool, gs_now()); /* whoever completes it sees that nobody died */
         if (gs_drain_vanished()) gs_spool_unlink(&session.spool, session.path.spool);
         return;
     }
+    gs_watcher_stop();
     gs_spool_unlink(&session.spool, session.path.spool);
     session.ender = pthread_self();
     atomic_store(&session.ended, true);
@@ -544,7 +551,7 @@ static void __attribute__((destructor)) unload(void)
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += START_S;
     if (!pthread_mutex_timedlock(&session.lock, &until)) pthread_mutex_unlock(&session.lock);
-    end();
+    gs_session_end();
     pthread_setcancelstate(cancel, NULL);
     errno = saved;
 }

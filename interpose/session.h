@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "schema/spool.h"
 
@@ -37,6 +38,21 @@ void gs_session_watch_thread(void *thread);
 void gs_thread_end(void *thread); /* recorder.c */
 void gs_thread_forked(void);      /* recorder.c: the only thread that a forked child has */
 
+/* For fork.c. Waits at most so long until no session is being started, and lets none start until it is
+ * released; false: one is still being started. */
+bool gs_session_hold(int ms);
+void gs_session_release(void);
+/* In the child: nothing is recorded yet. */
+void gs_session_forked(void);
+/* In a child that was forked while SQLite was at work: nothing will be. */
+void gs_session_forked_at_work(void);
+void gs_fork_load(void); /* fork.c */
+
+/* The process ends: finishes the database and says what was recorded. Once; in the thread that ends it. */
+void gs_session_end(void);
+
+/* Writes to stderr what a thread without the program's descriptors had to say. */
+void gs_write_line(const char *line, size_t len);
 /* One line on stderr, unless the program has put something else in stderr's place. */
 void gs_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -1,7 +1,9 @@
 #include "interpose/shield.h"
 
-#include <dlfcn.h>
 #include <errno.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include "interpose/resolve.h"
 
 void gs_shield_begin(struct gs_shield *s)
@@ -18,16 +20,62 @@ void gs_shield_end(struct gs_shield *s)
     pthread_setcancelstate(s->cancel, NULL);
 }
 
-/* A program's thread-locals lie on each thread's stack: 250 KB of them would leave nothing of 256. glibc tells how
- * much they and the thread itself take; 0 where it does not. */
-static size_t taken(const pthread_attr_t *attr)
+/* --- threads of our own ------------------------------------------------------------------------ */
+
+#ifndef CLOSE_RANGE_UNSHARE
+#define CLOSE_RANGE_UNSHARE (1U << 1)
+#endif
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+
+static __thread bool own_files __attribute__((tls_model("initial-exec")));
+
+bool gs_own_files(void)
 {
-    size_t (*least)(const pthread_attr_t *) = NULL;
-    *(void **)&least = gs_real_dlsym(RTLD_DEFAULT, "__pthread_get_minstack");
-    return least ? least(attr) : 0;
+    const int saved = errno;
+    own_files = !syscall(SYS_close_range, 0U, ~0U, CLOSE_RANGE_UNSHARE);
+    errno = saved;
+    return own_files;
 }
 
-static int start(pthread_t *thread, size_t stack, void *(*run)(void *), void *argument)
+bool gs_has_own_files(void)
+{
+    return own_files;
+}
+
+/* A program's thread-locals lie on each thread's stack: 250 KB of them would leave nothing of 256. glibc tells how
+ * much they and the thread itself take; NULL where it does not. Looked up when the library is loaded: the first
+ * thread may be started inside a dlopen, under the loader's lock. */
+static size_t (*least_stack)(const pthread_attr_t *);
+
+void gs_shield_load(void)
+{
+    *(void **)&least_stack = gs_libc_function("__pthread_get_minstack");
+}
+
+static size_t taken(const pthread_attr_t *attr)
+{
+    if (!least_stack) gs_shield_load(); /* called before our constructor */
+    return least_stack ? least_stack(attr) : 0;
+}
+
+struct thread_start {
+    void *(*run)(void *);
+    void *argument;
+    bool own_files;
+};
+
+/* A thread shares the table of the one that started it. */
+static void *run_thread(void *given)
+{
+    const struct thread_start start = *(struct thread_start *)given;
+    free(given);
+    own_files = start.own_files;
+    return start.run(start.argument);
+}
+
+static int start_thread(pthread_t *thread, size_t stack, struct thread_start *start)
 {
     pthread_attr_t attr;
     struct gs_shield shield;
@@ -36,7 +84,7 @@ static int start(pthread_t *thread, size_t stack, void *(*run)(void *), void *ar
     if (stack) pthread_attr_setstacksize(&attr, (stack + taken(&attr) + 4095) & ~(size_t)4095);
     /* the application's signals are not for this thread */
     gs_shield_begin(&shield);
-    failed = pthread_create(thread, &attr, run, argument);
+    failed = pthread_create(thread, &attr, run_thread, start);
     gs_shield_end(&shield);
     pthread_attr_destroy(&attr);
     return failed;
@@ -44,7 +92,12 @@ static int start(pthread_t *thread, size_t stack, void *(*run)(void *), void *ar
 
 int gs_start_thread(pthread_t *thread, size_t stack, void *(*run)(void *), void *argument)
 {
-    int failed = start(thread, stack, run, argument);
+    struct thread_start *start = malloc(sizeof *start);
+    if (!start) return ENOMEM;
+    *start = (struct thread_start){run, argument, own_files};
+    int failed = start_thread(thread, stack, start);
     /* thread-locals larger than that stack, where glibc did not tell */
-    return failed == EINVAL ? start(thread, 0, run, argument) : failed;
+    if (failed == EINVAL) failed = start_thread(thread, 0, start);
+    if (failed) free(start);
+    return failed;
 }

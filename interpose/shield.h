@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 struct gs_shield {
@@ -14,6 +15,16 @@ struct gs_shield {
 };
 void gs_shield_begin(struct gs_shield *s);
 void gs_shield_end(struct gs_shield *s);
+
+/* When the library is loaded. */
+void gs_shield_load(void);
+
+/* Gives the calling thread, one of our own, an empty table of descriptors: what it and the threads that
+ * it starts open never has a number in the program, and what the program closes or replaces is never
+ * theirs. False where the kernel refuses (before 5.9, or forbidden): the table stays the program's. */
+bool gs_own_files(void);
+/* Whether this thread has one. */
+bool gs_has_own_files(void);
 
 /* A thread without signals on a stack of so many bytes, beside the program's thread-locals. 0 or an errno. */
 int gs_start_thread(pthread_t *thread, size_t stack, void *(*run)(void *), void *argument);

@@ -15,6 +15,7 @@ struct gs_stacks *gs_stacks_open(struct gs_writer *w)
         return NULL;
     }
     s->writer = w;
+    s->frames_size = GS_CACHE_FRAMES_FIRST;
     gs_cache_new_epoch(s, atomic_load_explicit(&gs_stack_epoch, memory_order_acquire));
     return s;
 }
@@ -23,6 +24,12 @@ void gs_stacks_close(struct gs_stacks *s)
 {
     if (s)
         munmap(s, sizeof *s);
+}
+
+void gs_stacks_adopt(struct gs_stacks *s)
+{
+    if (s)
+        memset(&s->unwinder.memory, 0, sizeof s->unwinder.memory);
 }
 
 void gs_cache_new_epoch(struct gs_stacks *s, uint32_t epoch)
@@ -46,18 +53,24 @@ void *gs_cache_reserve(struct gs_stacks *s, uint8_t type, uint32_t bytes)
 
 /* --- frames ----------------------------------------------------------------------------------- */
 
-static uint32_t frame_slot(const struct gs_stacks *s, uint64_t key)
+/* Tables of growing size lie one after the other; the last one is in use. */
+static struct gs_cached_frame *table_of(struct gs_stacks *s)
 {
-    uint32_t i = (uint32_t)(key * 0x9e3779b97f4a7c15u >> 32) % GS_CACHE_FRAMES;
-    while (s->frame_keys[i] && s->frame_keys[i] != key)
-        i = (i + 1) % GS_CACHE_FRAMES;
-    return i;
+    return s->frames + (s->frames_size - GS_CACHE_FRAMES_FIRST) / 3;
 }
 
-uint32_t gs_cache_frame(const struct gs_stacks *s, uint64_t key)
+static struct gs_cached_frame *slot_of(struct gs_stacks *s, uint64_t key)
 {
-    uint32_t i = frame_slot(s, key);
-    return s->frame_keys[i] ? s->frame_numbers[i] : 0;
+    struct gs_cached_frame *table = table_of(s);
+    uint32_t i = (uint32_t)(key * 0x9e3779b97f4a7c15u >> 32) % s->frames_size;
+    while (table[i].key && table[i].key != key)
+        i = (i + 1) % s->frames_size;
+    return &table[i];
+}
+
+uint32_t gs_cache_frame(struct gs_stacks *s, uint64_t key)
+{
+    return slot_of(s, key)->frame;
 }
 
 uint32_t gs_cache_next_frame(const struct gs_stacks *s)
@@ -65,11 +78,20 @@ uint32_t gs_cache_next_frame(const struct gs_stacks *s)
     return s->frames_used + 1;
 }
 
+static void grow(struct gs_stacks *s)
+{
+    const struct gs_cached_frame *old = table_of(s), *end = old + s->frames_size;
+    s->frames_size *= 4;
+    for (; old < end; old++)
+        if (old->key)
+            *slot_of(s, old->key) = *old;
+}
+
 void gs_cache_add_frame(struct gs_stacks *s, uint64_t key)
 {
-    uint32_t i = frame_slot(s, key);
-    s->frame_keys[i] = key;
-    s->frame_numbers[i] = ++s->frames_used;
+    if (s->frames_used >= s->frames_size / 4 * 3)
+        grow(s);
+    *slot_of(s, key) = (struct gs_cached_frame){key, ++s->frames_used};
 }
 
 bool gs_cache_make_room(struct gs_stacks *s, uint32_t frames)
@@ -80,7 +102,7 @@ bool gs_cache_make_room(struct gs_stacks *s, uint32_t frames)
     if (!r)
         return false;
     gs_writer_commit(s->writer, r->size);
-    memset(s->frame_keys, 0, sizeof s->frame_keys);
+    memset(table_of(s), 0, s->frames_size * sizeof *s->frames);
     s->frames_used = 0;
     s->era++;
     gs_cache_new_epoch(s, s->epoch);
@@ -89,14 +111,21 @@ bool gs_cache_make_room(struct gs_stacks *s, uint32_t frames)
 
 /* --- stacks ----------------------------------------------------------------------------------- */
 
+static uint32_t empty_way(const struct gs_stacks *s, uint32_t set)
+{
+    for (uint32_t way = set; way < set + GS_CACHE_WAYS; way++)
+        if (!s->stacks[way])
+            return way;
+    return GS_CACHE_STACKS;
+}
+
 /* An empty way, else each in turn: cheap, and no pattern of use makes it thrash for ever. */
 static uint32_t place_for(struct gs_stacks *s, uint64_t hash)
 {
-    uint32_t set = (uint32_t)(hash % (GS_CACHE_STACKS / GS_CACHE_WAYS)) * GS_CACHE_WAYS;
-    for (uint32_t way = 0; way < GS_CACHE_WAYS; way++)
-        if (!s->stacks[set + way])
-            return set + way;
-    return set + s->turn++ % GS_CACHE_WAYS;
+    uint32_t way = empty_way(s, gs_cache_near(hash));
+    if (way == GS_CACHE_STACKS)
+        way = empty_way(s, gs_cache_far(hash));
+    return way < GS_CACHE_STACKS ? way : gs_cache_far(hash) + s->turn++ % GS_CACHE_WAYS;
 }
 
 uint32_t gs_cache_add_stack(struct gs_stacks *s, uint64_t hash, const uint32_t *frames,

@@ -6,39 +6,39 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "interpose/stack.h"
-#include "interpose/stack_native.h"
+#include "interpose/stack_unwind.h"
 #include "interpose/stack_walk.h"
 #include "schema/spool.h"
 
-#define GS_CACHE_STACKS                                                                     \
-    16384u               /* of 8 bytes; a thread with more distinct stacks writes some anew \
-                          */
+/* A thread with more distinct stacks writes some anew. The first ones have a page of their own, so
+ * that a thread with few does not touch many. */
+#define GS_CACHE_STACKS 16384u
 #define GS_CACHE_WAYS 8u /* one cache line */
+#define GS_CACHE_NEAR 512u
 #define GS_CACHE_FRAMES 16384u
+#define GS_CACHE_FRAMES_FIRST 256u /* and 1024, 4096: as many as the thread comes to need */
 #define GS_CACHE_FRAMES_USED 12288u /* beyond it: RESET, and start anew */
 
 #define GS_NATIVE_DEPTH 64
 #define GS_NATIVE_DEPTH_MAX 255
 #define GS_NATIVE_OWN 16 /* room for libgpuspy's own frames above the caller's */
 
-/* How far up the interpreter's frame stands: an unwound frame costs 10 ns, so no more are asked for
- * than were needed lately by the same Python line from as deep in the C stack, which is nearly
- * always the same way down. */
-struct gs_reach {
-    uint16_t size, peak, left;
+struct gs_cached_frame {
+    uint64_t key;
+    uint32_t frame;
 };
-#define GS_REACHES 256u
 
+/* In the order in which a thread comes to need it: memory that it does not touch costs nothing. */
 struct gs_stacks {
     struct gs_writer *writer;
     uint64_t seed;  /* of the hashes; a new one makes all cached stacks unknown */
     uint32_t epoch; /* gs_stack_epoch that the seed stands for */
     uint32_t era;   /* resets */
     uint32_t frames_used;
-    uint32_t turn; /* the way to replace next */
-    struct gs_reach reach[GS_REACHES];
+    uint32_t frames_size; /* slots of `frames` in use */
+    uint32_t turn;        /* the stack to replace next */
+    struct gs_unwinder unwinder;
     const char *python[GS_STACK_MAX_FRAMES];
-    void *native[GS_NATIVE_OWN + GS_NATIVE_DEPTH_MAX + 1];
     uint32_t numbers[GS_STACK_MAX_FRAMES];
     union {
         struct {
@@ -46,24 +46,40 @@ struct gs_stacks {
         };
         struct gs_module module;
     } text;
-    struct gs_walk walks[GS_WALKS];
     _Alignas(64) uint64_t stacks[GS_CACHE_STACKS]; /* hash; its place + 1 is the number */
-    uint64_t frame_keys[GS_CACHE_FRAMES];
-    uint32_t frame_numbers[GS_CACHE_FRAMES];
+    struct gs_cached_frame frames[(4 * GS_CACHE_FRAMES - GS_CACHE_FRAMES_FIRST) / 3];
+    struct gs_walk walks[GS_WALKS];
 };
 
-/* The number of the stack with this hash, 0 for none. */
-static inline uint32_t gs_cache_stack(const struct gs_stacks *s, uint64_t hash)
+/* Where the stack's ways are: one of the first page, and one of the rest. */
+static inline uint32_t gs_cache_near(uint64_t hash)
 {
-    uint32_t set = (uint32_t)(hash % (GS_CACHE_STACKS / GS_CACHE_WAYS)) * GS_CACHE_WAYS;
-    for (uint32_t way = 0; way < GS_CACHE_WAYS; way++)
-        if (s->stacks[set + way] == hash)
-            return set + way + 1;
+    return (uint32_t)(hash % (GS_CACHE_NEAR / GS_CACHE_WAYS)) * GS_CACHE_WAYS;
+}
+
+static inline uint32_t gs_cache_far(uint64_t hash)
+{
+    return GS_CACHE_NEAR +
+           (uint32_t)(hash % ((GS_CACHE_STACKS - GS_CACHE_NEAR) / GS_CACHE_WAYS)) * GS_CACHE_WAYS;
+}
+
+static inline uint32_t gs_cache_in(const struct gs_stacks *s, uint32_t set, uint64_t hash)
+{
+    for (uint32_t way = set; way < set + GS_CACHE_WAYS; way++)
+        if (s->stacks[way] == hash)
+            return way + 1;
     return 0;
 }
 
+/* The number of the stack with this hash, 0 for none. The far ways are used once the near are full. */
+static inline uint32_t gs_cache_stack(const struct gs_stacks *s, uint64_t hash)
+{
+    const uint32_t set = gs_cache_near(hash), near = gs_cache_in(s, set, hash);
+    return near || !s->stacks[set + GS_CACHE_WAYS - 1] ? near : gs_cache_in(s, gs_cache_far(hash), hash);
+}
+
 /* The number of the frame with this key (never 0), 0 for none. */
-uint32_t gs_cache_frame(const struct gs_stacks *s, uint64_t key);
+uint32_t gs_cache_frame(struct gs_stacks *s, uint64_t key);
 /* The number that the next frame defined will have, and its definition written: it counts. */
 uint32_t gs_cache_next_frame(const struct gs_stacks *s);
 void gs_cache_add_frame(struct gs_stacks *s, uint64_t key);

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 #include "interpose/stack_cache.h"
-#include "interpose/stack_native.h"
 #include "interpose/stack_python.h"
 
 static unsigned enabled;
@@ -52,15 +51,15 @@ void gs_stack_init(unsigned what, unsigned depth)
     native_depth = depth ? depth : GS_NATIVE_DEPTH;
     if (native_depth > GS_NATIVE_DEPTH_MAX)
         native_depth = GS_NATIVE_DEPTH_MAX;
-    static bool again;
-    if (again) /* only a forked child begins a session anew */
-        gs_python_forked();
-    again = true;
-    if (what & GS_STACK_NATIVE) {
-        gs_modules_open();
-        gs_native_open();
-    }
+    gs_modules_open();
+    if (what & GS_STACK_NATIVE && !GS_UNWINDS)
+        gs_stack_lacks("no native stacks: gpuspy cannot unwind the stacks of this processor");
     gs_stack_find_python();
+}
+
+void gs_stack_forked(void)
+{
+    gs_python_forked();
 }
 
 void gs_stack_find_python(void)
@@ -71,17 +70,43 @@ void gs_stack_find_python(void)
 
 /* --- native frames above the interpreter ------------------------------------------------------ */
 
-static inline bool within(const void *address, const struct gs_elf_range *r)
+static inline bool within(uintptr_t address, const struct gs_elf_range *r)
 {
-    return (uintptr_t)address - r->lo < r->hi - r->lo;
+    return address - r->lo < r->hi - r->lo;
+}
+
+/* The frame of the wrapper's caller, and where it begins: all of ours keep frame pointers. Else, or
+ * where a frame pointer does not tell where the caller's frame is, the frame of gs_stack_capture's
+ * caller, which may be ours. */
+static inline __attribute__((always_inline)) struct gs_frame calling_frame(const struct gs_memory *m,
+                                                                           const void *caller)
+{
+    uintptr_t *const own = __builtin_frame_address(0);
+#if defined(__x86_64__)
+    uintptr_t *at = own;
+    for (uint32_t i = 0; i < GS_NATIVE_OWN; i++) {
+        if (at[1] == (uintptr_t)caller)
+            return (struct gs_frame){.ip = at[1], .sp = (uintptr_t)(at + 2), .fp = at[0],
+                                     .place = (uintptr_t)(at + 1)};
+        uintptr_t *const next = (uintptr_t *)at[0];
+        if (next <= at || (uintptr_t)next - m->lo >= m->hi - m->lo)
+            break;
+        at = next;
+    }
+    return (struct gs_frame){.ip = own[1], .sp = (uintptr_t)(own + 2), .fp = own[0]};
+#else
+    struct gs_frame f = {.fp = (uintptr_t)own, .interrupted = true};
+    GS_UNWIND_HERE(f.ip, f.sp);
+    return f;
+#endif
 }
 
 /* The innermost frame that is not ours. */
-static inline uint32_t skip_own(void *const *at, uint32_t n, const void *caller)
+static inline uint32_t skip_own(const uintptr_t *at, uint32_t n, const void *caller)
 {
     uint32_t most = n < GS_NATIVE_OWN ? n : GS_NATIVE_OWN;
     for (uint32_t i = 0; i < most; i++)
-        if (at[i] == caller)
+        if (at[i] == (uintptr_t)caller)
             return i;
     for (uint32_t i = 0; i < most; i++)
         if (!within(at[i], &gs_stack_self))
@@ -89,68 +114,35 @@ static inline uint32_t skip_own(void *const *at, uint32_t n, const void *caller)
     return most;
 }
 
-static inline uint32_t until(void *const *at, uint32_t i, uint32_t n, const struct gs_elf_range *r)
-{
-    while (i < n && !within(at[i], r))
-        i++;
-    return i;
-}
-
-static inline void learn(struct gs_reach *reach, uint32_t needed)
-{
-    if (needed > reach->peak)
-        reach->peak = (uint16_t)needed;
-    if (needed > reach->size)
-        reach->size = (uint16_t)needed;
-    if (reach->left-- == 0) {
-        reach->size = reach->peak;
-        reach->peak = 0;
-        reach->left = 64;
-    }
-}
-
 struct native {
-    uint32_t first, end; /* in gs_stacks.native */
-    uint32_t seen;       /* so many decided that; the first is in gs_stack_capture */
+    uint32_t first, end; /* in the unwinder's addresses */
+    uint32_t seen;       /* so many decided that */
     bool cut;
 };
 
-/* `stop`: the module at which to stop, NULL for none; `above`: the hash of what stands there. Inlined,
- * as each frame of ours would have to be unwound too. */
-static inline __attribute__((always_inline)) struct native
-unwind(struct gs_stacks *s, const struct gs_elf_range *stop, uint64_t above, const void *caller)
+/* `stop`: the module at which to stop, NULL for none. */
+static inline struct native unwind(struct gs_stacks *s, struct gs_frame from,
+                                   const struct gs_elf_range *stop, const void *caller)
 {
-    const uint32_t most = GS_NATIVE_OWN + native_depth + 1;
-    const uintptr_t here = (uintptr_t)__builtin_frame_address(0) / 16;
-    struct gs_reach *reach = &s->reach[(above ^ here) % GS_REACHES];
-    uint32_t size = !stop || reach->size > most ? most : reach->size ? reach->size : 32;
+    const uint32_t own = from.ip == (uintptr_t)caller ? 0 : GS_NATIVE_OWN;
+    const struct gs_elf_range nowhere = {0, 0};
+    const uintptr_t *at = s->unwinder.address;
     struct native w;
-    uint32_t n;
-    for (;; size = most) {
-        int got = gs_unwind(s->native, (int)size);
-        n = got > 0 ? (uint32_t)got : 0;
-        w.first = skip_own(s->native, n, caller);
-        w.end = stop ? until(s->native, w.first, n, stop) : n;
-        if (w.end < n) {
-            learn(reach, w.end + 1);
-            break;
-        }
-        if (n < size || size == most)
-            break;
-    }
+    w.seen = gs_unwind(&s->unwinder, from, stop ? *stop : nowhere, native_depth + 1 + own);
+    w.first = skip_own(at, w.seen, caller);
+    w.end = w.seen - (w.seen > w.first && stop && within(at[w.seen - 1], stop));
     w.cut = w.end - w.first > native_depth;
     if (w.cut)
         w.end = w.first + native_depth;
-    w.seen = w.end < n ? w.end + 1 : n;
     return w;
 }
 
-static inline uint64_t hash_native(const struct gs_stacks *s, struct native w, uint64_t h)
+static inline uint64_t hash_native(const uintptr_t *at, struct native w, uint64_t h)
 {
     uint32_t i = w.first;
     for (; i + 1 < w.end; i += 2)
-        h = gs_stack_mix(h, (uintptr_t)s->native[i], (uintptr_t)s->native[i + 1]);
-    return gs_stack_mix(h, i < w.end ? (uintptr_t)s->native[i] : 1, w.end - w.first);
+        h = gs_stack_mix(h, at[i], at[i + 1]);
+    return gs_stack_mix(h, i < w.end ? at[i] : 1, w.end - w.first);
 }
 
 /* --- definitions ------------------------------------------------------------------------------ */
@@ -161,13 +153,14 @@ static inline uint64_t hash_native(const struct gs_stacks *s, struct native w, u
 
 static uint64_t python_key(const char *code, int64_t offset)
 {
-    return 1ull << 63 | (uint64_t)gs_code_identity(code) << 31 | ((uint64_t)offset & 0x7fffffff);
+    const unsigned bits = 63 - GS_CODE_BITS;
+    return 1ull << 63 | gs_code_identity(code) << bits | ((uint64_t)offset & ((1ull << bits) - 1));
 }
 
-static uint64_t native_key(const void *address)
+static uint64_t native_key(uintptr_t address)
 {
     uint64_t generation = atomic_load_explicit(&gs_module_generation, memory_order_acquire);
-    return (generation & 0xffff) << 47 | ((uintptr_t)address & 0x7fffffffffff);
+    return (generation & 0xffff) << 47 | (address & 0x7fffffffffff);
 }
 
 static uint32_t define_python(struct gs_stacks *s, uint64_t key, uint32_t function_len,
@@ -212,15 +205,15 @@ static uint32_t cut_frame(struct gs_stacks *s)
     return define_python(s, KEY_CUT, sizeof name - 1, 0, 0);
 }
 
-static uint32_t native_frame(struct gs_stacks *s, const void *address)
+static uint32_t native_frame(struct gs_stacks *s, uintptr_t address)
 {
     uint64_t key = native_key(address);
     uint32_t known = gs_cache_frame(s, key);
     if (known)
         return known;
     struct gs_module *m = &s->text.module;
-    uintptr_t inside = (uintptr_t)address - 1; /* the call, not what follows it */
-    if (!gs_module_find(inside, m))
+    uintptr_t inside = address - 1; /* the call, not what follows it */
+    if (!gs_module_find(&s->unwinder.modules, inside, m))
         m->bias = 0, m->path_len = m->build_id_len = 0;
     struct gs_rec_frame_native *r = gs_cache_reserve(
         s, GS_REC_FRAME_NATIVE, (uint32_t)sizeof *r + m->path_len + m->build_id_len);
@@ -256,7 +249,7 @@ static bool merge(struct gs_stacks *s, const struct gs_python *p, struct native 
                   struct merged *m)
 {
     for (uint32_t i = w.first; i < w.end; i++)
-        if (!put(s, m, native_frame(s, s->native[i])))
+        if (!put(s, m, native_frame(s, s->unwinder.address[i])))
             return false;
     for (uint32_t i = 0; i < python; i++) {
         int64_t offset;
@@ -318,15 +311,20 @@ uint32_t gs_stack_capture(struct gs_stacks *s, unsigned what, const void *caller
 
     struct native w = {0};
     struct gs_walk *walk = NULL;
-    const uintptr_t *here = __builtin_frame_address(0);
+    struct gs_unwinder *u = &s->unwinder;
     const uint64_t above = hash ^ (uintptr_t)caller ^ (uint64_t)cut << 63;
-    if (gs_unwind && what & GS_STACK_NATIVE) {
-        walk = &s->walks[(above ^ (uintptr_t)here / 16) % GS_WALKS];
-        uint32_t known = gs_walk_holds(walk, above, here) ? gs_cache_stack(s, walk->hash) : 0;
-        if (known)
-            return known;
-        w = unwind(s, python ? &p->module : NULL, hash, caller);
-        hash = hash_native(s, w, hash);
+    if (GS_UNWINDS && what & GS_STACK_NATIVE) {
+        gs_memory_begin(&u->memory, (uintptr_t)__builtin_frame_address(0));
+        const struct gs_frame from = calling_frame(&u->memory, caller);
+        if (from.place - u->memory.lo < u->memory.hi - u->memory.lo) {
+            walk = &s->walks[(above ^ from.place / 16) % GS_WALKS];
+            const bool holds = gs_walk_holds(walk, above, from.place, u->memory.hi);
+            uint32_t known = holds ? gs_cache_stack(s, walk->hash) : 0;
+            if (known)
+                return known;
+        }
+        w = unwind(s, from, python ? &p->module : NULL, caller);
+        hash = hash_native(u->address, w, hash);
         cut |= w.cut && !python;
     }
     if (!python && w.first == w.end)
@@ -336,7 +334,7 @@ uint32_t gs_stack_capture(struct gs_stacks *s, unsigned what, const void *caller
     uint32_t known = gs_cache_stack(s, hash);
     if (known) {
         if (walk && w.seen > 1)
-            gs_walk_learn(walk, above, here, hash, s->native + 1, w.seen - 1);
+            gs_walk_learn(walk, above, hash, u->address, u->place, w.seen);
         return known;
     }
     if (!p && what & GS_STACK_PYTHON && python_appeared())

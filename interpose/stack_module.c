@@ -1,189 +1,169 @@
-/* From a native address to the object that it lies in.
- *
- * A process-wide table, sorted by address, made anew when the loader's counters say that something
- * came or went. Only an address that a thread has not met before is looked up here. */
+#include "interpose/stack_module.h"
+
 #include <errno.h>
 #include <limits.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "interpose/stack_native.h"
+#include "interpose/stack.h"
 #include "interpose/stack_python.h"
 
-#define MODULES 4096
-#define PATH_BYTES (1u << 20)
+_Atomic uint32_t gs_module_generation, gs_module_loads;
+struct gs_elf_range gs_stack_self;
 
-struct entry {
-    uintptr_t lo, hi, bias;
-    uint32_t path, path_len;
-    uint32_t build_id_len;
-    uint8_t build_id[64];
+static _Atomic unsigned long long unloads_seen;
+static const ElfW(Phdr) * program;   /* the main program, which has no name */
+static char program_path[PATH_MAX];
+
+void gs_stack_unloaded(void)
+{
+    atomic_fetch_add(&gs_module_generation, 1);
+    atomic_fetch_add(&gs_stack_epoch, 1);
+}
+
+/* --- one thread's objects --------------------------------------------------------------------- */
+
+struct search {
+    struct gs_modules *modules;
+    uintptr_t address;
+    void (*visit)(const struct dl_phdr_info *, void *);
+    void *to;
+    bool begun;
 };
 
-_Atomic uint32_t gs_module_generation;
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
-static struct entry entries[MODULES];                    /* zero pages until used */
-static uint32_t count;
-static char paths[PATH_BYTES];
-static uint32_t paths_used;
-static unsigned long long adds, subs;
-
-/* --- making the table ------------------------------------------------------------------------- */
-
-/* The main program has no name here. */
-static uint32_t main_path(char *to)
+static bool holds(const struct dl_phdr_info *info, uintptr_t address)
 {
-    ssize_t n = readlink("/proc/self/exe", to, PATH_MAX - 1);
-    if (n <= 0)
-        return 0;
-    static const char deleted[] = " (deleted)";
-    const size_t tail = sizeof deleted - 1;
-    if ((size_t)n > tail && !memcmp(to + n - tail, deleted, tail))
-        n -= (ssize_t)tail;
-    return (uint32_t)n;
-}
-
-static uint32_t path_of(const struct dl_phdr_info *info, char *to)
-{
-    const char *name = info->dlpi_name;
-    if (!name || !*name)
-        return count == 0 ? main_path(to) : 0;
-    if (*name != '/') {
-        /* Relative to a directory that may change, or no file at all (the vdso). */
-        return strchr(name, '/') && realpath(name, to) ? (uint32_t)strlen(to) : 0;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        if (p->p_type == PT_LOAD && address - info->dlpi_addr - p->p_vaddr < p->p_memsz)
+            return true;
     }
-    size_t n = strnlen(name, PATH_MAX - 1);
-    memcpy(to, name, n);
-    return (uint32_t)n;
+    return false;
 }
 
-static int add(struct dl_phdr_info *info, size_t size, void *unused)
+/* Forgets them if something came or went. The hook in dlclose has seen to addresses already, unless
+ * the loader itself unloaded something. */
+static void compare_counters(struct gs_modules *modules, const struct dl_phdr_info *info)
 {
-    struct gs_elf_range r = gs_elf_range(info);
-    if (count >= MODULES || !r.hi)
-        return 0;
-    char path[PATH_MAX];
-    uint32_t n = path_of(info, path);
-    if (n > sizeof((struct gs_module *)0)->path || n > PATH_BYTES - paths_used)
-        n = 0;
-    struct entry *e = &entries[count++];
-    *e = (struct entry){.lo = r.lo, .hi = r.hi, .bias = info->dlpi_addr};
-    memcpy(paths + paths_used, path, n);
-    e->path = paths_used;
-    e->path_len = n;
-    paths_used += n;
-    uint32_t length;
-    const uint8_t *id = gs_elf_build_id(info, &length);
-    if (id && length <= sizeof e->build_id) {
-        memcpy(e->build_id, id, length);
-        e->build_id_len = length;
+    unsigned long long seen = atomic_load_explicit(&unloads_seen, memory_order_relaxed);
+    if (seen != info->dlpi_subs &&
+        atomic_compare_exchange_strong(&unloads_seen, &seen, info->dlpi_subs))
+        gs_stack_unloaded();
+    atomic_store_explicit(&gs_module_loads, (uint32_t)info->dlpi_adds, memory_order_relaxed);
+    if (modules->loads == info->dlpi_adds && modules->unloads == info->dlpi_subs)
+        return;
+    modules->loads = info->dlpi_adds;
+    modules->unloads = info->dlpi_subs;
+    modules->turn = 0;
+    memset(modules->known, 0, sizeof modules->known);
+}
+
+static const struct dl_phdr_info *known(const struct gs_modules *modules, uintptr_t address)
+{
+    for (uint32_t i = 0; i < GS_MODULES_KNOWN; i++) {
+        const struct gs_module_known *k = &modules->known[i];
+        if (address - k->range.lo < k->range.hi - k->range.lo && holds(&k->info, address))
+            return &k->info;
     }
-    return 0;
+    return NULL;
 }
 
-static int counters(struct dl_phdr_info *info, size_t size, void *to)
+static int try(struct dl_phdr_info *info, size_t size, void *to)
 {
-    unsigned long long *c = to;
-    c[0] = info->dlpi_adds;
-    c[1] = info->dlpi_subs;
+    struct search *s = to;
+    if (!s->begun) {
+        s->begun = true;
+        compare_counters(s->modules, info);
+        const struct dl_phdr_info *met = known(s->modules, s->address);
+        if (met) {
+            s->visit(met, s->to);
+            return 1;
+        }
+    }
+    if (!holds(info, s->address))
+        return 0;
+    s->modules->known[s->modules->turn++ % GS_MODULES_KNOWN] =
+        (struct gs_module_known){gs_elf_range(info), *info};
+    s->visit(info, s->to);
     return 1;
 }
 
-/* Heapsort, because qsort may allocate. */
-static void sift(uint32_t root, uint32_t end)
+bool gs_module_visit(struct gs_modules *modules, uintptr_t address,
+                     void (*visit)(const struct dl_phdr_info *, void *), void *to)
 {
-    for (uint32_t child; (child = 2 * root + 1) < end; root = child) {
-        if (child + 1 < end && entries[child].lo < entries[child + 1].lo)
-            child++;
-        if (entries[root].lo >= entries[child].lo)
-            return;
-        struct entry e = entries[root];
-        entries[root] = entries[child];
-        entries[child] = e;
-    }
+    struct search s = {modules, address, visit, to, false};
+    return dl_iterate_phdr(try, &s) != 0;
 }
 
-static void sort(void)
+/* --- what is said of them --------------------------------------------------------------------- */
+
+static void describe(const struct dl_phdr_info *info, void *to)
 {
-    for (uint32_t i = count / 2; i-- > 0;)
-        sift(i, count);
-    for (uint32_t end = count; end-- > 1;) {
-        struct entry e = entries[0];
-        entries[0] = entries[end];
-        entries[end] = e;
-        sift(0, end);
-    }
+    struct gs_module *m = to;
+    const char *name = info->dlpi_phdr == program ? program_path : info->dlpi_name ? info->dlpi_name : "";
+    m->bias = info->dlpi_addr;
+    m->path_len = (uint32_t)strnlen(name, sizeof m->path - 1);
+    memcpy(m->path, name, m->path_len);
+    m->path[m->path_len] = '\0';
+    const uint8_t *id = gs_elf_build_id(info, &m->build_id_len);
+    if (!id || m->build_id_len > sizeof m->build_id)
+        m->build_id_len = 0;
+    memcpy(m->build_id, id, m->build_id_len);
 }
 
-/* The caller holds the lock. */
-static void refresh(void)
+/* Relative to a directory that may have changed since, or no file at all (the vdso). */
+static void make_absolute(struct gs_module *m)
 {
-    unsigned long long now[2] = {0, 0};
-    dl_iterate_phdr(counters, now);
-    if (count && now[0] == adds && now[1] == subs)
+    char path[PATH_MAX];
+    m->path_len = 0;
+    if (!strchr(m->path, '/') || !realpath(m->path, path))
         return;
-    bool gone = count && now[1] != subs;
-    adds = now[0];
-    subs = now[1];
-    count = paths_used = 0;
-    dl_iterate_phdr(add, NULL);
-    sort();
-    if (gone) {
-        atomic_fetch_add(&gs_module_generation, 1);
-        atomic_fetch_add(&gs_stack_epoch, 1);
-    }
+    m->path_len = (uint32_t)strlen(path);
+    memcpy(m->path, path, m->path_len);
 }
 
-/* --- asking it -------------------------------------------------------------------------------- */
-
-static const struct entry *entry_at(uintptr_t address)
+bool gs_module_find(struct gs_modules *modules, uintptr_t address, struct gs_module *m)
 {
-    uint32_t lo = 0, hi = count;
-    while (lo < hi) {
-        uint32_t mid = (lo + hi) / 2;
-        if (entries[mid].hi <= address)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo < count && entries[lo].lo <= address ? &entries[lo] : NULL;
-}
-
-bool gs_module_find(uintptr_t address, struct gs_module *m)
-{
-    int saved = errno;
-    pthread_mutex_lock(&lock);
-    refresh();
-    const struct entry *e = entry_at(address);
-    if (e) {
-        m->bias = e->bias;
-        m->path_len = e->path_len;
-        memcpy(m->path, paths + e->path, e->path_len);
-        m->build_id_len = e->build_id_len;
-        memcpy(m->build_id, e->build_id, e->build_id_len);
-    }
-    pthread_mutex_unlock(&lock);
+    const int saved = errno;
+    const bool found = gs_module_visit(modules, address, describe, m);
+    if (found && m->path_len && m->path[0] != '/')
+        make_absolute(m);
+    if (found && m->path_len > GS_STRING_MAX)
+        m->path_len = 0;
     errno = saved;
-    return e != NULL;
+    return found;
 }
 
-static void before_fork(void)
+/* --- ourselves -------------------------------------------------------------------------------- */
+
+static void find_program(void)
 {
-    pthread_mutex_lock(&lock);
+    static const char deleted[] = " (deleted)";
+    const size_t tail = sizeof deleted - 1;
+    const ssize_t n = readlink("/proc/self/exe", program_path, sizeof program_path - 1);
+    if (n <= 0)
+        return;
+    program_path[n] = '\0';
+    if ((size_t)n > tail && !strcmp(program_path + n - tail, deleted))
+        program_path[(size_t)n - tail] = '\0';
 }
 
-static void after_fork(void)
+static int find_self(struct dl_phdr_info *info, size_t size, void *to)
 {
-    pthread_mutex_unlock(&lock);
+    if (!program) {
+        program = info->dlpi_phdr;
+        atomic_store(&unloads_seen, info->dlpi_subs);
+    }
+    if (!holds(info, (uintptr_t)&find_self))
+        return 0;
+    gs_stack_self = gs_elf_range(info);
+    return 1;
 }
 
 void gs_modules_open(void)
 {
-    static bool done;
-    if (!done)
-        pthread_atfork(before_fork, after_fork, after_fork);
-    done = true;
+    if (program)
+        return;
+    find_program();
+    dl_iterate_phdr(find_self, NULL);
 }

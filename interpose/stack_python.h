@@ -64,10 +64,11 @@ int gs_python_line_at(enum gs_python_lines format, const uint8_t *table, int64_t
 /* stack_python_text.c: the contents of a str. kind 1, 2, 4 bytes a character. */
 uint32_t gs_python_utf8(const void *data, int64_t length, int kind, char *to, uint32_t max);
 
-/* stack_code.c: the identity of a code object for as long as it lives. Numbers are never used
- * again, so a new code object at an old address is a new one. */
+/* stack_code.c: the identity of a code object for as long as it lives, a number of GS_CODE_BITS. A new
+ * code object at an old address has a new one. */
+#define GS_CODE_BITS 36
 extern _Atomic uint32_t gs_stack_epoch; /* grows when what a raw address means may have changed */
-uint32_t gs_code_identity(const void *code);
+uint64_t gs_code_identity(const void *code);
 void gs_code_watch(void (**dealloc)(void *));
 
 /* One line for gs_stack_missing. */

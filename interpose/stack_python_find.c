@@ -1,14 +1,13 @@
 /* Finding the interpreter, and believing its layout only after a look at it. */
 #include "interpose/stack_python.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include "interpose/resolve.h"
 #include "interpose/stack.h"
 
 /* Every thread may ask, only one at a time looks. */
@@ -33,7 +32,6 @@ __attribute__((constructor)) static void note_startup_objects(void)
 
 struct search {
     unsigned index, found_index;
-    char path[PATH_MAX];
     const char *(*version)(void);
 };
 
@@ -63,7 +61,6 @@ static int look_at_object(struct dl_phdr_info *info, size_t size, void *to)
     take(info, "PyGILState_GetThisThreadState", &python.this_thread);
     python.module = gs_elf_range(info);
     s->found_index = index;
-    snprintf(s->path, sizeof s->path, "%s", info->dlpi_name);
     return 0;
 }
 
@@ -77,7 +74,7 @@ static int first_object(struct dl_phdr_info *info, size_t size, void *to)
 static void pin(const struct search *s)
 {
     if (s->found_index && s->found_index >= startup_objects)
-        dlopen(s->path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+        gs_pin_later((const void *)python.module.lo);
 }
 
 /* 3.13 and later describe themselves: the words have to agree with the table. */

@@ -1,11 +1,13 @@
 #include "interpose/summary.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "interpose/session.h"
 #include "interpose/stack.h"
+#include "schema/shell_word.h"
 
 struct text {
     char at[1536];
@@ -42,6 +44,16 @@ static void add_bytes(struct text *t, uint64_t bytes)
     size_t unit = 0;
     while (value >= 1024 && unit + 1 < sizeof units / sizeof *units) value /= 1024, unit++;
     add(t, "%.2f %s", value, units[unit]);
+}
+
+/* As it can be typed; nothing if it is longer than a line may be. */
+static bool add_path(struct text *t, const char *before, const char *path, const struct gs_config *config)
+{
+    char word[1024];
+    gs_shell_path(word, sizeof word, gs_run_path_shown(path, config));
+    if (!*word || t->used + strlen(before) + strlen(word) >= sizeof t->at) return false;
+    add(t, "%s%s", before, word);
+    return true;
 }
 
 /* Of the device whose memory was fullest; without one, of what else was recorded. */
@@ -84,13 +96,13 @@ void gs_summary_say(const struct gs_summary *s, const struct gs_run_path *path,
     add_peak(&t, s);
     if (s->ooms) add(&t, ", %u OOM", s->ooms);
     if (gs_stack_missing()) add(&t, " · %s", gs_stack_missing());
-    add(&t, " · %s", gs_run_path_shown(path->db, config));
+    add_path(&t, " · ", path->db, config);
     if (access(path->db, F_OK)) {
         add(&t, " (not there any more: it was moved)");
         gs_say("%s", t.at);
         return;
     }
-    if (path->asked[0]) add(&t, " (%s exists)", gs_run_path_shown(path->asked, config));
-    add(&t, " · next: gpuspy report %s", gs_run_path_shown(path->first, config));
+    if (path->asked[0] && add_path(&t, " (", path->asked, config)) add(&t, " exists)");
+    add_path(&t, " · next: gpuspy report ", path->first, config);
     gs_say("%s", t.at);
 }

@@ -32,7 +32,7 @@ CREATE TABLE process (
 );
 
 CREATE TABLE thread (
-    id INTEGER PRIMARY KEY,     -- the recorder's thread number
+    id INTEGER PRIMARY KEY,     -- in no order
     process_id INTEGER NOT NULL,
     tid INTEGER,                -- the kernel's thread id
     name TEXT
@@ -318,12 +318,13 @@ CREATE TABLE sample_source (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 CREATE TABLE mark_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 CREATE TABLE handle_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 
--- While a recording is not finished: how far each thread's spool has become rows, what its frame and
+-- While a recording is not finished: how far each slot of the spool has become rows, what its frame and
 -- stack numbers mean, its last free (one that fails is taken back), and figures that the rows
 -- alone don't tell. Dropped at the end.
 CREATE TABLE recovery_thread (
     thread INTEGER PRIMARY KEY, seq INTEGER, offset INTEGER, time_ns INTEGER,
-    free_layer INTEGER, free_address INTEGER, free_id INTEGER
+    free_layer INTEGER, free_address INTEGER, free_id INTEGER,
+    row INTEGER                 -- of the table thread: whom the slot stands for now; 0 unknown
 );
 -- What the last free, unmapping or release of a thread undid, and of which contexts things are: where
 -- it is not the primary one of the row's own device.

@@ -1,4 +1,5 @@
 /* Completing the database of a process that died, from the spool that it left. */
+#include "schema/mask.h"
 #include "schema/spool_file.h"
 #include "schema/store_state.h"
 
@@ -8,13 +9,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #define BATCH 65536
+#define STEP 16384 /* records: some 20 ms */
 /* Another gpuspy may be at it: it gets this long. */
 #define PATIENCE_S 600
+#define HIGH_FD 500
+
+struct gs_recovery {
+    struct gs_spool spool;
+    struct gs_store *store;
+    struct gs_reader *reader;
+    int lock;  /* the control file, locked */
+    bool keep; /* the spool is completed into a copy, and stays */
+    bool done;
+    char db[PATH_MAX], path[PATH_MAX + 8];
+};
 
 /* Whether the file under this name is still the one that was opened. */
 static bool still_there(int fd, const char *path)
@@ -23,28 +37,70 @@ static bool still_there(int fd, const char *path)
     return !fstat(fd, &a) && !stat(path, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-enum { TAKEN, GONE, RECORDING, FAILED };
+/* -1 and errno. High, as this may be a process that isn't ours. */
+static int open_high(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    int high = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+    if (high < 0)
+        return fd;
+    close(fd);
+    return high;
+}
+
+/* flock and not a POSIX lock, which any close of the file in this process would drop. */
+static bool lock_file(int fd)
+{
+    return !flock(fd, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK; /* or no locks on this file system */
+}
+
+enum { TAKEN, GONE, RECORDING, LOST, FAILED };
+
+static int look(struct gs_recovery *r, uint32_t *pid, char *error, size_t error_size)
+{
+    struct gs_spool_control c;
+    int code = gs_spool_read_control(r->path, &c, error, error_size);
+    if (code)
+        return code == ENOENT ? GONE : FAILED;
+    switch (gs_spool_state(&c)) {
+    case GS_SPOOL_RECORDING:
+        *pid = c.pid_namespace == gs_namespace("pid") ? c.pid : 1;
+        return RECORDING;
+    case GS_SPOOL_ELSEWHERE:
+        snprintf(error, error_size,
+                 "they are in the memory of host %s%s; run 'gpuspy report' there", c.host,
+                 c.shmid < 0 ? "" : ", or of a container on it");
+        return FAILED;
+    case GS_SPOOL_LOST:
+        return LOST;
+    case GS_SPOOL_LEFT:
+        break;
+    }
+    return TAKEN;
+}
 
 /* Opens the spool and takes its lock, so that nobody else completes it at the same time. */
-static int take_spool(struct gs_spool *spool, const char *path, uint32_t *pid, char *error,
-                      size_t error_size)
+static int take_spool(struct gs_recovery *r, uint32_t *pid, char *error, size_t error_size)
 {
     struct timespec step = {0, 50 * 1000 * 1000};
     for (int left = PATIENCE_S * 20; left > 0; left--) {
-        int code = gs_spool_open(spool, path, error, error_size);
-        if (code == ENOENT)
-            return GONE;
-        if (code)
+        int found = look(r, pid, error, error_size);
+        if (found != TAKEN && found != LOST)
+            return found;
+        r->lock = open_high(r->path);
+        if (r->lock < 0 && errno != ENOENT) {
+            snprintf(error, error_size, "%s", strerror(errno));
             return FAILED;
-        *pid = gs_spool_owner_of(spool);
-        if (*pid == spool->header->pid || *pid == 1) {
-            gs_spool_close(spool);
-            return RECORDING;
         }
-        code = gs_spool_lock(spool->fd);
-        if (code != EAGAIN && code != EACCES && still_there(spool->fd, path))
-            return TAKEN; /* locked, or on a file system without locks */
-        gs_spool_close(spool);
+        if (r->lock >= 0 && lock_file(r->lock) && still_there(r->lock, r->path)) {
+            if (found == LOST)
+                return LOST;
+            int code = gs_spool_peek(&r->spool, r->path, error, error_size);
+            return !code ? TAKEN : code == EIDRM ? LOST : FAILED;
+        }
+        if (r->lock >= 0)
+            close(r->lock);
+        r->lock = -1;
         nanosleep(&step, NULL);
     }
     snprintf(error, error_size, "another program holds the spool");
@@ -77,11 +133,12 @@ static bool same_recording(struct gs_store *s, const struct gs_spool_header *h)
 static struct gs_store *create_from(const struct gs_spool_header *h, const char *path, char *error,
                                     size_t error_size)
 {
-    char host[HOST_NAME_MAX + 1] = "";
+    char host[HOST_NAME_MAX + 1] = "", command[sizeof h->command];
     gethostname(host, sizeof host - 1);
+    gs_mask_arguments(command, sizeof command, h->command);
     struct gs_store_info info = {
         .run_id = h->run_id,
-        .command = h->command,
+        .command = command,
         .host = host,
         .pid = h->pid,
         .start_real_ns = h->start_real_ns,
@@ -136,72 +193,146 @@ static struct gs_store *open_store(const struct gs_spool_header *h, const char *
     return NULL;
 }
 
-static int drain(struct gs_store *s, struct gs_reader *r)
+/* ---------------------------------------------------------------- step by step */
+
+static int finish(struct gs_recovery *r)
 {
-    gs_reader_poll(r, 0, true);
-    const struct gs_rec *rec;
-    uint32_t thread;
-    while ((rec = gs_reader_next(r, &thread))) {
-        if (gs_store_add(s, thread, rec))
-            return -1;
-        if (gs_store_pending(s) >= BATCH && gs_store_commit(s, r))
-            return -1;
-    }
-    return gs_store_commit(s, r);
+    const struct gs_spool_header *h = r->spool.header;
+    if (gs_store_commit(r->store, r->reader))
+        return -1;
+    gs_store_exit(r->store, h->exit_status);
+    r->done = true;
+    return gs_store_finish(r->store, h->end_ns, h->closed, h->lost, h->lost_first_ns,
+                           gs_reader_damaged(r->reader));
 }
 
-static int complete(struct gs_store *s, struct gs_spool *spool, const struct gs_progress *progress,
-                    uint32_t threads)
+int gs_recovery_step(struct gs_recovery *r, char *error, size_t error_size)
 {
-    const struct gs_spool_header *h = spool->header;
-    struct gs_reader *r = gs_reader_open(spool, progress, threads);
-    if (!r)
-        return gs_store_no_memory(s);
-    int rc = drain(s, r);
-    gs_store_exit(s, h->exit_status);
-    if (!rc)
-        rc = gs_store_finish(s, h->end_ns, h->closed, h->lost, h->lost_first_ns,
-                             gs_reader_damaged(r));
-    gs_reader_close(r);
+    const struct gs_rec *rec = NULL;
+    uint32_t thread;
+    int rc = 0;
+    if (r->done)
+        return 0;
+    for (int n = 0; n < STEP && (rec = gs_reader_next(r->reader, &thread)) && !rc; n++) {
+        rc = gs_store_add(r->store, thread, rec);
+        if (!rc && gs_store_pending(r->store) >= BATCH)
+            rc = gs_store_commit(r->store, r->reader);
+    }
+    if (!rc && !rec)
+        rc = finish(r);
+    if (rc)
+        snprintf(error, error_size, "%s", gs_store_error(r->store));
+    return rc ? -1 : r->done ? 0 : 1;
+}
+
+int gs_recovery_end(struct gs_recovery *r, char *error, size_t error_size)
+{
+    const bool done = r->done;
+    int rc = 0;
+    gs_reader_close(r->reader);
+    gs_store_close(r->store);
+    if (done && !r->keep && r->spool.map) {
+        gs_spool_unlink(&r->spool, r->path);
+        if (!access(r->path, F_OK)) {
+            snprintf(error, error_size, "cannot remove %s: %s", r->path, strerror(errno ? errno : EACCES));
+            rc = -1;
+        }
+    }
+    gs_spool_close(&r->spool);
+    if (r->lock >= 0)
+        close(r->lock);
+    free(r);
     return rc;
 }
 
-static int recover_with(struct gs_spool *spool, const char *db_path, char *error, size_t error_size)
+static int open_recovery(struct gs_recovery *r, char *error, size_t error_size)
 {
     struct gs_progress *progress = NULL;
     uint32_t threads = 0;
-    struct gs_store *s = open_store(spool->header, db_path, &progress, &threads, error, error_size);
-    if (!s)
+    r->store = open_store(r->spool.header, r->db, &progress, &threads, error, error_size);
+    if (!r->store)
         return -1;
-    int rc = s->finished ? 0 : complete(s, spool, progress, threads);
-    if (rc)
-        snprintf(error, error_size, "%s", s->error);
-    gs_store_close(s);
+    r->done = r->store->finished;
+    if (!r->done) {
+        r->reader = gs_reader_open(&r->spool, progress, threads);
+        if (r->reader)
+            gs_reader_poll(r->reader, 0, true);
+        else
+            snprintf(error, error_size, "out of memory");
+    }
     free(progress);
-    return rc;
+    return r->done || r->reader ? 0 : -1;
 }
 
-int gs_recover(const char *db_path, uint32_t *pid, char *error, size_t error_size)
+static int begin(struct gs_recovery *r, uint32_t *pid, char *error, size_t error_size)
 {
-    char path[PATH_MAX];
-    struct gs_spool spool;
-    *pid = 0;
-    error[0] = 0;
-    if ((size_t)snprintf(path, sizeof path, "%s.spool", db_path) >= sizeof path)
-        return 0;
-    switch (take_spool(&spool, path, pid, error, error_size)) {
+    switch (take_spool(r, pid, error, error_size)) {
     case GONE:
         return 0;
     case RECORDING:
         return 2;
+    case LOST: /* what the database has is all there is */
+        if (!r->keep)
+            unlink(r->path);
+        return 0;
     case FAILED:
         return -1;
     }
-    int rc = recover_with(&spool, db_path, error, error_size);
-    if (!rc && unlink(path)) {
-        snprintf(error, error_size, "%s: %s", path, strerror(errno));
+    return open_recovery(r, error, error_size) ? -1 : 1;
+}
+
+int gs_recovery_begin(struct gs_recovery **out, const char *db_path, const char *spool_path,
+                      uint32_t *pid, char *error, size_t error_size)
+{
+    struct gs_recovery *r = calloc(1, sizeof *r);
+    *pid = 0;
+    *out = NULL;
+    error[0] = 0;
+    if (!r) {
+        snprintf(error, error_size, "out of memory");
+        return -1;
+    }
+    r->lock = r->spool.shmid = -1;
+    r->keep = spool_path != NULL;
+    int rc = 0;
+    if ((size_t)snprintf(r->db, sizeof r->db, "%s", db_path) < sizeof r->db &&
+        (size_t)snprintf(r->path, sizeof r->path, spool_path ? "%s" : "%s.spool",
+                         spool_path ? spool_path : db_path) < sizeof r->path)
+        rc = begin(r, pid, error, error_size);
+    if (rc == 1) {
+        *out = r;
+        return 1;
+    }
+    char ignored[64];
+    r->done = false;
+    gs_recovery_end(r, ignored, sizeof ignored);
+    return rc;
+}
+
+static int recover(const char *db_path, const char *spool_path, uint32_t *pid, char *error,
+                   size_t error_size)
+{
+    struct gs_recovery *r;
+    char more[256] = "";
+    int rc = gs_recovery_begin(&r, db_path, spool_path, pid, error, error_size);
+    if (rc != 1)
+        return rc;
+    while ((rc = gs_recovery_step(r, error, error_size)) > 0)
+        continue;
+    if (gs_recovery_end(r, more, sizeof more) && !rc) {
+        snprintf(error, error_size, "%s", more);
         rc = -1;
     }
-    gs_spool_close(&spool);
     return rc ? -1 : 1;
+}
+
+int gs_recover(const char *db_path, uint32_t *pid, char *error, size_t error_size)
+{
+    return recover(db_path, NULL, pid, error, error_size);
+}
+
+int gs_recover_copy(const char *db_path, const char *spool_path, char *error, size_t error_size)
+{
+    uint32_t pid;
+    return recover(db_path, spool_path, &pid, error, error_size);
 }

@@ -1,18 +1,43 @@
-/* The spool: a shared file mapping beside the database that the application's threads append to
- * and the drain reads. What is in it survives any death of the process.
+/* The spool: memory that the application's threads append to and the drain reads. It survives the
+ * death of the process, because it is a System V shared memory segment: no file system can run out
+ * of space under it, nobody can truncate it, and no descriptor leads to it.
  *
- *   file = header page · GS_SPOOL_CHUNKS chunks of GS_CHUNK_BYTES
+ *   segment = header page · counters · GS_SPOOL_CHUNKS chunks of GS_CHUNK_BYTES
  *   chunk = struct gs_chunk · records back to back
+ *
+ * Beside the database, `<db>.spool` is a small control file (struct gs_spool_control, mode 0600). It
+ * names the segment and its owner. The recorder writes it with write(2) and closes it at once; nobody
+ * ever maps it. Whoever completes the recording after the owner's death attaches the segment by its id,
+ * and believes it only if size, magic, version and cookie agree with the control file.
+ *
+ *   create   shmget(IPC_PRIVATE), shmat; control file written under a temporary name, then linked to
+ *            its own name, which must not exist.
+ *   alive    The owner still records if its process exists with the same start time, is not a zombie,
+ *            and has the segment attached (exec detaches it). From another pid namespace: if any
+ *            process has it attached.
+ *   read     A process that completes the recording holds flock on the control file meanwhile.
+ *   end      The control file is unlinked, the segment removed (IPC_RMID).
+ *   lost     A reboot, the end of the IPC namespace (its container is removed) or RemoveIPC at logout
+ *            removes the segment. What the drain committed is in the database; the last
+ *            GS_SPOOL_COMMIT_MS or so before the end are missing.
+ *   orphans  A killed process that nobody reports on leaves its segment. gs_spool_create removes the
+ *            oldest ones of the same user beyond GS_SPOOL_ORPHANS.
+ *   refused  Without shmget (seccomp, kernel.shmmax, shmall or shmmni) the spool is private memory,
+ *            and a kill loses what the drain has not committed.
  *
  * A chunk belongs to one writer at a time. The writer fills it, publishing each record by a release
  * store of `used`, then takes the lowest free chunk (a bit in the header's map, so that no more
  * chunks become resident than are in use at once). The reader gives a chunk back once everything
  * in it is committed to the database. Chunks carry a sequence number that only grows, and the
- * database stores, in the same transaction as the rows, how far each thread has been read
+ * database stores, in the same transaction as the rows, how far each writer has been read
  * (struct gs_progress): so each record becomes a row once, whoever dies when.
  *
- * The disk space behind a chunk is allocated (fallocate) before it is first written, so that a
- * full disk is an error at that moment and never a SIGBUS in the application.
+ * A writer has a number, its slot. When a thread ends, its writer is parked: it keeps its number, its
+ * chunk and its definitions, and the next new thread adopts it. A GS_REC_THREAD says which thread the
+ * slot stands for from then on. A writer that is closed instead ends with a GS_REC_RESET, gives its
+ * chunk up and its number back: the next writer with this number takes a chunk of a higher sequence
+ * number, so the reader sees one writer after the other. `owner` of a chunk holds the id of the thread
+ * that writes to it, GS_CHUNK_PARKED while nobody does.
  */
 #ifndef GPUSPY_SPOOL_H
 #define GPUSPY_SPOOL_H
@@ -24,13 +49,16 @@
 #include "schema/event.h"
 
 #define GS_SPOOL_MAGIC "gpuspy spool"
-#define GS_SPOOL_VERSION 5
+#define GS_SPOOL_VERSION 6
+#define GS_SPOOL_COMMIT_MS 250 /* the drain commits this often: what is lost with the segment */
+#define GS_SPOOL_ORPHANS 16    /* segments of dead processes that one user may leave in memory */
 #define GS_SPOOL_HEADER_BYTES (4096 + GS_SPOOL_COUNTERS * 16)
 #define GS_SPOOL_COUNTERS 1024
 #define GS_CHUNK_BYTES (32 * 1024)
 #define GS_SPOOL_CHUNKS 1024 /* 32 MiB: half of what gpuspy may hold in the target. Each thread that
                                 records holds one, so this also bounds how many can at once */
-#define GS_SPOOL_THREADS 65536 /* thread numbers are below this, over the whole session */
+#define GS_SPOOL_THREADS 65536 /* writers' numbers are below this; each is given out again */
+#define GS_SPOOL_BYTES (GS_SPOOL_HEADER_BYTES + (size_t)GS_SPOOL_CHUNKS * GS_CHUNK_BYTES)
 #define GS_SPOOL_MAP_WORDS (GS_SPOOL_CHUNKS / 64)
 
 enum gs_chunk_state {
@@ -48,10 +76,11 @@ struct gs_spool_header {
     char run_id[40];              /* printable, NUL terminated */
     uint64_t start_mono_ns;       /* CLOCK_MONOTONIC at the session's start: time 0 */
     uint64_t start_real_ns;       /* CLOCK_REALTIME at the same moment */
+    uint64_t cookie[2];           /* random; the control file has the same */
+    uint64_t pid_namespace;       /* inode number; 0 unknown */
     uint32_t chunk_bytes;
     uint32_t chunks;
     _Atomic uint64_t next_seq;
-    _Atomic uint32_t threads;     /* thread numbers given out */
     _Atomic uint32_t closed;      /* 1: the session ended in order, no writer writes any more */
     _Atomic uint64_t lost;        /* events that were dropped */
     _Atomic uint64_t lost_first_ns; /* time of the first dropped one, 0 none */
@@ -99,42 +128,68 @@ static inline bool gs_counter_may_be_in(uint64_t key, uint32_t slot)
 
 struct gs_chunk {
     _Atomic uint32_t state;  /* enum gs_chunk_state */
-    uint32_t thread;         /* writer's thread number, from 1 */
-    uint64_t seq;            /* grows over the whole spool; a thread's chunks are read by it */
+    uint32_t thread;         /* writer's number, from 1 */
+    uint64_t seq;            /* grows over the whole spool; a writer's chunks are read by it */
     _Atomic uint32_t used;   /* bytes of records published */
     _Atomic uint32_t busy;   /* the writer is between taking a time and publishing: the reader must
                                 not run past this thread (gs_reader) */
-    uint32_t tid;            /* the writer's, for the kernel */
-    uint32_t pad[9];
+    _Atomic uint64_t owner;  /* low half: the thread's id for the kernel, or GS_CHUNK_PARKED; high
+                                half: how often the writer was adopted, so that a recycled id is
+                                not taken for the same thread */
+    uint32_t pad[8];
 };
 _Static_assert(sizeof(struct gs_chunk) == 64, "one cache line");
+#define GS_CHUNK_PARKED 0
+
+/* The file `<db>.spool`. Its first five members are where older gpuspys had theirs. */
+struct gs_spool_control {
+    char magic[16];
+    uint32_t version;
+    uint32_t pid;
+    uint64_t process_start_ticks; /* 0: /proc could not be read */
+    char run_id[40];
+    uint64_t start_mono_ns, start_real_ns;
+    uint64_t cookie[2];
+    int32_t shmid;                /* -1: private memory, at `address` in the owner */
+    uint32_t pad;
+    uint64_t address;
+    uint64_t pid_namespace, ipc_namespace; /* inode numbers; 0 unknown */
+    char boot_id[40];             /* "" unknown */
+    char host[256];
+    char command[2048];
+};
+
+enum gs_spool_state {
+    GS_SPOOL_RECORDING, /* its owner lives */
+    GS_SPOOL_LEFT,      /* its owner is gone, the segment is there */
+    GS_SPOOL_LOST,      /* both are gone */
+    GS_SPOOL_ELSEWHERE, /* another host's, or another IPC namespace's: it cannot be reached from here */
+};
 
 struct gs_spool {
-    int fd; /* -1: private memory, for tests */
-    uint64_t device, inode; /* of the file: the application may have closed fd and reused it */
+    int shmid; /* -1: private memory */
+    uint64_t cookie[2];
+    int private_error; /* errno of shmget or shmat, where that is why */
     uint8_t *map;
-    size_t map_bytes;
     struct gs_spool_header *header;
     struct gs_counter *counters;
-    uint32_t chunks;                   /* as many as the file holds: a cut-off file holds fewer */
-    _Atomic uint64_t backed[GS_SPOOL_MAP_WORDS]; /* a bit a chunk: its disk space is there */
-    _Atomic uint32_t failed;           /* errno of the failure that stopped it, else 0 */
-    _Atomic uint32_t stop;             /* failed or ended: nobody gets room any more */
+    _Atomic uint32_t stop;             /* ended: nobody gets room any more */
     _Atomic uint32_t stuck;            /* a writer waited in vain: the others need not, until a
                                           chunk comes back */
     _Atomic uint32_t drain_alive;      /* a full spool waits for the drain only while this is set */
+    _Atomic uint64_t numbers[GS_SPOOL_THREADS / 64]; /* a bit a writer's number: given out */
 };
 
 /* --- made by the recorder ------------------------------------------------------------------ */
 
-/* Creates `path` (must not exist; O_EXCL) with a complete header in one step: the file appears
- * under its name only once the header is written, so another process that finds it can trust it.
- * Holds a POSIX write lock on it while the process lives. Returns 0 or an errno. `path` NULL: private
- * memory, for tests. */
+/* Creates the segment, and the control file `path` (must not exist) in one step: it appears under its
+ * name only once it is complete. Where shared memory is refused, s->private_error says why, and the
+ * spool is private memory. Returns 0 or an errno. `path` NULL: private memory without a control file,
+ * for tests. */
 int gs_spool_create(struct gs_spool *s, const char *path, const char *run_id, const char *command,
                     uint64_t start_mono_ns, uint64_t start_real_ns);
 
-/* Unmaps and closes; the file stays. Also right in a forked child (the parent's is untouched). */
+/* Detaches; the segment and the control file stay. Also right in a forked child. */
 void gs_spool_close(struct gs_spool *s);
 
 /* One thread's end of it. Only that thread may use it. Plain memory, zero means unopened. */
@@ -143,19 +198,19 @@ struct gs_writer {
     struct gs_chunk *chunk;
     uint32_t thread; /* number, from 1 */
     uint32_t used;   /* copy of chunk->used */
-    uint32_t tid;
+    uint64_t owner;  /* as in the chunk */
     bool held;       /* busy was set by gs_writer_busy: definitions committed meanwhile leave it */
+    bool keeps_number; /* close does not give the number back */
     bool impatient;  /* the reader's own: never waits for room, which only it makes */
 };
 
-/* Gives the writer a thread number. Never fails; a chunk is taken at the first record. */
+/* Gives the writer the lowest free number. Never fails; a chunk is taken at the first record. */
 void gs_writer_open(struct gs_writer *w, struct gs_spool *s);
 
 /* Room for `bytes` (multiple of 8, at most GS_CHUNK_BYTES/2), or NULL where the spool is full and
- * stayed so (bounded wait while the drain is alive), or has failed. The caller counts the loss
+ * stayed so (bounded wait while the drain is alive), or has ended. The caller counts the loss
  * (gs_spool_lost) when an *event* gets NULL. Marks the writer busy until gs_writer_commit. No lock,
- * no malloc; system calls only when a chunk is used for the first time or the spool is full. NULL from a
- * writer that is not open, too. */
+ * no malloc; system calls only when the spool is full. NULL from a writer that is not open, too. */
 void *gs_writer_reserve(struct gs_writer *w, uint32_t bytes);
 void gs_writer_commit(struct gs_writer *w, uint32_t bytes);
 /* Marks busy before a time is taken that a later reserve will carry. The commit of an event clears it
@@ -163,12 +218,17 @@ void gs_writer_commit(struct gs_writer *w, uint32_t bytes);
  * idle, for the case where no event came of it. */
 void gs_writer_busy(struct gs_writer *w);
 void gs_writer_idle(struct gs_writer *w);
-/* The thread ends: its numbers become void (a GS_REC_RESET) and its chunk may be recycled once
- * drained. */
+/* The thread ends: its definitions become void (a GS_REC_RESET), its chunk may be recycled once
+ * drained, and its number is given out again. */
 void gs_writer_close(struct gs_writer *w);
+/* The thread ends and the writer stays as it is, for a thread that adopts it: any thread, at any later
+ * time, which must write a GS_REC_THREAD next. False: it has no chunk; close it instead. */
+bool gs_writer_park(struct gs_writer *w);
+void gs_writer_adopt(struct gs_writer *w);
 
 void gs_spool_lost(struct gs_spool *s, uint64_t time_ns);
-/* Removes the file, unless another one has its name now. */
+/* Removes the segment, and the control file unless another recording's has its name now. The memory
+ * stays until gs_spool_close. */
 void gs_spool_unlink(const struct gs_spool *s, const char *path);
 /* Counts one call; false where there is no slot for it. Any thread, at any time between create and close; no
  * lock, no system call. */
@@ -180,12 +240,18 @@ void gs_spool_exit(struct gs_spool *s, int status);
 
 /* --- read by the drain, or after a death ------------------------------------------------------ */
 
-/* Opens an existing spool for reading (and for being removed). On failure returns an errno, or
- * EINVAL with a text in `error` for a file that is no spool, of another version or damaged. */
+/* Reads a control file: 0, an errno, or EINVAL with a text in `error` for a file that is not one, of
+ * another version or damaged. */
+int gs_spool_read_control(const char *path, struct gs_spool_control *c, char *error,
+                          size_t error_size);
+/* Not to be asked about a spool of the calling process that it still records into. */
+enum gs_spool_state gs_spool_state(const struct gs_spool_control *c);
+/* Attaches the segment that the control file names. 0, an errno, or EINVAL or EIDRM (it is not there
+ * any more) with a text in `error`. */
 int gs_spool_open(struct gs_spool *s, const char *path, char *error, size_t error_size);
-/* The pid that still records into it, 0 if none does (its lock is gone and so is the process, or it
- * executed another program). 1 where the owner lives in another pid namespace. Not to be called by
- * the owner itself: it would lose its lock. */
+int gs_spool_peek(struct gs_spool *s, const char *path, char *error, size_t error_size); /* read-only */
+/* The pid that still records into it, 0 if none does. 1 where the owner lives in another pid
+ * namespace. */
 uint32_t gs_spool_owner(const char *path);
 
 struct gs_progress { /* how far one thread's records are in the database */
@@ -197,7 +263,7 @@ struct gs_progress { /* how far one thread's records are in the database */
 #define GS_SLACK_NS 1000000 /* records younger than this wait for the next poll, see spool_read.c */
 
 struct gs_reader;
-/* `start[thread]` for the first `threads` thread numbers (index = number): where to continue.
+/* `start[thread]` for the first `threads` writers' numbers (index = number): where to continue.
  * The reader validates every length and number it finds: a damaged record ends that chunk, and is
  * counted (gs_reader_damaged). NULL: out of memory. */
 struct gs_reader *gs_reader_open(struct gs_spool *s, const struct gs_progress *start,
@@ -218,7 +284,8 @@ uint32_t gs_reader_threads(const struct gs_reader *r); /* highest thread number 
 /* After the commit: chunks read to the end go back to the writers. */
 void gs_reader_release(struct gs_reader *r);
 /* Closes for the writers that ended without a word what they hold: threads that recorded once more
- * after their last thread-specific destructor, or were left without one. Only in their own process. */
+ * after their last thread-specific destructor, or were left without one. Parked writers stay. Only in
+ * their own process. */
 void gs_reader_bury(struct gs_reader *r);
 uint64_t gs_reader_damaged(const struct gs_reader *r);
 /* The spool's GS_SPOOL_COUNTERS counters; not validated, and writers may be adding to them. */

@@ -1,132 +1,84 @@
-/* The spool as a file: created in one step, opened by whoever completes it, owned by a lock. */
+/* The spool's control file: written once, complete, under a name that nobody else has. */
 #include "schema/spool.h"
+#include "schema/open_high.h"
 #include "schema/spool_file.h"
+#include "schema/store_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/fs.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
-
-#define FILE_BYTES gs_spool_chunk_offset(GS_SPOOL_CHUNKS)
-#define HIGH_FD 500
-
-int gs_spool_fallocate(int fd, uint32_t first, uint32_t count)
-{
-    int rc;
-    do {
-        rc = fallocate(fd, 0, (off_t)gs_spool_chunk_offset(first), (off_t)count * GS_CHUNK_BYTES);
-    } while (rc && errno == EINTR);
-    return rc ? errno : 0;
-}
-
-bool gs_spool_fd_ours(const struct gs_spool *s)
-{
-    struct stat st;
-    return !fstat(s->fd, &st) && st.st_dev == s->device && st.st_ino == s->inode;
-}
-
-/* POSIX locks, not OFD locks: a forked child must not look as if it still recorded. */
-int gs_spool_lock(int fd)
-{
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    return fcntl(fd, F_SETLK, &lock) ? errno : 0;
-}
-
-uint64_t gs_process_start_ticks(uint32_t pid)
-{
-    char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%" PRIu32 "/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (n <= 0)
-        return 0;
-    text[n] = 0;
-    char *p = strrchr(text, ')'); /* the name before it may contain anything */
-    for (int field = 2; p && field < 22; field++)
-        p = strchr(p + 1, ' ');
-    return p ? strtoull(p + 1, NULL, 10) : 0;
-}
 
 /* ---------------------------------------------------------------- creation */
 
-/* The application's own descriptors keep the numbers that they would have had. */
-static int move_high(int fd)
+static void fill_cookie(uint64_t cookie[2])
 {
-    int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
-    if (high < 0)
-        return fd;
-    close(fd);
-    return high;
+    struct timespec now;
+    if (getrandom(cookie, 16, GRND_NONBLOCK) == 16)
+        return;
+    clock_gettime(CLOCK_REALTIME, &now);
+    cookie[0] = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    cookie[1] = (uint64_t)getpid() << 32 ^ (uintptr_t)&now;
 }
 
-static void fill_header(struct gs_spool_header *h, const char *run_id, const char *command,
-                        uint64_t start_mono_ns, uint64_t start_real_ns)
+static void fill_control(struct gs_spool_control *c, const struct gs_spool *s, const char *run_id,
+                         const char *command, uint64_t mono, uint64_t real)
 {
-    memcpy(h->magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC);
-    h->version = GS_SPOOL_VERSION;
-    h->pid = (uint32_t)getpid();
-    h->process_start_ticks = gs_process_start_ticks(h->pid);
-    snprintf(h->run_id, sizeof h->run_id, "%s", run_id ? run_id : "");
-    snprintf(h->command, sizeof h->command, "%s", command ? command : "");
-    h->start_mono_ns = start_mono_ns;
-    h->start_real_ns = start_real_ns;
+    memset(c, 0, sizeof *c);
+    memcpy(c->magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC);
+    c->version = GS_SPOOL_VERSION;
+    snprintf(c->run_id, sizeof c->run_id, "%s", run_id ? run_id : "");
+    snprintf(c->command, sizeof c->command, "%s", command ? command : "");
+    c->start_mono_ns = mono;
+    c->start_real_ns = real;
+    c->shmid = s->shmid;
+    c->address = (uintptr_t)s->map;
+    fill_cookie(c->cookie);
+    gs_spool_identify(c);
+}
+
+static void fill_header(struct gs_spool_header *h, const struct gs_spool_control *c)
+{
+    memcpy(h->magic, c->magic, sizeof h->magic);
+    h->version = c->version;
+    h->pid = c->pid;
+    h->process_start_ticks = c->process_start_ticks;
+    memcpy(h->run_id, c->run_id, sizeof h->run_id);
+    memcpy(h->command, c->command, sizeof h->command);
+    h->start_mono_ns = c->start_mono_ns;
+    h->start_real_ns = c->start_real_ns;
+    memcpy(h->cookie, c->cookie, sizeof h->cookie);
+    h->pid_namespace = c->pid_namespace;
     h->chunk_bytes = GS_CHUNK_BYTES;
     h->chunks = GS_SPOOL_CHUNKS;
 }
 
-/* Beyond the limit on file sizes ftruncate would not just fail but send SIGXFSZ. */
-static bool size_allowed(void)
+static int open_new(const char *path)
 {
-    struct rlimit limit;
-    return getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur >= FILE_BYTES;
+    return gs_open_high(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
 }
 
-/* An unnamed or temporary file of full (sparse) size; its temporary name in `temp`. */
-static int open_temporary(const char *path, char *temp, size_t temp_size)
+static int write_control(const char *temp, const struct gs_spool_control *c)
 {
-    if ((size_t)snprintf(temp, temp_size, "%s.%d.new", path, (int)getpid()) >= temp_size) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
-    int fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    int fd = open_new(temp);
     if (fd < 0 && errno == EEXIST && !unlink(temp)) /* left by a dead process with our pid */
-        fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-    return fd;
-}
-
-/* On copy-on-write file systems reserved space serves one write only; without copying it stays. */
-static void avoid_copy_on_write(int fd)
-{
-#ifdef FS_NOCOW_FL
-    int flags = 0;
-    if (!ioctl(fd, FS_IOC_GETFLAGS, &flags) && !(flags & FS_NOCOW_FL)) {
-        flags |= FS_NOCOW_FL;
-        (void)ioctl(fd, FS_IOC_SETFLAGS, &flags);
-    }
-#endif
-}
-
-static int back_header(int fd)
-{
-    static const char zeros[GS_SPOOL_HEADER_BYTES];
+        fd = open_new(temp);
+    if (fd < 0)
+        return errno;
     ssize_t n;
     do {
-        n = pwrite(fd, zeros, sizeof zeros, 0);
+        n = write(fd, c, sizeof *c);
     } while (n < 0 && errno == EINTR);
-    if (n != (ssize_t)sizeof zeros)
-        return n < 0 ? errno : ENOSPC;
-    return 0;
+    int error = n == (ssize_t)sizeof *c ? 0 : n < 0 ? errno : ENOSPC;
+    close(fd);
+    if (error)
+        unlink(temp);
+    return error;
 }
 
 /* Gives the finished file its name, unless that exists. Where there are no hard links (some network
@@ -139,7 +91,7 @@ static int publish(const char *temp, const char *path)
     }
     int error = errno;
     if (error != EEXIST && error != ENOENT && error != ENOSPC && error != EDQUOT) {
-        int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        int fd = open_new(path);
         error = fd < 0 ? errno : 0;
         if (fd >= 0) {
             close(fd);
@@ -153,78 +105,58 @@ static int publish(const char *temp, const char *path)
     return error;
 }
 
-static int map_file(struct gs_spool *s, int fd, size_t bytes, int protection)
-{
-    int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
-    struct stat st = {0};
-    if (fd >= 0 && fstat(fd, &st))
-        return errno;
-    void *map = mmap(NULL, bytes, protection, flags, fd, 0);
-    if (map == MAP_FAILED)
-        return errno;
-    s->fd = fd;
-    s->device = st.st_dev;
-    s->inode = st.st_ino;
-    s->map = map;
-    s->map_bytes = bytes;
-    s->header = map;
-    s->counters = (struct gs_counter *)((char *)map + 4096);
-    s->chunks = (uint32_t)((bytes - GS_SPOOL_HEADER_BYTES) / GS_CHUNK_BYTES);
-    return 0;
-}
-
-static int create_file(struct gs_spool *s, const char *path, const char *run_id,
-                       const char *command, uint64_t mono, uint64_t real)
+static int write_and_publish(const char *path, const struct gs_spool_control *c)
 {
     char temp[4096];
-    if (!size_allowed())
-        return EFBIG;
-    int fd = open_temporary(path, temp, sizeof temp);
-    if (fd < 0)
-        return errno;
-    fd = move_high(fd);
-    avoid_copy_on_write(fd);
-    int error = ftruncate(fd, (off_t)FILE_BYTES) ? errno : back_header(fd);
+    struct gs_file_guard guard;
+    if ((size_t)snprintf(temp, sizeof temp, "%s.%d.new", path, (int)getpid()) >= sizeof temp)
+        return ENAMETOOLONG;
+    gs_file_guard_begin(&guard); /* the limit on file sizes may be lower than even this */
+    int error = write_control(temp, c);
     if (!error)
-        error = map_file(s, fd, FILE_BYTES, PROT_READ | PROT_WRITE);
-    if (!error) {
-        fill_header(s->header, run_id, command, mono, real);
-        error = gs_spool_lock(fd);
-        if (error == ENOLCK || error == ENOSYS || error == EOPNOTSUPP)
-            error = 0; /* no locks here: the process's start time in the header has to do */
-    }
-    if (error) {
-        unlink(temp);
-        if (s->map)
-            munmap(s->map, s->map_bytes);
-        close(fd);
+        error = publish(temp, path);
+    gs_file_guard_end(&guard);
+    return error;
+}
+
+static int create(struct gs_spool *s, const char *path, const char *run_id, const char *command,
+                  uint64_t mono, uint64_t real)
+{
+    struct gs_spool_control c;
+    struct stat st;
+    if (path && !lstat(path, &st))
+        return EEXIST;
+    if (path)
+        gs_segment_remove_orphans(GS_ORPHAN_S);
+    int error = path ? gs_segment_create(s) : gs_segment_create_private(s);
+    if (error)
         return error;
-    }
-    error = publish(temp, path);
+    fill_control(&c, s, run_id, command, mono, real);
+    fill_header(s->header, &c);
+    memcpy(s->cookie, c.cookie, sizeof s->cookie);
+    if (path)
+        error = write_and_publish(path, &c);
     if (error) {
-        munmap(s->map, s->map_bytes);
-        close(fd);
+        gs_segment_remove(s->shmid);
+        gs_segment_detach(s);
     }
     return error;
+}
+
+static void clear(struct gs_spool *s)
+{
+    memset(s, 0, sizeof *s);
+    s->shmid = -1;
 }
 
 int gs_spool_create(struct gs_spool *s, const char *path, const char *run_id, const char *command,
                     uint64_t start_mono_ns, uint64_t start_real_ns)
 {
-    int saved = errno, error;
-    memset(s, 0, sizeof *s);
-    s->fd = -1;
-    if (path) {
-        error = create_file(s, path, run_id, command, start_mono_ns, start_real_ns);
-    } else {
-        error = map_file(s, -1, FILE_BYTES, PROT_READ | PROT_WRITE);
-        if (!error)
-            fill_header(s->header, run_id, command, start_mono_ns, start_real_ns);
-    }
-    if (error) {
-        memset(s, 0, sizeof *s);
-        s->fd = -1;
-    }
+    int saved = errno;
+    clear(s);
+    int error = create(s, path, run_id, command, start_mono_ns, start_real_ns);
+    if (error)
+        clear(s);
     errno = saved;
     return error;
 }
@@ -232,124 +164,93 @@ int gs_spool_create(struct gs_spool *s, const char *path, const char *run_id, co
 void gs_spool_close(struct gs_spool *s)
 {
     int saved = errno;
-    if (s->map)
-        munmap(s->map, s->map_bytes);
-    if (s->fd >= 0 && gs_spool_fd_ours(s))
-        close(s->fd);
-    memset(s, 0, sizeof *s);
-    s->fd = -1;
+    gs_segment_detach(s);
+    clear(s);
     errno = saved;
-}
-
-void gs_spool_unlink(const struct gs_spool *s, const char *path)
-{
-    struct stat st;
-    if (!stat(path, &st) && st.st_dev == s->device && st.st_ino == s->inode)
-        unlink(path);
 }
 
 /* ---------------------------------------------------------------- a spool that is there */
 
-static int check_header(const struct gs_spool *s, char *error, size_t size)
+static int check_control(const struct gs_spool_control *c, size_t bytes, char *error, size_t size)
 {
-    const struct gs_spool_header *h = s->header;
-    if (memcmp(h->magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC))
+    const size_t start = offsetof(struct gs_spool_control, version) + sizeof c->version;
+    if (bytes < start || memcmp(c->magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC))
         snprintf(error, size, "not a gpuspy spool");
-    else if (h->version != GS_SPOOL_VERSION)
-        snprintf(error, size, "spool of another gpuspy (version %" PRIu32 ", this one reads %d)",
-                 h->version, GS_SPOOL_VERSION);
-    else if (h->chunk_bytes != GS_CHUNK_BYTES || h->chunks != GS_SPOOL_CHUNKS ||
-             !memchr(h->run_id, 0, sizeof h->run_id) || !memchr(h->command, 0, sizeof h->command))
-        snprintf(error, size, "damaged spool header");
+    else if (c->version != GS_SPOOL_VERSION)
+        snprintf(error, size,
+                 "the spool is another gpuspy's (version %" PRIu32 ", this one reads version %d); "
+                 "complete it with the gpuspy that recorded it",
+                 c->version, GS_SPOOL_VERSION);
+    else if (bytes < sizeof *c || !memchr(c->run_id, 0, sizeof c->run_id) ||
+             !memchr(c->command, 0, sizeof c->command) ||
+             !memchr(c->boot_id, 0, sizeof c->boot_id) || !memchr(c->host, 0, sizeof c->host))
+        snprintf(error, size, "the spool's control file is damaged");
     else
         return 0;
     return EINVAL;
 }
 
-int gs_spool_open(struct gs_spool *s, const char *path, char *error, size_t error_size)
+int gs_spool_read_control(const char *path, struct gs_spool_control *c, char *error, size_t error_size)
 {
-    memset(s, 0, sizeof *s);
-    s->fd = -1;
     struct stat st;
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY);
+    memset(c, 0, sizeof *c);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     int code = fd < 0 || fstat(fd, &st) ? errno : 0;
-    if (!code && (!S_ISREG(st.st_mode) || st.st_size < (off_t)GS_SPOOL_HEADER_BYTES)) {
+    ssize_t n = !code && S_ISREG(st.st_mode) ? pread(fd, c, sizeof *c, 0) : 0;
+    if (n < 0)
+        code = errno;
+    if (fd >= 0)
         close(fd);
-        snprintf(error, error_size, "not a gpuspy spool");
-        return EINVAL;
-    }
-    if (!code) {
-        size_t bytes = (size_t)st.st_size < FILE_BYTES ? (size_t)st.st_size : FILE_BYTES;
-        code = map_file(s, fd, bytes, PROT_READ | PROT_WRITE);
-    }
-    if (code) {
-        if (fd >= 0)
-            close(fd);
-        s->fd = -1;
-        snprintf(error, error_size, "%s", strerror(code));
+    if (!code)
+        return check_control(c, (size_t)n, error, error_size);
+    snprintf(error, error_size, "%s", strerror(code));
+    return code;
+}
+
+static int check_header(const struct gs_spool_header *h, char *error, size_t size)
+{
+    if (h->chunk_bytes == GS_CHUNK_BYTES && h->chunks == GS_SPOOL_CHUNKS &&
+        memchr(h->run_id, 0, sizeof h->run_id) && memchr(h->command, 0, sizeof h->command))
+        return 0;
+    snprintf(error, size, "damaged spool header");
+    return EINVAL;
+}
+
+static int open_spool(struct gs_spool *s, const char *path, bool writable, char *error, size_t size)
+{
+    struct gs_spool_control c;
+    clear(s);
+    int code = gs_spool_read_control(path, &c, error, size);
+    if (code)
         return code;
-    }
-    code = check_header(s, error, error_size);
+    code = gs_segment_attach(s, &c, writable);
+    if (code == EIDRM)
+        snprintf(error, size, "the spool's shared memory no longer exists");
+    else if (code)
+        snprintf(error, size, "cannot attach the spool's shared memory: %s", strerror(code));
+    else
+        code = check_header(s->header, error, size);
     if (code)
         gs_spool_close(s);
     return code;
 }
 
-/* Whether process `pid` has the file mapped. After an exec it has not, though pid and start time
- * are the same. Where that may not be looked at: yes. */
-static bool maps_file(uint32_t pid, const struct stat *st)
+int gs_spool_open(struct gs_spool *s, const char *path, char *error, size_t error_size)
 {
-    char path[64], *line = NULL;
-    size_t size = 0;
-    snprintf(path, sizeof path, "/proc/%" PRIu32 "/maps", pid);
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return true;
-    bool found = false, any = false;
-    while (!found && getline(&line, &size, f) > 0) {
-        unsigned long long inode = 0;
-        any = true;
-        /* by inode alone: some file systems show another device number here than in stat */
-        if (sscanf(line, "%*s %*s %*s %*s %llu", &inode) == 1)
-            found = inode == (unsigned long long)st->st_ino;
-    }
-    free(line);
-    fclose(f);
-    return found || !any;
+    return open_spool(s, path, true, error, error_size);
 }
 
-static bool process_lives(const struct gs_spool_header *h, const struct stat *st)
+int gs_spool_peek(struct gs_spool *s, const char *path, char *error, size_t error_size)
 {
-    uint64_t ticks = h->pid ? gs_process_start_ticks(h->pid) : 0;
-    return ticks && ticks == h->process_start_ticks && maps_file(h->pid, st);
+    return open_spool(s, path, false, error, error_size);
 }
 
-static uint32_t owner_of(int fd, const struct gs_spool_header *h, const struct stat *st)
+void gs_spool_unlink(const struct gs_spool *s, const char *path)
 {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    if (!fcntl(fd, F_GETLK, &lock) && lock.l_type != F_UNLCK)
-        return lock.l_pid > 0 ? (uint32_t)lock.l_pid : 1;
-    /* A program that closes all descriptors drops the lock but goes on recording. */
-    return !h->closed && process_lives(h, st) ? h->pid : 0;
-}
-
-uint32_t gs_spool_owner_of(const struct gs_spool *s)
-{
-    struct stat st;
-    return fstat(s->fd, &st) ? 0 : owner_of(s->fd, s->header, &st);
-}
-
-uint32_t gs_spool_owner(const char *path)
-{
-    uint32_t owner = 0;
-    struct gs_spool_header h;
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0)
-        return 0;
-    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && pread(fd, &h, sizeof h, 0) == (ssize_t)sizeof h &&
-        !memcmp(h.magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC) && h.version == GS_SPOOL_VERSION)
-        owner = owner_of(fd, &h, &st);
-    close(fd);
-    return owner;
+    struct gs_spool_control c;
+    char error[160];
+    if (!gs_spool_read_control(path, &c, error, sizeof error) &&
+        !memcmp(c.cookie, s->cookie, sizeof c.cookie))
+        unlink(path);
+    gs_segment_remove(s->shmid);
 }

@@ -241,8 +241,7 @@ static void look_at_all(struct gs_reader *r)
         uint64_t bits = atomic_load_explicit(&r->spool->header->taken[word], memory_order_acquire);
         for (; bits; bits &= bits - 1) {
             uint32_t index = word * 64 + (uint32_t)__builtin_ctzll(bits);
-            if (index < r->spool->chunks)
-                look(r, (uint16_t)index, newest);
+            look(r, (uint16_t)index, newest);
         }
     }
 }
@@ -485,6 +484,15 @@ void gs_reader_release(struct gs_reader *r)
     }
 }
 
+/* Its number first, and only then the state: from there on the chunk may be another's. */
+static void close_buried(struct gs_spool *s, struct gs_chunk *chunk)
+{
+    const uint32_t thread = chunk->thread;
+    uint32_t taken = GS_CHUNK_TAKEN;
+    if (atomic_compare_exchange_strong(&chunk->state, &taken, GS_CHUNK_LAST))
+        gs_spool_free_number(s, thread);
+}
+
 void gs_reader_bury(struct gs_reader *r)
 {
     int saved = errno;
@@ -496,10 +504,13 @@ void gs_reader_bury(struct gs_reader *r)
             /* what the chunk says of its writer is there only where its state says so */
             if (atomic_load_explicit(&chunk->state, memory_order_acquire) != GS_CHUNK_TAKEN)
                 continue;
-            if (syscall(SYS_tgkill, getpid(), (pid_t)chunk->tid, 0) && errno == ESRCH) {
-                uint32_t taken = GS_CHUNK_TAKEN;
-                atomic_compare_exchange_strong(&chunk->state, &taken, GS_CHUNK_LAST);
-            }
+            uint64_t owner = atomic_load_explicit(&chunk->owner, memory_order_acquire);
+            const pid_t tid = (pid_t)(uint32_t)owner;
+            if (tid == GS_CHUNK_PARKED || !syscall(SYS_tgkill, getpid(), tid, 0) || errno != ESRCH)
+                continue;
+            /* Unless it was parked before it ended, and perhaps adopted since: then it has a new owner. */
+            if (atomic_compare_exchange_strong(&chunk->owner, &owner, owner >> 32 << 32))
+                close_buried(r->spool, chunk);
         }
     }
     errno = saved;

@@ -17,65 +17,15 @@
 #define WAIT_STEP_NS 100000
 #define WAIT_STEPS 60000
 #define WAIT_PATIENCE 10000
-/* Disk space is asked for in steps of this many chunks: one system call a MiB. */
-#define BACK_STEP 32
 
-_Static_assert(GS_SPOOL_CHUNKS % 64 == 0 && 64 % BACK_STEP == 0, "the maps are whole words");
+_Static_assert(GS_SPOOL_CHUNKS % 64 == 0 && GS_SPOOL_THREADS % 64 == 0, "the maps are whole words");
 
 static struct gs_chunk *chunk_at(struct gs_spool *s, uint32_t index)
 {
     return gs_spool_chunk(s, index);
 }
 
-/* ---------------------------------------------------------------- disk space */
-
-static int zero_fill(struct gs_spool *s, uint32_t index)
-{
-    static const uint8_t zeros[4096];
-    off_t at = gs_spool_chunk_offset(index);
-    for (uint32_t done = 0; done < GS_CHUNK_BYTES;) {
-        ssize_t n = pwrite(s->fd, zeros, sizeof zeros, at + done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n < 0 ? errno : ENOSPC;
-        done += (uint32_t)n;
-    }
-    return 0;
-}
-
-/* Makes sure that the disk holds the chunk before anyone writes to it. The caller owns the chunk,
- * nobody else writes into it; a step's other chunks may be in use, which fallocate doesn't mind. */
-static int back_chunk(struct gs_spool *s, uint32_t index)
-{
-    uint64_t bit = 1ull << (index % 64);
-    if (s->fd < 0 || atomic_load_explicit(&s->backed[index / 64], memory_order_relaxed) & bit)
-        return 0;
-    if (!gs_spool_fd_ours(s))
-        return EBADF;
-    uint32_t first = index / BACK_STEP * BACK_STEP;
-    int error = gs_spool_fallocate(s->fd, first, BACK_STEP);
-    if (!error) {
-        bit = ((1ull << BACK_STEP) - 1) << (first % 64);
-    } else if (error == ENOSPC || error == EDQUOT) {
-        error = gs_spool_fallocate(s->fd, index, 1); /* the last bit of a full disk */
-    } else if (error == EOPNOTSUPP || error == ENOSYS || error == EINVAL) {
-        error = zero_fill(s, index);
-    }
-    if (error)
-        return error;
-    atomic_fetch_or_explicit(&s->backed[index / 64], bit, memory_order_relaxed);
-    return 0;
-}
-
 /* ---------------------------------------------------------------- chunks */
-
-static void fail(struct gs_spool *s, int error)
-{
-    uint32_t none = 0;
-    atomic_compare_exchange_strong(&s->failed, &none, (uint32_t)error);
-    atomic_store_explicit(&s->stop, 1, memory_order_release);
-}
 
 static bool stopped(struct gs_spool *s)
 {
@@ -89,8 +39,6 @@ static int claim_lowest(struct gs_spool *s)
         uint64_t bits = atomic_load_explicit(&s->header->taken[word], memory_order_relaxed);
         while (~bits) {
             uint32_t bit = (uint32_t)__builtin_ctzll(~bits);
-            if (word * 64 + bit >= s->chunks)
-                return -1;
             if (atomic_compare_exchange_weak_explicit(&s->header->taken[word], &bits,
                                                       bits | 1ull << bit, memory_order_acq_rel,
                                                       memory_order_relaxed))
@@ -144,14 +92,9 @@ static bool next_chunk(struct gs_writer *w)
         return false;
     if (atomic_load_explicit(&s->stuck, memory_order_relaxed))
         atomic_store_explicit(&s->stuck, 0, memory_order_relaxed);
-    int error = back_chunk(s, (uint32_t)index);
-    if (error) {
-        fail(s, error);
-        return false; /* the bit stays set: nobody else needs to find out */
-    }
     struct gs_chunk *c = chunk_at(s, (uint32_t)index);
     c->thread = w->thread;
-    c->tid = w->tid;
+    atomic_store_explicit(&c->owner, w->owner, memory_order_relaxed);
     /* release: a reader that sees this number sees all that the thread did before */
     c->seq = atomic_fetch_add_explicit(&s->header->next_seq, 1, memory_order_release) + 1;
     atomic_store_explicit(&c->used, 0, memory_order_relaxed);
@@ -168,13 +111,55 @@ static bool next_chunk(struct gs_writer *w)
 
 /* ---------------------------------------------------------------- the writer */
 
+/* The lowest number that no writer has. Beyond the last one: writers that record nothing. */
+static uint32_t take_number(struct gs_spool *s)
+{
+    for (uint32_t word = 0; word < GS_SPOOL_THREADS / 64; word++) {
+        uint64_t bits = atomic_load_explicit(&s->numbers[word], memory_order_relaxed);
+        while (~(bits | !word)) { /* number 0 is no writer's */
+            uint64_t used = bits | !word, bit = ~used & (used + 1);
+            if (atomic_compare_exchange_weak_explicit(&s->numbers[word], &bits, bits | bit,
+                                                      memory_order_acquire, memory_order_relaxed))
+                return word * 64 + (uint32_t)__builtin_ctzll(bit);
+        }
+    }
+    return GS_SPOOL_THREADS;
+}
+
+void gs_spool_free_number(struct gs_spool *s, uint32_t thread)
+{
+    if (thread < GS_SPOOL_THREADS)
+        atomic_fetch_and_explicit(&s->numbers[thread / 64], ~(1ull << thread % 64),
+                                  memory_order_release);
+}
+
+static uint64_t owner_now(const struct gs_writer *w)
+{
+    return ((w->owner >> 32) + 1) << 32 | (uint32_t)syscall(SYS_gettid);
+}
+
 void gs_writer_open(struct gs_writer *w, struct gs_spool *s)
 {
     memset(w, 0, sizeof *w);
     w->spool = s;
-    uint32_t n = atomic_fetch_add_explicit(&s->header->threads, 1, memory_order_relaxed) + 1;
-    w->thread = n;
-    w->tid = (uint32_t)syscall(SYS_gettid);
+    w->thread = take_number(s);
+    w->owner = owner_now(w);
+}
+
+bool gs_writer_park(struct gs_writer *w)
+{
+    if (!w->chunk)
+        return false;
+    gs_writer_idle(w);
+    w->owner = w->owner >> 32 << 32 | GS_CHUNK_PARKED;
+    atomic_store_explicit(&w->chunk->owner, w->owner, memory_order_release);
+    return true;
+}
+
+void gs_writer_adopt(struct gs_writer *w)
+{
+    w->owner = owner_now(w);
+    atomic_store_explicit(&w->chunk->owner, w->owner, memory_order_release);
 }
 
 /* The slow part of gs_writer_reserve and gs_writer_busy, out of line to keep those small. */
@@ -251,6 +236,8 @@ void gs_writer_close(struct gs_writer *w)
     }
     if (c) /* not ours any more from here on, as in next_chunk */
         atomic_store_explicit(&c->state, GS_CHUNK_LAST, memory_order_release);
+    if (w->spool && !w->keeps_number)
+        gs_spool_free_number(w->spool, w->thread);
     memset(w, 0, sizeof *w);
 }
 

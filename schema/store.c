@@ -67,6 +67,7 @@ static struct gs_store *new_store(char *error, size_t error_size)
     }
     s->first_allocation = s->first_oom = s->first_handle = s->marks.first = 1;
     s->first_mapping = s->first_graph = s->first_pending = 1;
+    s->last_thread = GS_SPOOL_THREADS - 1;
     for (int d = 0; d < GS_DEVICES_MAX; d++)
         s->last_reserved[d] = -1;
     return s;
@@ -174,7 +175,7 @@ struct gs_store *gs_store_create(const char *path, const struct gs_store_info *i
                                  size_t error_size)
 {
     /* SQLite would open a file that exists. */
-    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0666);
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0600);
     if (fd < 0) {
         snprintf(error, error_size, "%s", strerror(errno));
         return NULL;

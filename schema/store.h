@@ -85,9 +85,19 @@ const char *gs_store_error(const struct gs_store *s);
 void gs_store_close(struct gs_store *s);
 
 /* Completes `db_path` from the spool beside it (db_path + ".spool"), if there is one and its process
- * is gone, and removes the spool. Returns 1 completed, 0 nothing to do, 2 still recording (pid in
+ * is gone, and removes the spool. Returns 1 completed, 0 nothing to do (or the spool's memory is gone with
+ * the last moments; the database stays unfinished), 2 still recording (pid in
  * *pid), -1 failed with a line in `error`; the spool is kept then. A read-only folder is a failure
  * that the caller may survive by reading what the database has. */
 int gs_recover(const char *db_path, uint32_t *pid, char *error, size_t error_size);
+/* The same for a copy of the database, from the spool beside the original, which stays. */
+int gs_recover_copy(const char *db_path, const char *spool_path, char *error, size_t error_size);
+/* The same as gs_recover in steps of some 20 ms, for a process that has more to do. begin returns as it
+ * does, *out only with 1; step returns 1 more to do, 0 done, -1 failed; end also abandons it. */
+struct gs_recovery;
+int gs_recovery_begin(struct gs_recovery **out, const char *db_path, const char *spool_path,
+                      uint32_t *pid, char *error, size_t error_size);
+int gs_recovery_step(struct gs_recovery *r, char *error, size_t error_size);
+int gs_recovery_end(struct gs_recovery *r, char *error, size_t error_size);
 
 #endif

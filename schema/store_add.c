@@ -25,6 +25,12 @@ struct gs_store_thread *gs_store_thread(struct gs_store *s, uint32_t thread)
     return &s->threads.at[thread];
 }
 
+uint32_t gs_store_thread_row(const struct gs_store *s, uint32_t slot)
+{
+    const uint32_t row = slot < s->threads.count ? s->threads.at[slot].row : 0;
+    return row ? row : slot;
+}
+
 /* ---------------------------------------------------------------- totals */
 
 static void raise_peak(uint64_t *peak, uint64_t now)
@@ -145,7 +151,8 @@ int gs_store_begin_row(struct gs_store *s, uint32_t thread, const struct gs_rec 
     begin->id = (uint64_t)(s->first_allocation + (int64_t)s->allocations.count - 1);
     int device = begin->device > 126 || begin->device < -1 ? -1 : begin->device;
     *row = (struct gs_row_allocation){
-        .kind = GS_ALLOCATION_KIND(begin->layer, begin->space, device, api, thread),
+        .kind = GS_ALLOCATION_KIND(begin->layer, begin->space, device, api,
+                                   gs_store_thread_row(s, thread)),
         .address = (int64_t)begin->address,
         .bytes = (int64_t)begin->bytes,
         .alloc_ns = (int64_t)begin->alloc_ns,
@@ -411,7 +418,7 @@ static int add_copy(struct gs_store *s, uint32_t thread, const struct gs_rec_cop
     int device = rec->device > 126 || rec->device < -1 ? -1 : rec->device;
     *row = (struct gs_row_copy){
         .kind = GS_COPY_KIND(direction, host_memory, rec->rec.flags & GS_FLAG_ASYNC ? 1 : 0, device,
-                             rec->api, thread),
+                             rec->api, gs_store_thread_row(s, thread)),
         .bytes = gs_whole(rec->bytes),
         .start_ns = gs_whole(rec->rec.time_ns),
         .blocked_ns = gs_whole(rec->blocked_ns),
@@ -432,7 +439,7 @@ static int add_memset(struct gs_store *s, uint32_t thread, const struct gs_rec_c
         .blocked_ns = gs_whole(rec->blocked_ns),
         .stream = (int64_t)rec->stream,
         .stack = gs_store_stack_id(s, thread, rec->rec.stack),
-        .thread = thread,
+        .thread = gs_store_thread_row(s, thread),
         .device = rec->device,
         .api = rec->api,
         .async = rec->rec.flags & GS_FLAG_ASYNC,
@@ -452,7 +459,7 @@ static int add_sync(struct gs_store *s, uint32_t thread, const struct gs_rec_syn
         .blocked_ns = gs_whole(rec->blocked_ns),
         .handle = (int64_t)rec->handle,
         .stack = gs_store_stack_id(s, thread, rec->rec.stack),
-        .thread = thread,
+        .thread = gs_store_thread_row(s, thread),
         .device = rec->device,
         .api = rec->api,
         .kind = rec->kind,

@@ -1,14 +1,13 @@
 #include "schema/store_files.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "schema/open_high.h"
 
-#define HIGH_FD 500
 #define FILES_MAX 16
 
 static struct file {
@@ -17,6 +16,13 @@ static struct file {
     ino_t inode;
 } files[FILES_MAX];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool private_table; /* the descriptors are in a table that the application does not have */
+
+void gs_store_files_private(bool private)
+{
+    private_table = private;
+    gs_open_low(private);
+}
 
 static void remember(int fd, int replaced)
 {
@@ -36,26 +42,19 @@ static void remember(int fd, int replaced)
     pthread_mutex_unlock(&lock);
 }
 
-/* SQLite's open(2) and close(2): a high number, so that the application's files get the numbers
- * that they would get without us. */
+/* SQLite's open(2) and close(2). */
 static int open_high(const char *path, int flags, int mode)
 {
-    int fd = open(path, flags | O_CLOEXEC, mode);
-    if (fd < 0)
-        return fd;
-    int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
-    if (high >= 0) {
-        close(fd);
-        fd = high;
-    }
-    remember(fd, -1);
+    int fd = gs_open_high(path, flags, mode);
+    if (fd >= 0)
+        remember(fd, -1);
     return fd;
 }
 
 static bool is_ours(const struct file *f)
 {
     struct stat st;
-    return !fstat(f->fd, &st) && st.st_dev == f->device && st.st_ino == f->inode;
+    return private_table || (!fstat(f->fd, &st) && st.st_dev == f->device && st.st_ino == f->inode);
 }
 
 /* Not where the application has closed it already: the number may be one of its own files. */
@@ -115,10 +114,11 @@ bool gs_store_files_deleted(void)
 void gs_store_files_forget(void)
 {
     for (int i = 0; i < FILES_MAX; i++) {
-        if (files[i].fd >= 0 && is_ours(&files[i]))
+        if (files[i].fd >= 0 && !private_table && is_ours(&files[i]))
             close(files[i].fd);
         files[i].fd = -1;
     }
+    gs_store_files_private(false);
 }
 
 void gs_file_guard_begin(struct gs_file_guard *g)

@@ -8,6 +8,9 @@
 
 /* Once per process; later calls do nothing. */
 void gs_store_files_init(void);
+/* Whether the threads that use the store share a table of descriptors of their own, where neither the
+ * application's files nor its closing reach. False again before another thread opens a store. */
+void gs_store_files_private(bool private);
 /* False where a descriptor that SQLite opened is another file now: the application has closed it (a
  * daemon closes all that it doesn't know) and the number may be one of its own files. */
 bool gs_store_files_ours(void);

@@ -13,7 +13,7 @@ int gs_store_graph_alloc(struct gs_store *s, uint32_t thread, const struct gs_re
         .freed_ns = GS_OPEN,
         .stream = (int64_t)rec->stream,
         .stack = gs_store_stack_id(s, thread, rec->rec.stack),
-        .thread = thread,
+        .thread = gs_store_thread_row(s, thread),
         .device = rec->device,
         .api = rec->api,
     };

@@ -147,6 +147,7 @@ static int load_thread(struct gs_store *s, sqlite3_stmt *row)
     t->saved.seq = (uint64_t)sqlite3_column_int64(row, 1);
     t->saved.offset = id_at(row, 2);
     t->saved.time_ns = (uint64_t)sqlite3_column_int64(row, 3);
+    t->row = id_at(row, 7);
     if (sqlite3_column_type(row, 4) == SQLITE_NULL)
         return 0;
     t->last_free_set = true;
@@ -339,13 +340,13 @@ static int load_oom(struct gs_store *s, sqlite3_stmt *row)
     struct gs_open_oom oom = {
         .id = sqlite3_column_int64(row, 0),
         .bytes = (uint64_t)sqlite3_column_int64(row, 5),
-        .thread = thread_at(row, 1),
+        .thread = id_at(row, 1),
         .device = (int16_t)sqlite3_column_int(row, 2),
         .layer = sqlite3_column_int(row, 3) & 3,
         .host = space == GS_SPACE_PINNED || space == GS_SPACE_HOST,
     };
     s->summary.fatal_ooms++;
-    return oom.thread ? gs_store_open_oom(s, &oom) : damaged(s);
+    return gs_store_open_oom(s, &oom);
 }
 
 static int load_handle(struct gs_store *s, sqlite3_stmt *row)
@@ -420,6 +421,8 @@ static int load_last_ids(struct gs_store *s, sqlite3_stmt *row)
     s->first_mapping = sqlite3_column_int64(row, 3) + 1;
     s->first_graph = sqlite3_column_int64(row, 4) + 1;
     s->first_pending = sqlite3_column_int64(row, 5) + 1;
+    if (id_at(row, 6) > s->last_thread)
+        s->last_thread = id_at(row, 6);
     s->summary.ooms = (uint32_t)(s->first_oom - 1);
     bool right = s->first_allocation > 0 && s->first_oom > 0 && s->first_handle > 0 &&
                  s->first_mapping > 0 && s->first_graph > 0 && s->first_pending > 0;
@@ -444,12 +447,13 @@ int gs_store_load(struct gs_store *s, struct gs_progress **progress, uint32_t *t
              "coalesce((SELECT max(id) FROM oom),0),coalesce((SELECT max(id) FROM handle),0),"
              "coalesce((SELECT max(id) FROM mapping),0),"
              "coalesce((SELECT max(id) FROM graph_memory),0),"
-             "coalesce((SELECT max(id) FROM pending_free),0)",
+             "coalesce((SELECT max(id) FROM pending_free),0),"
+             "coalesce((SELECT max(id) FROM thread),0)",
              load_last_ids) ||
         load_definitions(s) ||
         gs_store_each(
             s,
-            "SELECT thread,seq,offset,time_ns,free_layer,free_address,free_id FROM recovery_thread",
+            "SELECT thread,seq,offset,time_ns,free_layer,free_address,free_id,row FROM recovery_thread",
             load_thread) ||
         gs_store_each(s,
              "SELECT " LIVE OF_ALLOCATIONS

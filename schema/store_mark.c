@@ -43,11 +43,11 @@ static int intern(struct gs_store *s, const char *text, size_t length, uint32_t 
 
 /* What the two records of a range have in common. Two open ranges with the same 64 bits would take
  * another 2^32 of them. */
-static uint64_t key_of(uint32_t thread, const struct gs_rec_mark *rec)
+static uint64_t key_of(const struct gs_store *s, uint32_t thread, const struct gs_rec_mark *rec)
 {
     if (rec->kind == GS_MARK_START || rec->kind == GS_MARK_END)
         return rec->id;
-    const struct gs_content seed = {(uint64_t)thread << 32 | (rec->id & UINT32_MAX), 5};
+    const struct gs_content seed = {(uint64_t)gs_store_thread_row(s, thread) << 32 | (rec->id & UINT32_MAX), 5};
     return gs_content_hash(seed, rec + 1, rec->domain_len).a;
 }
 
@@ -77,7 +77,7 @@ static int close_range(struct gs_store *s, struct gs_live *open, int64_t life_ns
 static int end_range(struct gs_store *s, uint32_t thread, const struct gs_rec_mark *rec)
 {
     const uint8_t kind = rec->kind == GS_MARK_POP ? GS_MARK_PUSH : GS_MARK_START;
-    struct gs_live *open = gs_live_find(&s->marks.open, kind, key_of(thread, rec));
+    struct gs_live *open = gs_live_find(&s->marks.open, kind, key_of(s, thread, rec));
     if (!open) { /* begun before the recording, most likely */
         s->counts[GS_COUNT_UNMATCHED_ENDS]++;
         return 0;
@@ -115,10 +115,10 @@ int gs_store_add_mark(struct gs_store *s, uint32_t thread, const struct gs_rec_m
     const bool range = rec->kind == GS_MARK_PUSH || rec->kind == GS_MARK_START;
     *row = (struct gs_row_mark){.start_ns = time_of(rec),
                                 .life_ns = range ? GS_OPEN : 0,
-                                .key = range ? key_of(thread, rec) : 0,
+                                .key = range ? key_of(s, thread, rec) : 0,
                                 .name = name,
                                 .domain = domain,
-                                .thread = thread,
+                                .thread = gs_store_thread_row(s, thread),
                                 .kind = rec->kind};
     return range ? open_range(s, row, m->first + (int64_t)m->rows.count - 1) : 0;
 }

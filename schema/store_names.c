@@ -272,12 +272,16 @@ static int define_stack(struct gs_store *s, uint32_t thread, const struct gs_rec
 
 /* ---------------------------------------------------------------- the others */
 
+/* A slot stands for one thread after the other. The first one's row has the slot's number, which packs
+ * best (GS_ALLOCATION_KIND); those after it have numbers that no slot has. */
 static int define_thread(struct gs_store *s, uint32_t thread, const struct gs_rec_thread *rec)
 {
-    struct gs_row_thread *row = GS_ARRAY_ADD(&s->thread_rows);
+    struct gs_store_thread *t = gs_store_thread(s, thread);
+    struct gs_row_thread *row = t ? GS_ARRAY_ADD(&s->thread_rows) : NULL;
     if (!row)
         return gs_store_no_memory(s);
-    row->id = thread;
+    t->row = t->row ? ++s->last_thread : thread;
+    row->id = t->row;
     row->tid = rec->tid;
     return gs_store_add_text(s, (const char *)(rec + 1), rec->name_len, &row->name);
 }

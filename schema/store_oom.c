@@ -20,7 +20,6 @@ static int64_t whole_or_null(uint64_t n)
 
 static void drop_open(struct gs_store *s, size_t i)
 {
-    s->threads.at[s->open_ooms.at[i].thread].open_ooms--;
     s->open_ooms.count--;
     memmove(&s->open_ooms.at[i], &s->open_ooms.at[i + 1],
             (s->open_ooms.count - i) * sizeof *s->open_ooms.at);
@@ -29,9 +28,6 @@ static void drop_open(struct gs_store *s, size_t i)
 /* Also used to load them, in order of id. */
 int gs_store_open_oom(struct gs_store *s, const struct gs_open_oom *oom)
 {
-    struct gs_store_thread *t = gs_store_thread(s, oom->thread);
-    if (!t)
-        return -1;
     for (size_t i = 0; oom->layer == GS_LAYER_TENSOR && i < s->open_ooms.count; i++) {
         struct gs_open_oom *o = &s->open_ooms.at[i];
         if (o->thread == oom->thread && o->layer == GS_LAYER_DEVICE && !o->host &&
@@ -48,7 +44,6 @@ int gs_store_open_oom(struct gs_store *s, const struct gs_open_oom *oom)
     if (!open)
         return gs_store_no_memory(s);
     *open = *oom;
-    t->open_ooms++;
     return 0;
 }
 
@@ -65,7 +60,7 @@ int gs_store_add_oom(struct gs_store *s, uint32_t thread, const struct gs_rec_oo
         .tensor_reserved = whole_or_null(rec->tensor_reserved),
         .time_ns = rec->rec.time_ns > INT64_MAX ? INT64_MAX : (int64_t)rec->rec.time_ns,
         .stack = gs_store_stack_id(s, thread, rec->rec.stack),
-        .thread = thread,
+        .thread = gs_store_thread_row(s, thread),
         .device = rec->device,
         .api = rec->api,
         .layer = rec->layer & 3,
@@ -78,7 +73,7 @@ int gs_store_add_oom(struct gs_store *s, uint32_t thread, const struct gs_rec_oo
     struct gs_open_oom open = {
         .id = s->first_oom + (int64_t)s->ooms.count - 1,
         .bytes = (uint64_t)row->requested,
-        .thread = thread,
+        .thread = row->thread,
         .device = row->device,
         .layer = row->layer,
         .host = row->space == GS_SPACE_PINNED || row->space == GS_SPACE_HOST,
@@ -102,13 +97,14 @@ static int recovered(struct gs_store *s, int64_t id)
 
 int gs_store_recover_ooms(struct gs_store *s, uint32_t thread, const struct gs_live *live)
 {
-    if (thread >= s->threads.count || !s->threads.at[thread].open_ooms)
+    if (!s->open_ooms.count)
         return 0;
+    const uint32_t own = gs_store_thread_row(s, thread);
     bool host = live->space == GS_SPACE_PINNED || live->space == GS_SPACE_HOST;
     for (size_t i = 0; i < s->open_ooms.count;) {
         struct gs_open_oom *o = &s->open_ooms.at[i];
         bool same_device = o->device == live->device || o->device < 0 || host;
-        if (o->thread != thread || o->layer != live->layer || o->host != host || !same_device) {
+        if (o->thread != own || o->layer != live->layer || o->host != host || !same_device) {
             i++;
             continue;
         }

@@ -72,8 +72,8 @@ static const char *const sql[GS_SQL_COUNT] = {
     [GS_SQL_NUMBER] = "INSERT OR REPLACE INTO recovery_number(thread,what,number,id)"
                       " VALUES(?,?,?,?)",
     [GS_SQL_NUMBER_RESET] = "DELETE FROM recovery_number WHERE thread=?",
-    [GS_SQL_PROGRESS] = "INSERT INTO recovery_thread(thread,seq,offset,time_ns) VALUES(?1,?2,?3,?4)"
-                        " ON CONFLICT(thread) DO UPDATE SET seq=?2,offset=?3,time_ns=?4",
+    [GS_SQL_PROGRESS] = "INSERT INTO recovery_thread(thread,seq,offset,time_ns,row) VALUES(?1,?2,?3,?4,?5)"
+                        " ON CONFLICT(thread) DO UPDATE SET seq=?2,offset=?3,time_ns=?4,row=?5",
     [GS_SQL_LAST_FREE] = "INSERT INTO recovery_thread(thread,free_layer,free_address,free_id)"
                          " VALUES(?1,?2,?3,?4) ON CONFLICT(thread) DO UPDATE SET"
                          " free_layer=?2,free_address=?3,free_id=?4",
@@ -572,6 +572,7 @@ static int write_progress(struct gs_store *s, const struct gs_reader *r)
         sqlite3_bind_int64(st, 2, (int64_t)at.seq);
         sqlite3_bind_int64(st, 3, at.offset);
         sqlite3_bind_int64(st, 4, (int64_t)at.time_ns);
+        sqlite3_bind_int64(st, 5, thread->row);
         if (run(s, st))
             return -1;
     }

@@ -200,15 +200,15 @@ struct gs_store_thread {
     bool last_free_dirty;
     bool last_free_graph;     /* it was a row of graph_memory, last_free.id */
     struct gs_undo *undo;     /* its last unmapping or release; NULL: none yet */
-    uint32_t open_ooms;
     struct gs_progress saved; /* as the database has it */
+    uint32_t row;             /* the row of `thread` that the slot stands for; 0: none yet */
 };
 
 struct gs_open_oom { /* a failed allocation that may yet turn out to be recovered */
     int64_t id;
     uint64_t bytes;
     uint64_t got, saved_got; /* by the same thread since, all together; what the database knows of it */
-    uint32_t thread;
+    uint32_t thread; /* row */
     int16_t device;
     uint8_t layer; /* of the success that would recover it */
     bool host;     /* pinned memory: another family of allocations */
@@ -327,7 +327,7 @@ struct gs_store {
     int64_t first_allocation, first_oom, first_handle, first_mapping, first_graph, first_pending;
     uint64_t pending_events;
 
-    GS_ARRAY(struct gs_store_thread) threads; /* index: thread number */
+    GS_ARRAY(struct gs_store_thread) threads; /* index: the writer's slot */
     struct gs_marks marks;
     GS_ARRAY(struct gs_open_oom) open_ooms;
     GS_ARRAY(struct gs_open_handle) open_handles;
@@ -342,7 +342,7 @@ struct gs_store {
     uint64_t damaged_counters;
     int64_t counted_second;
     struct gs_id_map frame_ids, stack_ids, module_ids;
-    uint32_t last_frame, last_stack, last_module;
+    uint32_t last_frame, last_stack, last_module, last_thread;
 
     uint64_t counts[GS_COUNTS], saved_counts[GS_COUNTS];
     uint64_t last_ns; /* the latest event */
@@ -366,6 +366,8 @@ int gs_store_sql(struct gs_store *s, const char *sql);   /* runs it: 0 or -1 */
 
 /* store_add.c */
 struct gs_store_thread *gs_store_thread(struct gs_store *s, uint32_t thread);
+/* The thread_id of rows: the thread that the writer's slot stands for now. */
+uint32_t gs_store_thread_row(const struct gs_store *s, uint32_t slot);
 void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign); /* totals, ranges */
 void gs_store_track_bytes(struct gs_store *s, const struct gs_live *live, int sign); /* totals only */
 /* A row of `allocation` for a lifetime that begins; gives begin->id. */

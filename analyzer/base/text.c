@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/term.h"
+#include "schema/shell_word.h"
 
 #define TEXT_MAX 4096
 
@@ -31,29 +32,12 @@ void text_put(char *out, size_t size, const char *format, ...)
     va_end(args);
 }
 
-static bool needs_quotes(const char *text)
-{
-    static const char plain[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+=:,@%";
-
-    return !*text || text[strspn(text, plain)] || *text == '-';
-}
-
 char *text_path_here(char *out, size_t size, const char *path)
 {
-    char cwd[PATH_MAX], clean[TEXT_MAX];
+    char cwd[PATH_MAX];
     const char *here = getcwd(cwd, sizeof cwd) ? below(path, cwd) : NULL;
 
-    term_clean(clean, sizeof clean, here ? here : path, true);
-    if (!needs_quotes(clean)) {
-        snprintf(out, size, "%s", clean);
-        return out;
-    }
-    size_t at = (size_t)snprintf(out, size, "%s'", *clean == '-' ? "./" : "");
-    for (const char *p = clean; *p && at + 6 < size; p++)
-        at += (size_t)snprintf(out + at, size - at, *p == '\'' ? "'\\''" : "%c", *p);
-    snprintf(out + at, size - at, "'");
-    return out;
+    return gs_shell_path(out, size, here ? here : path);
 }
 
 /* Bytes from the end of `text` that fit into `columns`, never half a character. */

@@ -245,9 +245,8 @@ static void say_run(const struct recorded *r, const struct list *l)
         complain("%s", error);
     else if (!r->quiet)
         say_summary(report, l->path[0]);
-    if (!r->quiet)
-        fprintf(stderr, "gpuspy: next: gpuspy report %s\n",
-                text_path_here(shown, sizeof shown, l->path[0]));
+    if (!r->quiet && *text_path_here(shown, sizeof shown, l->path[0]))
+        fprintf(stderr, "gpuspy: next: gpuspy report %s\n", shown);
     if (report)
         gs_report_free(report);
     if (run)

@@ -67,6 +67,9 @@ void doctor_test(struct doctor *d);
 /* Can the recorder be loaded into this program? False after a finding. */
 bool doctor_preloadable(struct doctor *d, const char *path);
 
+/* What a sanitizer in the program means for its recording. False after a problem. */
+bool doctor_sanitizer(struct doctor *d, const char *path);
+
 /* Before the others: what the operand is. False after a line on stderr. */
 bool doctor_target(struct doctor *d);
 

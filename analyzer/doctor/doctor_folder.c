@@ -141,7 +141,8 @@ static void check_value(struct doctor *d, const char *name, const char *value)
     static const struct {
         const char *name, *words;
     } rows[] = {{"GPUSPY_STACKS", "python|native|both|none"}, {"GPUSPY_DEEPBIND", "keep"},
-                {"GPUSPY_TORCH_CPU", flag}, {"GPUSPY_NVML", flag}, {"GPUSPY_QUIET", flag},
+                {"GPUSPY_TORCH_CPU", flag}, {"GPUSPY_NVML", flag}, {"GPUSPY_ARGS", flag},
+                {"GPUSPY_QUIET", flag},
                 {"GPUSPY_DISABLE", flag}};
     char near[64], fix[160], list[128];
 

@@ -168,7 +168,7 @@ bool doctor_preloadable(struct doctor *d, const char *path)
 
 static void check_program(struct doctor *d)
 {
-    if (!doctor_preloadable(d, d->program))
+    if (!doctor_preloadable(d, d->program) || !doctor_sanitizer(d, d->program))
         return;
     if (head_of(d->program).elf)
         doctor_say(d, DOCTOR_RECORDER, DOCTOR_OK, "program", NULL, "the recorder can be loaded into %s", d->program);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
+#include "schema/shell_word.h"
 
 const char *const estimate_part_key[] = {
 #define PART(id, key, title) key,
@@ -277,13 +278,14 @@ char *answer_command(const struct estimate_answer *a, const char *options, char 
 
     for (int i = 0; i < a->argc && at < size; i++) {
         char word[512];
-        bool value = false, plain = a->argv[i][0] == '-' && !a->argv[i][strcspn(a->argv[i], " '\"$&|;<>()*?[]#~\\`\t\n")];
+        bool value = false, option = a->argv[i][0] == '-';
         if (replaced(a->argv[i], options, &value) || replaced(a->argv[i], shown, &value)) {
             i += value;
             continue;
         }
         at += (size_t)snprintf(out + at, size - at, " %s",
-                               plain ? a->argv[i] : text_path_here(word, sizeof word, a->argv[i]));
+                               option ? gs_shell_word(word, sizeof word, a->argv[i])
+                                      : text_path_here(word, sizeof word, a->argv[i]));
     }
     /* "without --master-weights": it is left out above, and that is all */
     for (const char *p = options; *p && at < size;) {

@@ -83,21 +83,77 @@ void launch_set(struct launch *l, const char *name, const char *value)
 
 /* ---------------------------------------------------------------- the child */
 
-static bool set_environment(const struct launch *l)
+/* Whether a part of LD_PRELOAD is a sanitizer's run time. Each wants to come before everything else. */
+static bool is_sanitizer(const char *name, size_t n)
+{
+    static const char *const stems[] = {"libasan.", "libtsan.", "liblsan.", "libubsan.", "libhwasan.", "libclang_rt."};
+
+    for (size_t i = n; i > 0; i--)
+        if (name[i - 1] == '/') {
+            name += i, n -= i;
+            break;
+        }
+    for (size_t i = 0; i < sizeof stems / sizeof *stems; i++)
+        if (n > strlen(stems[i]) && strncmp(name, stems[i], strlen(stems[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Appends the entries of LD_PRELOAD that are sanitizers, or those that are not. */
+static void add_entries(char *out, size_t size, size_t *used, const char *list, bool sanitizers)
+{
+    for (const char *p = list; *p;) {
+        size_t n = strcspn(p, ": ");
+        if (n && is_sanitizer(p, n) == sanitizers && *used < size)
+            *used += (size_t)snprintf(out + *used, size - *used, "%s%.*s", *used ? ":" : "", (int)n, p);
+        p += n + (p[n] != 0);
+    }
+}
+
+/* Before other preloaded libraries, such as an allocator, which come after it as before. */
+static bool set_preload(const char *library)
 {
     const char *others = getenv("LD_PRELOAD");
-    char preload[2 * PATH_MAX + 4096];
+    size_t size = strlen(library) + (others ? strlen(others) : 0) + 3, used = 0;
+    char *preload = malloc(size);
 
+    if (!preload)
+        return false;
+    add_entries(preload, size, &used, others ? others : "", true);
+    used += (size_t)snprintf(preload + used, size - used, "%s%s", used ? ":" : "", library);
+    add_entries(preload, size, &used, others ? others : "", false);
+    bool set = setenv("LD_PRELOAD", preload, 1) == 0;
+    free(preload);
+    return set;
+}
+
+/* A program of gcc's -fsanitize=address, be it this one or one that it starts, ends at once where a library is
+ * loaded before libasan, because that might replace malloc. The recorder does not. */
+static bool set_sanitizer_options(void)
+{
+    static const char allow[] = "verify_asan_link_order=0";
+    const char *others = getenv("ASAN_OPTIONS");
+
+    if (!others || !*others)
+        return setenv("ASAN_OPTIONS", allow, 1) == 0;
+    if (strstr(others, "verify_asan_link_order"))
+        return true;
+    size_t size = strlen(others) + sizeof allow + 1;
+    char *options = malloc(size);
+    if (!options)
+        return false;
+    snprintf(options, size, "%s:%s", others, allow);
+    bool set = setenv("ASAN_OPTIONS", options, 1) == 0;
+    free(options);
+    return set;
+}
+
+static bool set_environment(const struct launch *l)
+{
     for (int i = 0; i < l->variables; i++)
         if (setenv(l->name[i], l->value[i], 1) != 0)
             return false;
-    if (!l->library[0])
-        return true;
-    /* Ours first: other preloaded libraries (an allocator, a sanitizer) come after it as before. */
-    int n = snprintf(preload, sizeof preload, "%s%s%s", l->library, others && *others ? ":" : "",
-                     others ? others : "");
-    errno = E2BIG;
-    return n < (int)sizeof preload && setenv("LD_PRELOAD", preload, 1) == 0;
+    return !l->library[0] || (set_preload(l->library) && set_sanitizer_options());
 }
 
 static void child(const struct launch *l, const sigset_t *mask, const struct sigaction *on_child,

@@ -4,13 +4,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "schema/store.h"
+#include "schema/store_files.h"
 
 bool gs_fail(char *error, size_t error_size, const char *format, ...)
 {
@@ -77,39 +80,93 @@ static bool check_header(const char *path, char *error, size_t error_size)
 static bool copy_file(const char *from, const char *to)
 {
     char buffer[1 << 16];
-    FILE *in = fopen(from, "rbe"), *out = in ? fopen(to, "wbe") : NULL;
-    bool ok = in && out;
-    for (size_t n; ok && (n = fread(buffer, 1, sizeof buffer, in)) > 0;) {
-        ok = fwrite(buffer, 1, n, out) == n;
+    struct gs_file_guard guard; /* a limit on file sizes is an error like a full disk */
+    gs_file_guard_begin(&guard);
+    int in = open(from, O_RDONLY | O_CLOEXEC);
+    int out = in < 0 ? -1 : open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    bool ok = out >= 0;
+    for (ssize_t n; ok && (n = read(in, buffer, sizeof buffer)) != 0;) {
+        errno = n > 0 ? ENOSPC : errno;
+        ok = n > 0 && write(out, buffer, (size_t)n) == n;
     }
-    ok = ok && !ferror(in);
-    if (out) {
-        ok = fclose(out) == 0 && ok;
+    const int saved = errno;
+    if (out >= 0) {
+        ok = close(out) == 0 && ok;
     }
-    if (in) {
-        fclose(in);
+    if (in >= 0) {
+        close(in);
     }
+    gs_file_guard_end(&guard);
+    errno = saved;
     return ok;
 }
 
-static const char *const beside[] = {"", "-wal", "-journal", ".spool"};
-enum { BESIDE = sizeof beside / sizeof *beside };
+static void remove_files(const char *folder)
+{
+    char name[4096 + 64];
+    static const char *const files[] = {"", "-wal", "-journal", "-shm"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(name, sizeof name, "%s/run.db%s", folder, files[i]);
+        unlink(name);
+    }
+    rmdir(folder);
+}
+
+/* However this process ends, by Ctrl-C, a closed pipe or kill -9: a process of its own in a session of
+ * its own waits for the end of it, which closes the pipe, and removes the copy. */
+static void guard_copy(struct gs_database *db)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        return;
+    }
+    db->guard = fork();
+    if (db->guard == 0) {
+        char byte;
+        setsid();
+        signal(SIGHUP, SIG_IGN);
+        dup2(ends[0], 0);
+        if (close_range(1, ~0u, 0) != 0) {
+            for (int fd = 1; fd < 1024; fd++) {
+                close(fd);
+            }
+        }
+        while (read(0, &byte, 1) < 0 && errno == EINTR) {
+            continue;
+        }
+        remove_files(db->copy_folder);
+        _exit(0);
+    }
+    close(ends[0]);
+    db->guard_pipe = ends[1];
+    if (db->guard < 0) {
+        close(db->guard_pipe);
+    }
+}
 
 /* In a folder that we may not write, SQLite can neither read a write-ahead log nor roll back, and a
- * spool cannot become rows. On a copy all of it works. */
+ * spool cannot become rows. On a copy all of it works. The spool is not copied: it is memory. */
 static bool private_copy(struct gs_database *db, const char *path)
 {
+    static const char *const beside[] = {"", "-wal", "-journal"};
     const char *tmp = getenv("TMPDIR");
     char folder[4096], from[4096 + 16], to[4096 + 64];
     snprintf(folder, sizeof folder, "%s/gpuspy-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(folder)) {
+        snprintf(db->copy_failed, sizeof db->copy_failed, "cannot copy it to %.200s: %s", folder,
+                 strerror(errno));
         return false;
     }
     db->copy_folder = strdup(folder);
-    for (size_t i = 0; i < BESIDE; i++) {
+    guard_copy(db);
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
         snprintf(from, sizeof from, "%s%s", path, beside[i]);
         snprintf(to, sizeof to, "%s/run.db%s", folder, beside[i]);
-        if (file_size(from, "") >= 0 && !copy_file(from, to)) {
+        const int64_t bytes = file_size(from, "");
+        if (bytes >= 0 && !copy_file(from, to)) {
+            snprintf(db->copy_failed, sizeof db->copy_failed,
+                     "cannot copy its %lld bytes to %.200s: %s; set TMPDIR to a folder with more room",
+                     (long long)bytes, tmp && *tmp ? tmp : "/tmp", strerror(errno));
             return false;
         }
     }
@@ -121,17 +178,16 @@ static bool private_copy(struct gs_database *db, const char *path)
 
 static void remove_copy(struct gs_database *db)
 {
-    char name[4096 + 64];
-    static const char *const more[] = {"", "-wal", "-journal", ".spool", "-shm"};
-    for (size_t i = 0; db->copy_folder && i < sizeof more / sizeof *more; i++) {
-        snprintf(name, sizeof name, "%s/run.db%s", db->copy_folder, more[i]);
-        unlink(name);
-    }
     if (db->copy_folder) {
-        rmdir(db->copy_folder);
+        remove_files(db->copy_folder);
+        if (db->guard > 0) {
+            close(db->guard_pipe);
+            waitpid(db->guard, NULL, 0);
+        }
     }
     free(db->copy_folder);
     db->copy_folder = NULL;
+    db->guard = 0;
 }
 
 static int64_t pragma(sqlite3 *db, const char *sql, int *rc)
@@ -269,6 +325,10 @@ bool gs_database_open(struct gs_run *run, struct gs_database *db, const char *pa
                    : false;
     }
     int rc = open_somehow(db);
+    if (rc != SQLITE_OK && db->copy_failed[0]) {
+        return gs_fail(error, error_size, "cannot read '%s': its folder is read-only, and gpuspy %s",
+                       path, db->copy_failed);
+    }
     if (rc != SQLITE_OK) {
         return gs_fail(error, error_size, "cannot read '%s': %s; %s", path, sqlite3_errstr(rc),
                        (rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB
@@ -315,9 +375,10 @@ int gs_database_recover(struct gs_database *db, const char *path, char *error, s
     if (rc >= 0 || file_size(path, ".spool") <= 0) {
         return rc;
     }
-    char ignored[256];
+    char ignored[256], spool[4096 + 16];
+    snprintf(spool, sizeof spool, "%s.spool", path);
     db->opened = strdup(path);
-    if (private_copy(db, path) && gs_recover(db->opened, &pid, ignored, sizeof ignored) >= 0) {
+    if (private_copy(db, path) && gs_recover_copy(db->opened, spool, ignored, sizeof ignored) > 0) {
         return 1;
     }
     remove_copy(db);

@@ -62,7 +62,7 @@ static bool add_process(struct load *l, sqlite3_stmt *st)
         .path = gs_intern(run, l->db->path, GS_TEXT_MAX),
         .run_id = gs_column_text(run, st, 4),
         .host = gs_column_text(run, st, 5),
-        .command = gs_column_text(run, st, 6),
+        .command = gs_column_command(run, st, 6),
         .cwd = gs_column_text(run, st, 7),
         .exe = gs_column_text(run, st, 8),
         .python_version = gs_column_text(run, st, 9),
@@ -221,7 +221,7 @@ static bool add_device_sample(struct load *l, sqlite3_stmt *st)
                                  .own_bytes = positive(st, 7),
                                  .other_bytes = positive(st, 8),
                                  .other_pid = number(st, 9),
-                                 .other_name = gs_column_text(run, st, 10)};
+                                 .other_name = gs_column_command(run, st, 10)};
     if (s.process != GS_NONE && s.device >= 0 && s.time_ns >= 0) {
         *GS_PUSH(run->device_samples, run->device_samples_n, run->device_samples_cap) = s;
     }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "schema/spool.h"
 
 enum { FILES_MAX = 65536 };
 
@@ -39,9 +40,9 @@ static bool open_one(struct gs_run *run, const char *path, char *error, size_t e
                     recovery);
     } else if (run->processes_n && run->processes[run->processes_n - 1].torn) {
         gs_run_note(run,
-                    "%s: its last events are missing, with %s.spool, in which they were; what is "
-                    "here can end anywhere",
-                    path, path);
+                    "%s: the recording was cut off; about the last %d ms before the end are missing, because "
+                    "the shared memory that held them, or %s.spool, which names it, no longer exists",
+                    path, GS_SPOOL_COMMIT_MS, path);
     }
     if (db->recording) {
         gs_run_note(run, "%s: still recording; this is what was written so far", path);

@@ -29,6 +29,8 @@ struct gs_database {
     char *path;        /* as the person named it */
     char *opened;      /* what is really open: path, or a private copy */
     char *copy_folder; /* of the private copy, removed at the end; NULL none */
+    char copy_failed[512]; /* why there is none */
+    int guard, guard_pipe; /* the process that removes it if this one is killed */
     sqlite3 *db;
     bool recording;
     /* where the packed rows are: tables of their own from schema version 2 on */
@@ -116,6 +118,8 @@ bool gs_fail(char *error, size_t error_size, const char *format, ...)
 enum { GS_TEXT_MAX = 1 << 16 };
 const char *gs_intern(struct gs_run *run, const char *text, size_t length);
 const char *gs_column_text(struct gs_run *run, sqlite3_stmt *st, int column);
+/* The same of a command line, without secrets: an old recording may contain them. */
+const char *gs_column_command(struct gs_run *run, sqlite3_stmt *st, int column);
 
 static inline int64_t gs_column_int(sqlite3_stmt *st, int column) /* NULL → GS_UNKNOWN */
 {

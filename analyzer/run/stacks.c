@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "schema/mask.h"
 
 /* --- numbers -----------------------------------------------------------------------------------
  */
@@ -158,6 +159,14 @@ const char *gs_column_text(struct gs_run *run, sqlite3_stmt *st, int column)
 {
     const char *text = (const char *)sqlite3_column_text(st, column);
     return gs_intern(run, text, (size_t)sqlite3_column_bytes(st, column));
+}
+
+const char *gs_column_command(struct gs_run *run, sqlite3_stmt *st, int column)
+{
+    enum { MOST = 8192 }; /* the recorder stores 2047 bytes */
+    char masked[MOST];
+    const char *text = (const char *)sqlite3_column_text(st, column);
+    return text ? gs_intern(run, masked, gs_mask_arguments(masked, sizeof masked, text)) : NULL;
 }
 
 /* --- frames ------------------------------------------------------------------------------------

@@ -194,7 +194,7 @@ static bool on_process(struct reading *r, sqlite3_stmt *st)
     s->pid = (uint32_t)sqlite3_column_int64(st, 0);
     s->rank = known(st, 1);
     if (!s->command) { /* the same at each look */
-        s->command = gs_column_text(run, st, 2);
+        s->command = gs_column_command(run, st, 2);
         s->cwd = gs_column_text(run, st, 3);
         s->host = gs_column_text(run, st, 4);
         s->run_id = gs_column_text(run, st, 5);
@@ -258,7 +258,7 @@ static bool on_sample(struct reading *r, sqlite3_stmt *st)
         d->own_bytes = known(st, 7);
         d->other_bytes = known(st, 8);
         d->other_pid = (uint32_t)bounded(sqlite3_column_int64(st, 9));
-        d->other_name = gs_column_text(r->m->run, st, 10);
+        d->other_name = gs_column_command(r->m->run, st, 10);
     }
     return true;
 }

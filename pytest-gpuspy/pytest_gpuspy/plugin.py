@@ -11,6 +11,7 @@ import contextlib
 import gc
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -359,4 +360,4 @@ class Session:
         if len(tests) > top:
             terminalreporter.write_line(f"and {len(tests) - top} more tests with GPU memory: --gpuspy-top={len(tests)}")
         if self.config.getoption("gpuspy_dir"):
-            terminalreporter.write_line(f"gpuspy report {self.folder}")
+            terminalreporter.write_line(f"gpuspy report {shlex.quote(str(self.folder))}")

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <time.h>
 #include "interpose/stack.h"
-#include "interpose/stack_native.h"
+#include "interpose/stack_unwind.h"
 
 enum { BATCH = 200, BATCHES = 300 };
 
 static struct gs_stacks *stacks;
-static void *addresses[256];
+static struct gs_unwinder unwinder;
 
 static double now(void)
 {
@@ -32,7 +32,10 @@ static __attribute__((noinline)) void capture(void)
 
 static __attribute__((noinline)) void unwind(void)
 {
-    gs_unwind(addresses, 256);
+    uintptr_t *const own = __builtin_frame_address(0);
+    const struct gs_frame from = {.ip = own[1], .sp = (uintptr_t)(own + 2), .fp = own[0]};
+    gs_memory_begin(&unwinder.memory, (uintptr_t)own);
+    gs_unwind(&unwinder, from, (struct gs_elf_range){0, 0}, 256);
     __asm__ volatile("");
 }
 
@@ -68,7 +71,7 @@ int main(void)
     gs_writer_open(&writer, &spool);
     gs_stack_init(GS_STACK_NATIVE, 64);
     stacks = gs_stacks_open(&writer);
-    if (!gs_unwind || !stacks) {
+    if (!stacks) {
         fprintf(stderr, "bench_stack: %s\n", gs_stack_missing());
         return 1;
     }

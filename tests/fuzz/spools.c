@@ -1,26 +1,15 @@
 #include "tests/fuzz/spools.h"
 
-#include <fcntl.h>
+#include <stddef.h>
+#include <sys/shm.h>
 #include <unistd.h>
 #include "schema/spool_file.h"
 
-#define CHUNKS 8 /* that a file has at most: others are beyond its end */
-#define FILE_ROOM (GS_SPOOL_HEADER_BYTES + CHUNKS * GS_CHUNK_BYTES)
+#define CHUNKS 8 /* that are used at most */
+#define ROOM (GS_SPOOL_HEADER_BYTES + CHUNKS * GS_CHUNK_BYTES)
 
-static uint64_t image[FILE_ROOM / 8];
-
-static void fill_header(struct gs_spool_header *h, uint32_t pid)
-{
-    memcpy(h->magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC);
-    h->version = GS_SPOOL_VERSION;
-    h->pid = pid;
-    strcpy(h->run_id, "run");
-    strcpy(h->command, "python train.py");
-    h->chunk_bytes = GS_CHUNK_BYTES;
-    h->chunks = GS_SPOOL_CHUNKS;
-    atomic_init(&h->next_seq, CHUNKS + 1);
-    atomic_init(&h->threads, 4);
-}
+static uint64_t image[ROOM / 8];
+static struct gs_spool spool = {.shmid = -1}; /* one segment for all inputs */
 
 static void edit_header(struct fuzz_bytes *b, uint8_t *header)
 {
@@ -70,7 +59,7 @@ static uint32_t fill_chunk(struct fuzz_bytes *b, uint8_t *at, uint64_t *time)
     return used;
 }
 
-static uint32_t add_chunk(struct fuzz_bytes *b, struct gs_spool_header *h, uint64_t *time)
+static void add_chunk(struct fuzz_bytes *b, struct gs_spool_header *h, uint64_t *time)
 {
     const uint8_t where = fuzz_u8(b);
     const uint32_t index = where % CHUNKS;
@@ -85,16 +74,65 @@ static uint32_t add_chunk(struct fuzz_bytes *b, struct gs_spool_header *h, uint6
     atomic_init(&chunk->used, thread % 16 != 15 ? used : (uint32_t)fuzz_hostile(b));
     h->taken[index / 64] |= 1ull << index % 64;
     if (where > 250) h->taken[fuzz_u8(b) % GS_SPOOL_MAP_WORDS] |= fuzz_hostile(b);
-    return index + 1;
+}
+
+/* A control file that names the segment, and then perhaps something else. */
+static void write_control(struct fuzz_bytes *edits, const char *path, uint32_t pid, uint8_t how)
+{
+    struct gs_spool_control c = {.version = GS_SPOOL_VERSION,
+                                 .run_id = "run",
+                                 .command = "python train.py",
+                                 .shmid = spool.shmid};
+    memcpy(c.magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC);
+    memcpy(c.cookie, spool.cookie, sizeof c.cookie);
+    gs_spool_identify(&c);
+    c.pid = pid;
+    c.process_start_ticks = 1;
+    if (how >= 224) {
+        const size_t at = fuzz_number(edits, 2) % (sizeof c - 8);
+        const uint64_t value = fuzz_hostile(edits);
+        /* any id would be a stranger's segment */
+        if (at + 8 <= offsetof(struct gs_spool_control, shmid) ||
+            at >= offsetof(struct gs_spool_control, pad))
+            memcpy((uint8_t *)&c + at, &value, 1u << fuzz_u8(edits) % 4);
+    }
+    fuzz_write(path, &c, how >= 240 ? sizeof c - fuzz_number(edits, 2) % sizeof c : sizeof c);
+}
+
+/* The last input's may have been removed by whoever completed it. */
+static void make_segment(const char *path)
+{
+    struct shmid_ds ds;
+    if (spool.map && !shmctl(spool.shmid, IPC_STAT, &ds) && !(ds.shm_perm.mode & SHM_DEST))
+        return;
+    if (spool.map)
+        gs_spool_close(&spool);
+    unlink(path);
+    FUZZ_CHECK(!gs_spool_create(&spool, path, "run", "python train.py", 0, 0), "no spool");
+}
+
+static void remove_segment(void)
+{
+    if (spool.map)
+        shmctl(spool.shmid, IPC_RMID, NULL);
 }
 
 void fuzz_spool_file(struct fuzz_bytes *b, const char *path, uint32_t pid)
 {
+    static struct gs_spool_header first;
     const uint8_t how = fuzz_u8(b);
-    size_t size = GS_SPOOL_HEADER_BYTES;
+    static bool once;
+    if (!once)
+        once = !atexit(remove_segment);
+    const uint8_t *before = spool.map;
+    const int id = spool.shmid;
+    make_segment(path);
+    if (spool.map != before || spool.shmid != id)
+        first = *spool.header;
     memset(image, 0, sizeof image);
     struct gs_spool_header *h = (void *)image;
-    fill_header(h, pid);
+    memcpy(h, &first, sizeof first);
+    atomic_init(&h->next_seq, CHUNKS + 1);
     if (how & 1) atomic_init(&h->closed, 1);
     if (how & 2) atomic_init(&h->end_ns, fuzz_hostile(b));
     if (how & 4) atomic_init(&h->lost, fuzz_hostile(b));
@@ -103,12 +141,9 @@ void fuzz_spool_file(struct fuzz_bytes *b, const char *path, uint32_t pid)
     uint64_t time = 0;
     struct fuzz_bytes edits = {0};
     if (how >= 192) edits.at = fuzz_part(b, 32, &edits.left);
-    while (b->left) {
-        const uint32_t chunks = add_chunk(b, h, &time);
-        if (size < GS_SPOOL_HEADER_BYTES + chunks * GS_CHUNK_BYTES)
-            size = GS_SPOOL_HEADER_BYTES + chunks * GS_CHUNK_BYTES;
-    }
+    while (b->left)
+        add_chunk(b, h, &time);
     if (how >= 192) edit_header(&edits, (uint8_t *)image);
-    if (how >= 240) size -= fuzz_number(&edits, 2) % size; /* cut off */
-    fuzz_write(path, image, size);
+    memcpy(spool.map, image, sizeof image);
+    write_control(&edits, path, pid, how);
 }

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -30,11 +31,22 @@ static uint64_t clock_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+static void remove_spool(void)
+{
+    struct gs_spool s;
+    char error[200];
+    if (!gs_spool_open(&s, spool_path, error, sizeof error)) {
+        gs_spool_unlink(&s, spool_path);
+        gs_spool_close(&s);
+    }
+    unlink(spool_path);
+}
+
 static void clean(void)
 {
     char wal[320];
     unlink(db);
-    unlink(spool_path);
+    remove_spool();
     snprintf(wal, sizeof wal, "%s-wal", db);
     unlink(wal);
     snprintf(wal, sizeof wal, "%s-shm", db);
@@ -349,17 +361,43 @@ static void finished_already(void **state)
     db_assert_text(db, "SELECT count(*) FROM allocation", "0\n"); /* nothing was added to it */
 }
 
+/* The container is gone, or the user logged out: what the database has is all there is. */
+static void lost_memory(void **state)
+{
+    char error[256];
+    struct gs_spool_control c;
+    remains(true);
+    assert_int_equal(gs_spool_read_control(spool_path, &c, error, sizeof error), 0);
+    shmctl(c.shmid, IPC_RMID, NULL);
+    assert_int_equal(recover(error), 0);
+    assert_int_not_equal(access(spool_path, F_OK), 0);
+    db_assert_text(db, "SELECT complete FROM process", "-\n");
+}
+
+/* As a read-only folder needs it: the spool stays for the original. */
+static void into_a_copy(void **state)
+{
+    char error[256], copy[320], command[1400];
+    struct gs_spool_control c;
+    remains(true);
+    assert_int_equal(gs_spool_read_control(spool_path, &c, error, sizeof error), 0);
+    snprintf(copy, sizeof copy, "%s/copy.db", folder);
+    snprintf(command, sizeof command, "cp '%s' '%s'; cp '%s-wal' '%s-wal' 2>/dev/null || true", db, copy, db, copy);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(gs_recover_copy(copy, spool_path, error, sizeof error), 1);
+    db_assert_text(copy, "SELECT count(*) FROM allocation", "3\n");
+    unlink(copy);
+    assert_int_equal(recover(error), 1);
+    db_assert_text(db, "SELECT count(*) FROM allocation", "3\n");
+}
+
 static void damaged_spool(void **state)
 {
     char error[256];
     remains(true);
     assert_int_equal(truncate(spool_path, 1000), 0);
     assert_int_equal(recover(error), -1);
-    assert_string_equal(error, "not a gpuspy spool");
-    remains(true);
-    assert_int_equal(truncate(spool_path, GS_SPOOL_HEADER_BYTES + 5000), 0);
-    assert_int_equal(recover(error), 1); /* its only chunk is cut off */
-    db_assert_text(db, "SELECT count(*) FROM allocation", "0\n");
+    assert_non_null(strstr(error, "damaged"));
 }
 
 static void read_only(void **state)
@@ -387,8 +425,7 @@ static void read_only(void **state)
 
 /* ---------------------------------------------------------------- a disk that fills up */
 
-/* Records until the limit on file sizes stops the database (only it: the spool was made before),
- * then dies. What was committed must be whole, the rest still in the spool. */
+/* Records until the limit on file sizes stops the database (only it: the spool is memory), then dies. What was committed must be whole, the rest still in the spool. */
 static void fill_up(bool unused)
 {
     struct gs_writer w;
@@ -397,10 +434,6 @@ static void fill_up(bool unused)
     struct gs_store *s = ev_store(db);
     struct gs_reader *r = gs_reader_open(&spool, NULL, 0);
     gs_writer_open(&w, &spool);
-    for (uint32_t i = 0; i < 128; i++) { /* the spool's space, before the limit comes */
-        assert_non_null(gs_writer_reserve(&w, GS_CHUNK_BYTES / 2));
-        w.used = GS_CHUNK_BYTES - sizeof(struct gs_chunk);
-    }
     struct rlimit limit = {600000, 600000};
     setrlimit(RLIMIT_FSIZE, &limit); /* SIGXFSZ has its default action: it would kill */
     for (uint64_t i = 1; i < 200000; i++) {
@@ -471,6 +504,67 @@ static void closed_by_application(void **state)
     assert_int_equal(status, 0);
 }
 
+/* One slot stands for thousands of threads, one after the other; the process dies between any two
+ * commits, and each event keeps its own thread. */
+static void write_lives(bool unused)
+{
+    struct gs_writer w;
+    if (gs_spool_create(&spool, spool_path, "run", "python train.py", 0, 5))
+        _exit(1);
+    struct gs_store *s = ev_store(db);
+    struct gs_reader *r = gs_reader_open(&spool, NULL, 0);
+    gs_writer_open(&w, &spool);
+    for (uint32_t i = 1;; i++) {
+        uint32_t frames[] = {1, 0};
+        if (w.chunk)
+            gs_writer_adopt(&w);
+        ev_thread(&w, i, "short");
+        if (i == 1) { /* those after it use what this one defined */
+            ev_python(&w, 1, "f", "x.py", 7);
+            ev_stack(&w, 1, frames);
+        }
+        for (int k = 0; k < 3; k++)
+            ev_copy(&w, clock_ns(), 1, 2, i, 0, GS_DIR_H2D, 0, 1);
+        ev_alloc(&w, clock_ns(), (uint64_t)i << 12, i, 0, GS_SPACE_DEVICE, 1);
+        atomic_store(&shared->published[1], i);
+        gs_writer_park(&w);
+        if (i % 50)
+            continue;
+        gs_reader_poll(r, clock_ns(), false);
+        ev_drain(r, s);
+        if (gs_store_commit(s, r))
+            _exit(1);
+        gs_reader_release(r);
+    }
+}
+
+static void many_lives(void **state)
+{
+    uint64_t random = clock_ns();
+    char error[256];
+    for (int round = 0; round < 10; round++) {
+        clean();
+        pid_t pid = start(write_lives, false);
+        while (!shared->published[1])
+            usleep(100);
+        usleep(ev_below(&random, 60000));
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        if (recover(error) != 1)
+            fail_msg("%s", error);
+        const int64_t n = (int64_t)shared->published[1];
+        const int64_t threads = db_number(db, "SELECT count(*) FROM thread");
+        assert_true(threads == n || threads == n + 1);
+        db_assert_text(db, "SELECT count(*)=max(tid) AND count(DISTINCT tid)=count(*) FROM thread", "1\n");
+        db_assert_text(db, "SELECT count(*) FROM copy c LEFT JOIN thread t ON t.id=c.thread_id "
+                           "WHERE t.tid IS NOT c.bytes OR c.stack_id IS NULL", "0\n");
+        db_assert_text(db, "SELECT count(*) FROM allocation a LEFT JOIN thread t ON t.id=a.alloc_thread_id "
+                           "WHERE t.tid IS NOT a.bytes OR a.alloc_stack_id IS NULL", "0\n");
+        const int64_t copies = db_number(db, "SELECT count(*) FROM copy");
+        assert_in_range(copies, 3 * n, 3 * n + 3);
+    }
+}
+
 static int setup(void **state)
 {
     folder = ev_folder();
@@ -482,6 +576,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
+    remove_spool();
     ev_remove_folder(folder);
     return 0;
 }
@@ -499,6 +594,9 @@ int main(void)
         cmocka_unit_test(no_gpuspy_database),
         cmocka_unit_test(finished_already),
         cmocka_unit_test(damaged_spool),
+        cmocka_unit_test(lost_memory),
+        cmocka_unit_test(into_a_copy),
+        cmocka_unit_test(many_lives),
         cmocka_unit_test(read_only),
         cmocka_unit_test(disk_full),
         cmocka_unit_test(closed_by_application),

@@ -9,9 +9,14 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -30,6 +35,14 @@ static void create(struct gs_spool *s, const char *where)
     int error = gs_spool_create(s, where, "run", "command", 1, 2);
     if (error)
         fail_msg("%s", strerror(error));
+}
+
+static void drop(struct gs_spool *s, const char *where)
+{
+    if (where)
+        gs_spool_unlink(s, where);
+    gs_spool_close(s);
+    assert_true(!where || access(where, F_OK));
 }
 
 static uint32_t taken(const struct gs_spool *s)
@@ -206,21 +219,22 @@ static void many_threads_one_after_another(void **state)
     uint32_t thread, count = 0;
     create(&s, NULL);
     struct gs_reader *r = gs_reader_open(&s, NULL, 0);
-    for (uint32_t i = 1; i < GS_SPOOL_THREADS + 10; i++) {
+    for (uint32_t i = 1; i <= 3 * GS_SPOOL_THREADS; i++) {
         struct gs_writer w;
         gs_writer_open(&w, &s);
-        bool ok = put(&w, i, i, 32);
-        assert_int_equal(ok, i < GS_SPOOL_THREADS); /* beyond that they are refused, and counted */
+        assert_int_equal(w.thread, 1); /* the number is given out again */
+        assert_true(put(&w, i, i, 32));
         gs_writer_close(&w);
-        if (i % 500 == 0 || i >= GS_SPOOL_THREADS) {
+        if (i % 512 == 0) {
             gs_reader_poll(r, 2000000 + i, false);
-            while (gs_reader_next(r, &thread))
-                count++;
+            for (const struct gs_rec *rec; (rec = gs_reader_next(r, &thread)); count++)
+                if (rec->type == GS_REC_MARK)
+                    assert_int_equal(number_of(rec), count / 2 + 1);
             gs_reader_release(r);
             assert_int_equal(taken(&s), 0);
         }
     }
-    assert_int_equal(count, 2 * (GS_SPOOL_THREADS - 1));
+    assert_int_equal(count, 2 * 3 * GS_SPOOL_THREADS);
     assert_int_equal(gs_reader_damaged(r), 0);
     gs_reader_close(r);
     gs_spool_close(&s);
@@ -240,7 +254,6 @@ static void full(void **state)
         written++;
     assert_int_equal(errno, 4711);
     assert_true(written >= GS_SPOOL_CHUNKS * 3);
-    assert_int_equal(s.failed, 0);
     gs_spool_lost(&s, 99);
     gs_spool_lost(&s, 100);
     assert_int_equal(s.header->lost, 2);
@@ -311,31 +324,6 @@ static void a_chunk_given_up(void **state)
     gs_spool_close(&s);
 }
 
-/* The application has closed the descriptor, and a file of its own has the number now. */
-static void a_descriptor_taken_over(void **state)
-{
-    struct gs_spool s;
-    struct gs_writer w;
-    char other[320];
-    struct stat st;
-    create(&s, path);
-    gs_writer_open(&w, &s);
-    snprintf(other, sizeof other, "%s/other", folder);
-    int fd = open(other, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    assert_true(fd >= 0 && dup2(fd, s.fd) == s.fd);
-    assert_false(put(&w, 1, 1, 64));
-    assert_int_equal(s.failed, EBADF);
-    assert_int_equal(fstat(fd, &st), 0);
-    assert_int_equal(st.st_size, 0);
-    int taken_over = s.fd;
-    gs_spool_close(&s);
-    assert_int_equal(fcntl(taken_over, F_GETFD), 0); /* still open */
-    close(taken_over);
-    close(fd);
-    unlink(other);
-    unlink(path);
-}
-
 static void *writing(void *unused)
 {
     struct gs_writer w;
@@ -375,6 +363,8 @@ static void together(uint32_t events, uint32_t bytes, const char *where)
         for (const struct gs_rec *rec; (rec = gs_reader_next(r, &thread));) {
             if (rec->type != GS_REC_MARK)
                 continue;
+            if (next[thread] == events) /* the next thread has its number */
+                next[thread] = 0;
             assert_int_equal(number_of(rec), next[thread]++);
             late += rec->time_ns < last;
             last = rec->time_ns > last ? rec->time_ns : last;
@@ -393,9 +383,7 @@ static void together(uint32_t events, uint32_t bytes, const char *where)
     print_message("%u threads, %u records of %u bytes each: %u late\n", THREADS, events, bytes,
                   late);
     gs_reader_close(r);
-    gs_spool_close(&shared.spool);
-    if (where)
-        assert_int_equal(unlink(where), 0);
+    drop(&shared.spool, where);
 }
 
 static void threads_at_once(void **state)
@@ -408,31 +396,73 @@ static void threads_at_once(void **state)
 
 /* ---------------------------------------------------------------- the file */
 
+/* Those that nobody has attached, and our own. */
+static int segments(void)
+{
+    struct shmid_ds ds;
+    int n = 0;
+    for (int i = 0; i < 4096; i++)
+        n += shmctl(i, SHM_STAT, &ds) >= 0 && ds.shm_segsz == GS_SPOOL_BYTES &&
+             (ds.shm_nattch == 0 || ds.shm_cpid == getpid());
+    return n;
+}
+
 static void creation(void **state)
 {
     struct gs_spool s, other;
+    struct stat st;
+    const int before = segments();
+    const mode_t mask = umask(0);
     errno = 4711;
     create(&s, path);
+    umask(mask);
     assert_int_equal(errno, 4711);
-    assert_true(s.fd >= 500);
-    assert_int_equal(fcntl(s.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    assert_true(s.shmid >= 0);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    assert_true(st.st_size < 4096);
     assert_int_equal(gs_spool_create(&other, path, "", "", 0, 0), EEXIST);
     assert_int_equal(errno, 4711);
     assert_int_equal(gs_spool_create(&other, "/nonexistent/x", "", "", 0, 0), ENOENT);
+    assert_int_equal(segments(), before + 1); /* what failed left none */
     char command[400];
     snprintf(command, sizeof command, "test $(ls '%s' | wc -l) = 1", folder);
     assert_int_equal(system(command), 0); /* no temporary file stays */
-    struct stat st;
-    assert_int_equal(fstat(s.fd, &st), 0);
-    assert_true(st.st_blocks * 512 < 100000); /* sparse */
-    struct gs_writer w;
+    snprintf(command, sizeof command, "! ls -l /proc/%d/fd | grep -q spool", (int)getpid());
+    assert_int_equal(system(command), 0); /* and no descriptor */
+    gs_spool_unlink(&s, path);
+    assert_int_not_equal(access(path, F_OK), 0);
+    struct gs_writer w; /* the memory is still there */
     gs_writer_open(&w, &s);
     assert_true(put(&w, 1, 1, 32));
-    assert_int_equal(fstat(s.fd, &st), 0);
-    assert_true(st.st_blocks * 512 >= 1000000 && st.st_blocks * 512 < 2000000);
     gs_spool_close(&s);
-    assert_int_equal(unlink(path), 0);
+    assert_int_equal(segments(), before);
 }
+
+/* The file of another recording that has the name now is not touched. */
+static void unlinking_another(void **state)
+{
+    struct gs_spool s, other;
+    create(&s, path);
+    unlink(path);
+    create(&other, path);
+    gs_spool_unlink(&s, path);
+    assert_int_equal(access(path, F_OK), 0);
+    gs_spool_close(&s);
+    drop(&other, path);
+}
+
+static void edit(size_t at, const void *bytes, size_t n)
+{
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, bytes, n, (off_t)at), n);
+    close(fd);
+}
+
+#define EDIT(member, ...)                                                                          \
+    edit(offsetof(struct gs_spool_control, member),                                                \
+         &(__typeof__(((struct gs_spool_control *)0)->member)){__VA_ARGS__},                       \
+         sizeof((struct gs_spool_control *)0)->member)
 
 static void header(void **state)
 {
@@ -446,21 +476,53 @@ static void header(void **state)
     assert_int_equal(t.header->start_mono_ns, 1);
     assert_int_equal(t.header->start_real_ns, 2);
     gs_spool_close(&t);
-    s.header->version++;
+    s.header->chunks++;
     assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EINVAL);
-    assert_non_null(strstr(error, "another gpuspy"));
-    s.header->version--;
-    memset(s.header->command, 'x', sizeof s.header->command);
+    s.header->chunks--;
+    s.header->cookie[1]++; /* the id is somebody else's now */
+    assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EIDRM);
+    s.header->cookie[1]--;
+    EDIT(version, 5);
     assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EINVAL);
-    s.header->magic[0] = 'x';
+    assert_non_null(strstr(error, "version 5"));
+    EDIT(version, GS_SPOOL_VERSION);
+    assert_int_equal(gs_spool_open(&t, path, error, sizeof error), 0);
+    gs_spool_close(&t);
+    int foreign = shmget(IPC_PRIVATE, 4096, 0600 | IPC_CREAT);
+    EDIT(shmid, foreign);
+    assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EIDRM);
+    shmctl(foreign, IPC_RMID, NULL);
+    foreign = shmget(IPC_PRIVATE, GS_SPOOL_BYTES, 0600 | IPC_CREAT);
+    EDIT(shmid, foreign);
+    assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EIDRM);
+    shmctl(foreign, IPC_RMID, NULL);
+    assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EIDRM);
+    EDIT(shmid, -7);
+    assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EIDRM);
+    EDIT(shmid, s.shmid);
+    for (size_t i = 0; i < 256; i++)
+        edit(offsetof(struct gs_spool_control, host) + i, "x", 1);
+    assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EINVAL);
+    EDIT(magic[0], 'x');
     assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EINVAL);
     assert_string_equal(error, "not a gpuspy spool");
     assert_int_equal(truncate(path, 100), 0);
     assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EINVAL);
-    assert_int_equal(gs_spool_open(&t, folder, error, sizeof error), EISDIR);
+    assert_int_equal(gs_spool_open(&t, folder, error, sizeof error), EINVAL);
     assert_int_equal(gs_spool_open(&t, "/nonexistent", error, sizeof error), ENOENT);
-    gs_spool_close(&s);
-    assert_int_equal(unlink(path), 0);
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(gs_spool_open(&t, path, error, sizeof error), EINVAL);
+    drop(&s, "/nonexistent");
+    unlink(path);
+}
+
+static enum gs_spool_state state_now(void)
+{
+    struct gs_spool_control c;
+    char error[200];
+    assert_int_equal(gs_spool_read_control(path, &c, error, sizeof error), 0);
+    return gs_spool_state(&c);
 }
 
 /* Runs fn in a child that then stays until told to go; returns its pid. */
@@ -498,15 +560,10 @@ static void create_in_child(void)
     if (gs_spool_create(&of_child, path, "run", "", 0, 0))
         _exit(9);
 }
-static void create_and_lose_lock(void)
-{
-    create_in_child();
-    close(of_child.fd); /* a daemon closes all descriptors */
-}
 static void create_and_fork(void)
 {
     create_in_child();
-    if (fork() == 0) { /* outlives its parent, and has the mapping */
+    if (fork() == 0) { /* outlives its parent, and has the segment */
         sleep(3);
         _exit(0);
     }
@@ -520,6 +577,41 @@ static void create_and_exec(void)
     }
     usleep(300000);
 }
+/* The process lives on as another program, and a child of it has the segment. */
+static void create_fork_and_exec(void)
+{
+    if (fork() == 0) {
+        create_and_fork();
+        execlp("sleep", "sleep", "2", (char *)NULL);
+        _exit(9);
+    }
+    usleep(300000);
+}
+static void *stay(void *unused)
+{
+    sleep(2);
+    return unused;
+}
+/* A main thread that has ended is a zombie as long as the others go on. */
+static void create_and_leave_by_thread(void)
+{
+    if (fork() == 0) {
+        pthread_t thread;
+        create_in_child();
+        pthread_create(&thread, NULL, stay, NULL);
+        pthread_exit(NULL);
+    }
+    usleep(300000);
+}
+
+static void remove_left(void)
+{
+    struct gs_spool s;
+    char error[200];
+    if (gs_spool_open(&s, path, error, sizeof error))
+        fail_msg("%s", error);
+    drop(&s, path);
+}
 
 static void owner(void **state)
 {
@@ -529,21 +621,64 @@ static void owner(void **state)
     assert_int_equal(gs_spool_owner(path), pid);
     let_go(pid, leave);
     assert_int_equal(gs_spool_owner(path), 0);
-    unlink(path);
-    pid = child(create_and_lose_lock, &leave);
-    assert_int_equal(gs_spool_owner(path), pid);
-    let_go(pid, leave);
-    assert_int_equal(gs_spool_owner(path), 0);
-    unlink(path);
+    assert_int_equal(state_now(), GS_SPOOL_LEFT);
+    remove_left();
     pid = child(create_and_fork, &leave);
     assert_int_equal(gs_spool_owner(path), pid);
     let_go(pid, leave);
-    assert_int_equal(gs_spool_owner(path), 0);
-    unlink(path);
-    pid = child(create_and_exec, &leave); /* the process lives on as another program */
-    assert_int_equal(access(path, F_OK), 0);
-    assert_int_equal(gs_spool_owner(path), 0);
+    assert_int_equal(state_now(), GS_SPOOL_LEFT);
+    remove_left();
+    void (*const exec[])(void) = {create_and_exec, create_fork_and_exec};
+    for (int i = 0; i < 2; i++) { /* the process lives on as another program */
+        pid = child(exec[i], &leave);
+        assert_int_equal(access(path, F_OK), 0);
+        assert_int_equal(state_now(), GS_SPOOL_LEFT);
+        let_go(pid, leave);
+        remove_left();
+    }
+    pid = child(create_and_leave_by_thread, &leave);
+    assert_int_equal(state_now(), GS_SPOOL_RECORDING);
     let_go(pid, leave);
+    while (state_now() == GS_SPOOL_RECORDING)
+        usleep(100000);
+    remove_left();
+}
+
+/* As the OOM killer leaves a container's process that nobody reaps. */
+static void a_zombie(void **state)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        create_in_child();
+        kill(getpid(), SIGKILL);
+    }
+    siginfo_t info;
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    assert_int_equal(state_now(), GS_SPOOL_LEFT);
+    assert_int_equal(gs_spool_owner(path), 0);
+    waitpid(pid, NULL, 0);
+    assert_int_equal(state_now(), GS_SPOOL_LEFT);
+    remove_left();
+}
+
+static void gone_segment(void **state)
+{
+    int leave;
+    pid_t pid = child(create_in_child, &leave);
+    struct gs_spool_control c;
+    char error[200];
+    assert_int_equal(gs_spool_read_control(path, &c, error, sizeof error), 0);
+    shmctl(c.shmid, IPC_RMID, NULL);
+    assert_int_equal(state_now(), GS_SPOOL_RECORDING); /* it has it still */
+    let_go(pid, leave);
+    assert_int_equal(state_now(), GS_SPOOL_LOST);
+    const uint64_t other = c.ipc_namespace + 1;
+    edit(offsetof(struct gs_spool_control, ipc_namespace), &other, 8);
+    assert_int_equal(state_now(), GS_SPOOL_ELSEWHERE);
+    edit(offsetof(struct gs_spool_control, boot_id), "another boot", 13);
+    assert_int_equal(state_now(), GS_SPOOL_LOST);
+    edit(offsetof(struct gs_spool_control, host), "another host", 13);
+    assert_int_equal(state_now(), GS_SPOOL_ELSEWHERE);
     unlink(path);
 }
 
@@ -567,57 +702,131 @@ static void a_forked_child(void **state)
     int status;
     waitpid(pid, &status, 0);
     assert_int_equal(status, 0);
-    gs_spool_close(&s);
-    unlink(path);
+    drop(&s, path);
 }
 
-/* ---------------------------------------------------------------- no room on disk */
+/* ---------------------------------------------------------------- limits and refusals */
 
+/* Shared memory is no file: its limits do not touch it. Only the control file needs some bytes. */
 static void limit_on_file_size(void **state)
 {
-    pid_t pid = fork();
-    if (pid == 0) { /* SIGXFSZ would kill it */
-        struct rlimit limit = {1 << 20, 1 << 20};
-        struct gs_spool s;
-        setrlimit(RLIMIT_FSIZE, &limit);
-        _exit(gs_spool_create(&s, path, "", "", 0, 0) == EFBIG ? 0 : 1);
+    for (rlim_t bytes = 0; bytes <= 8192; bytes += 8192) {
+        pid_t pid = fork();
+        if (pid == 0) { /* SIGXFSZ would kill it */
+            struct rlimit limit = {bytes, bytes};
+            struct gs_spool s;
+            setrlimit(RLIMIT_FSIZE, &limit);
+            int error = gs_spool_create(&s, path, "", "", 0, 0);
+            if (!error)
+                gs_spool_unlink(&s, path);
+            _exit(error == (bytes ? 0 : EFBIG) ? 0 : 1);
+        }
+        int status;
+        waitpid(pid, &status, 0);
+        assert_int_equal(status, 0);
+        assert_int_not_equal(access(path, F_OK), 0);
     }
-    int status;
-    waitpid(pid, &status, 0);
-    assert_int_equal(status, 0);
-    assert_int_not_equal(access(path, F_OK), 0);
 }
 
+/* On a file system without any space left: the control file cannot be written, nothing else is. */
 static void full_disk(void **state)
 {
-    char small[320], where[340];
+    char small[320], where[340], filler[340];
+    static char block[4096];
     snprintf(small, sizeof small, "%s/small", folder);
     snprintf(where, sizeof where, "%s/run.db.spool", small);
+    snprintf(filler, sizeof filler, "%s/filler", small);
     assert_int_equal(mkdir(small, 0777), 0);
-    if (mount("none", small, "tmpfs", 0, "size=3m")) {
+    if (mount("none", small, "tmpfs", 0, "size=64k")) {
         print_message("(no right to mount a small disk: %s)\n", strerror(errno));
         rmdir(small);
         skip();
     }
     struct gs_spool s;
     struct gs_writer w;
-    uint32_t written = 0, thread;
     create(&s, where);
+    int fd = open(filler, O_WRONLY | O_CREAT, 0600);
+    while (write(fd, block, sizeof block) > 0)
+        continue;
+    close(fd);
     gs_writer_open(&w, &s);
-    atomic_store(&s.drain_alive, 1);
-    while (put(&w, written, written, 1024))
-        written++;
-    assert_int_equal(s.failed, ENOSPC);
-    assert_true(written > 2500 && written < 3100);
-    struct gs_reader *r = gs_reader_open(&s, NULL, 0);
-    gs_reader_poll(r, 0, true);
-    for (uint32_t i = 0; i < written; i++)
-        assert_int_equal(number_of(gs_reader_next(r, &thread)), i);
-    assert_null(gs_reader_next(r, &thread));
-    gs_reader_close(r);
-    gs_spool_close(&s);
+    for (uint32_t i = 0; i < 1000; i++) /* 8 MiB */
+        assert_true(put(&w, i, i, 8192));
+    drop(&s, where);
+    fd = open(filler, O_WRONLY | O_APPEND, 0600);
+    while (write(fd, block, sizeof block) > 0)
+        continue;
+    close(fd);
+    assert_int_equal(gs_spool_create(&s, where, "", "", 0, 0), ENOSPC);
+    assert_int_not_equal(access(where, F_OK), 0);
     assert_int_equal(umount(small), 0);
     rmdir(small);
+}
+
+/* Without shmget, as under a seccomp filter: private memory, and everybody knows. */
+static void refused(void **state)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct sock_filter filter[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_shmget, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+        struct gs_writer w;
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+            _exit(2);
+        create_in_child();
+        gs_writer_open(&w, &of_child);
+        if (of_child.private_error != EPERM || of_child.shmid >= 0 || !put(&w, 1, 1, 32))
+            _exit(3);
+        if (fork() == 0)
+            _exit(gs_spool_owner(path) == (uint32_t)getppid() ? 0 : 1);
+        int status;
+        wait(&status);
+        _exit(status ? 4 : 0);
+    }
+    int status;
+    waitpid(pid, &status, 0);
+    assert_int_equal(status, 0);
+    assert_int_equal(state_now(), GS_SPOOL_LOST);
+    unlink(path);
+}
+
+/* Those of dead processes, old enough, beyond a few: none of a stranger's, none that is in use. */
+static void orphans(void **state)
+{
+    enum { ALL = GS_SPOOL_ORPHANS + 8 };
+    struct gs_spool s;
+    struct shmid_ds ds;
+    for (int i = 0; i < ALL; i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            create_in_child();
+            unlink(path);
+            _exit(0);
+        }
+        waitpid(pid, NULL, 0);
+    }
+    const int before = segments();
+    assert_true(before >= ALL);
+    create(&s, path); /* they are too young: somebody may be about to complete them */
+    assert_int_equal(segments(), before + 1);
+    drop(&s, path);
+    gs_segment_remove_orphans(-10);
+    assert_int_equal(segments(), GS_SPOOL_ORPHANS);
+    create(&s, path); /* in use: it stays, though the limit were reached */
+    gs_segment_remove_orphans(-10);
+    assert_int_equal(segments(), GS_SPOOL_ORPHANS + 1);
+    drop(&s, path);
+    for (int i = 0; i < 4096; i++) {
+        int shmid = shmctl(i, SHM_STAT, &ds);
+        if (shmid >= 0 && ds.shm_segsz == GS_SPOOL_BYTES && !ds.shm_nattch)
+            shmctl(shmid, IPC_RMID, NULL);
+    }
 }
 
 /* ---------------------------------------------------------------- damage */
@@ -667,7 +876,6 @@ static void damage(void **state)
     size_t size = gs_spool_chunk_offset(12);
     uint8_t *good = malloc(size), *bad = malloc(size);
     memcpy(good, s.map, size);
-    gs_spool_close(&s);
     assert_int_equal(chdir(folder), 0);
     for (int round = 0; round < 500; round++) {
         memcpy(bad, good, size);
@@ -680,15 +888,12 @@ static void damage(void **state)
             bad[at] = ev_below(&random, 2) ? (uint8_t)ev_random(&random)
                                            : bad[at] ^ 1 << ev_below(&random, 8);
         }
-        FILE *f = fopen(path, "w");
-        size_t n = ev_below(&random, 4) ? size : ev_below(&random, (uint32_t)size);
-        assert_int_equal(fwrite(bad, 1, n, f), n);
-        fclose(f);
+        memcpy(s.map, bad, size);
         read_damaged(&random);
     }
     free(good);
     free(bad);
-    unlink(path);
+    drop(&s, path);
 }
 
 /* A record that was damaged ends its chunk; the others are read. */
@@ -775,8 +980,7 @@ static void cost(void **state)
     print_message("a record of 56 bytes: %.1f ns to write, %.1f ns to read\n",
                   (double)write_ns / (double)n, (double)read_ns / (double)n);
     gs_reader_close(r);
-    gs_spool_close(&s);
-    unlink(path);
+    drop(&s, path);
 }
 
 static int setup(void **state)
@@ -842,6 +1046,59 @@ static void buried(void **state)
     gs_spool_close(&s);
 }
 
+/* ---------------------------------------------------------------- parked writers */
+
+static void *put_and_park(void *at)
+{
+    struct gs_writer *w = at;
+    if (w->chunk)
+        gs_writer_adopt(w);
+    if (!put(w, 5, 1, 32) || !gs_writer_park(w))
+        abort();
+    return NULL;
+}
+
+static void parking(void **state)
+{
+    struct gs_spool s;
+    struct gs_writer w;
+    pthread_t thread;
+    create(&s, NULL);
+    gs_writer_open(&w, &s);
+    assert_false(gs_writer_park(&w)); /* it has nothing to park */
+    for (int i = 0; i < 3000; i++) {
+        assert_int_equal(pthread_create(&thread, NULL, put_and_park, &w), 0);
+        pthread_join(thread, NULL);
+        assert_int_equal(w.thread, 1);
+    }
+    assert_int_equal(taken(&s), 3);
+    gs_spool_close(&s);
+}
+
+/* A burial at any moment between a thread's death and the adoption of its writer. */
+static void parked_is_not_buried(void **state)
+{
+    struct gs_spool s;
+    struct gs_writer w;
+    pthread_t thread;
+    create(&s, NULL);
+    gs_writer_open(&w, &s);
+    struct gs_reader *r = gs_reader_open(&s, NULL, 0);
+    for (int i = 0; i < 2000; i++) {
+        assert_int_equal(pthread_create(&thread, NULL, put_and_park, &w), 0);
+        for (int k = 0; k < i % 8; k++)
+            gs_reader_bury(r);
+        pthread_join(thread, NULL);
+        gs_reader_bury(r);
+        assert_int_equal(w.chunk->state, GS_CHUNK_TAKEN);
+    }
+    gs_writer_adopt(&w);
+    gs_reader_bury(r);
+    assert_int_equal(w.chunk->state, GS_CHUNK_TAKEN);
+    gs_reader_close(r);
+    gs_spool_close(&s);
+}
+
 static int teardown(void **state)
 {
     ev_remove_folder(folder);
@@ -858,14 +1115,20 @@ int main(void)
         cmocka_unit_test(many_threads_one_after_another),
         cmocka_unit_test(full),
         cmocka_unit_test(a_chunk_given_up),
-        cmocka_unit_test(a_descriptor_taken_over),
         cmocka_unit_test(threads_at_once),
         cmocka_unit_test(creation),
         cmocka_unit_test(header),
+        cmocka_unit_test(unlinking_another),
         cmocka_unit_test(owner),
+        cmocka_unit_test(a_zombie),
+        cmocka_unit_test(gone_segment),
         cmocka_unit_test(a_forked_child),
         cmocka_unit_test(limit_on_file_size),
         cmocka_unit_test(full_disk),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(orphans),
+        cmocka_unit_test(parking),
+        cmocka_unit_test(parked_is_not_buried),
         cmocka_unit_test(one_damaged_record),
         cmocka_unit_test(a_number_twice),
         cmocka_unit_test(damage),

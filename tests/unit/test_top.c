@@ -40,8 +40,8 @@ static void end(struct bench *b)
     top_model_free(b->m);
     gs_store_close(b->s);
     gs_reader_close(b->r);
+    gs_spool_unlink(&b->spool, spool_path);
     gs_spool_close(&b->spool);
-    unlink(spool_path);
 }
 
 static void put(struct bench *b, uint32_t at, int64_t bytes)

@@ -1,0 +1,89 @@
+#include "interpose/arguments.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+#include "interpose/config.h"
+#include "schema/mask.h"
+#include "schema/open_high.h"
+
+#define READ_MAX 16384 /* more than is stored, because masking shortens */
+
+static ssize_t read_all(char *out, size_t size)
+{
+    size_t n = 0;
+    ssize_t got = 0;
+    int fd = gs_open_high("/proc/self/cmdline", O_RDONLY, 0);
+    if (fd < 0) return 0;
+    while (n < size && ((got = read(fd, out + n, size - n)) > 0 || (got < 0 && errno == EINTR)))
+        if (got > 0) n += (size_t)got;
+    close(fd);
+    return (ssize_t)n;
+}
+
+/* What is cut may be the beginning of a secret that is not recognised without its end. */
+static size_t whole_words(const char *words, size_t n, size_t size)
+{
+    if (n < size) return n;
+    while (n && words[n - 1] && words[n - 1] != ' ' && words[n - 1] != '\n') n--;
+    return n;
+}
+
+/* "python", "python3.11", "/opt/bin/bash": a program that runs another one's text. */
+static bool is_interpreter(const char *path)
+{
+    static const char *const names[] = {"python", "pypy", "ipython", "node", "bash", "dash", "sh", "zsh", "perl", "ruby", "julia", "Rscript"};
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const size_t n = strlen(names[i]);
+        if (strncmp(name, names[i], n) == 0 && !name[n + strspn(name + n, "0123456789.")]) return true;
+    }
+    return false;
+}
+
+/* Options of python that have a value, as a word of its own. */
+static bool takes_word(const char *option)
+{
+    return !strcmp(option, "-W") || !strcmp(option, "-X") || !strcmp(option, "-Q");
+}
+
+size_t gs_arguments_program(const char *words, size_t length)
+{
+    const size_t first = strnlen(words, length);
+    size_t at = first + 1;
+    if (first >= length || !is_interpreter(words)) return first;
+    while (at < length && words[at] == '-') {
+        const char *option = words + at;
+        const size_t end = at + strnlen(option, length - at);
+        if (end >= length) return first; /* not a whole word */
+        at = end + 1;
+        if (!strcmp(option, "-m")) break;
+        if (!strcmp(option, "-c")) return end;
+        if (takes_word(option)) at += strnlen(words + at, length - (at < length ? at : length)) + 1;
+    }
+    return at < length ? at + strnlen(words + at, length - at) : first;
+}
+
+void gs_arguments_read(char *out, size_t size)
+{
+    char words[READ_MAX + 1];
+    const int saved = errno;
+    size_t n = whole_words(words, (size_t)read_all(words, READ_MAX), READ_MAX);
+    words[n] = 0;
+    if (!gs_config()->args) n = gs_arguments_program(words, n);
+    gs_mask_words(out, size, words, n);
+    errno = saved;
+}
+
+void gs_arguments_clean(char *text, size_t size)
+{
+    char given[1024];
+    size_t n = strnlen(text, size < sizeof given ? size : sizeof given - 1);
+    n = whole_words(text, n, size - 1);
+    if (!gs_config()->args) n = strcspn(text, " ");
+    memcpy(given, text, n);
+    given[n] = 0;
+    gs_mask_arguments(text, size, given);
+}

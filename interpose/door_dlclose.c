@@ -1,0 +1,15 @@
+/* The door before anything is unloaded: libraries in which gpuspy holds addresses are kept, and what it
+ * knows of addresses in others is void afterwards. The caller takes the loader's lock here anyway, so
+ * gpuspy may. */
+#include "interpose/resolve.h"
+#include "interpose/stack.h"
+
+__attribute__((visibility("default"))) int dlclose(void *handle)
+{
+    if (!gs_dlclose_at) gs_real_find();
+    int (*const real)(void *) = (int (*)(void *))gs_dlclose_at;
+    gs_pin_now();
+    const int result = real(handle);
+    gs_stack_unloaded();
+    return result;
+}

@@ -1,0 +1,123 @@
+#include "interpose/stack_memory.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define PAGE 4096u /* larger ones are asked about more than once */
+#define BATCH 32u  /* pages a system call; their vectors lie on the caller's stack */
+#define OTHER_PAGES 8u
+#define LARGEST_STACK (64ul << 20)
+
+extern void *__libc_stack_end; /* of the first thread; the dynamic loader's */
+
+static uintptr_t page_of(uintptr_t address)
+{
+    return address & ~(uintptr_t)(PAGE - 1);
+}
+
+/* --- asking the kernel ------------------------------------------------------------------------ */
+
+/* Where process_vm_readv is forbidden: the kernel reads the set, and only then refuses to do anything
+ * with it. */
+static bool is_page_readable(uintptr_t page)
+{
+    return syscall(SYS_rt_sigprocmask, -1, page, NULL, 8) == -1 && errno == EINVAL;
+}
+
+size_t gs_memory_pages(uintptr_t page, size_t pages)
+{
+    struct iovec there[BATCH];
+    char bytes[BATCH];
+    const int saved = errno;
+    size_t found = 0;
+    while (found < pages) {
+        const size_t batch = pages - found < BATCH ? pages - found : BATCH;
+        for (size_t i = 0; i < batch; i++)
+            there[i] = (struct iovec){(void *)(page + (found + i) * PAGE), 1};
+        const struct iovec here = {bytes, batch};
+        long got = syscall(SYS_process_vm_readv, getpid(), &here, 1, there, batch, 0);
+        if (got < 0 && errno != EFAULT)
+            got = is_page_readable(page + found * PAGE);
+        else if (got >= 0 && (size_t)got < batch)
+            pages = found + (size_t)got;
+        if (got <= 0)
+            break;
+        found += (size_t)got;
+    }
+    errno = saved;
+    return found;
+}
+
+/* All pages from one address to the other. */
+static bool is_readable(uintptr_t from, uintptr_t to)
+{
+    const size_t pages = (to - page_of(from) + PAGE - 1) / PAGE;
+    return gs_memory_pages(page_of(from), pages) == pages;
+}
+
+/* --- the thread's own stack ------------------------------------------------------------------- */
+
+static bool reaches(struct gs_memory *m, uintptr_t sp, uintptr_t top)
+{
+    if (sp >= top || top - sp > LARGEST_STACK || !is_readable(sp, top))
+        return false;
+    m->lo = page_of(sp);
+    m->hi = top;
+    return true;
+}
+
+/* The C library keeps a thread's descriptor above its stack, in the same memory; the first thread
+ * has the kernel's stack. Nothing below the stack pointer is asked about: the kernel might take it
+ * for the stack's growth. */
+void gs_memory_find_stack(struct gs_memory *m, uintptr_t sp)
+{
+    if (m->hi) { /* deeper than ever, or another stack */
+        if (sp < m->lo && m->lo - sp <= LARGEST_STACK && is_readable(sp, m->lo))
+            m->lo = page_of(sp);
+        return;
+    }
+    if (!reaches(m, sp, (uintptr_t)pthread_self()))
+        reaches(m, sp, page_of((uintptr_t)__libc_stack_end) + PAGE);
+}
+
+/* --- any memory ------------------------------------------------------------------------------- */
+
+bool gs_memory_around(struct gs_memory *m, uintptr_t address, uintptr_t *lo, uintptr_t *hi)
+{
+    if (address - m->lo < m->hi - m->lo) {
+        *lo = m->lo;
+        *hi = m->hi;
+        return true;
+    }
+    if (address - m->other_lo >= m->other_hi - m->other_lo) {
+        const uintptr_t page = page_of(address);
+        if (!page || page > UINTPTR_MAX - OTHER_PAGES * PAGE || !m->looks)
+            return false;
+        m->looks--;
+        const size_t pages = gs_memory_pages(page, OTHER_PAGES);
+        if (!pages)
+            return false;
+        if (m->other_hi != page)
+            m->other_lo = page;
+        m->other_hi = page + pages * PAGE;
+    }
+    *lo = m->other_lo;
+    *hi = m->other_hi;
+    return true;
+}
+
+__attribute__((no_sanitize("address", "thread"))) bool
+gs_memory_word(struct gs_memory *m, uintptr_t address, uintptr_t *word)
+{
+    uintptr_t lo, hi;
+    if (address > UINTPTR_MAX - sizeof *word || !gs_memory_around(m, address, &lo, &hi))
+        return false;
+    if (hi - address < sizeof *word &&
+        (!gs_memory_around(m, address + sizeof *word - 1, &lo, &hi) || address < lo))
+        return false;
+    *word = gs_memory_load(address);
+    return true;
+}

@@ -1,0 +1,48 @@
+/* Which memory of the thread's stack may be read. Nothing is read that was not found to be there.
+ * Private to interpose/stack*.c and its tests.
+ *
+ * The stack that the C library made for the thread stays for as long as the thread, so what was
+ * found of it is kept. Any other stack (a coroutine's, a signal handler's own) may be unmapped at any
+ * time: it is looked at anew in each capture. No descriptor, no lock, no malloc. */
+#ifndef GPUSPY_STACK_MEMORY_H
+#define GPUSPY_STACK_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+struct gs_memory {
+    uintptr_t lo, hi;             /* the thread's own stack, as deep as it was seen */
+    uintptr_t other_lo, other_hi; /* found during this capture */
+    uint32_t looks;               /* how often this capture may still ask the kernel */
+};
+
+#define GS_MEMORY_LOOKS 48u
+
+void gs_memory_find_stack(struct gs_memory *m, uintptr_t sp);
+/* Begins a capture at the stack pointer `sp`. */
+static inline void gs_memory_begin(struct gs_memory *m, uintptr_t sp)
+{
+    m->other_lo = m->other_hi = 0;
+    m->looks = GS_MEMORY_LOOKS;
+    if (__builtin_expect(sp - m->lo >= m->hi - m->lo, 0))
+        gs_memory_find_stack(m, sp);
+}
+
+/* Readable memory around the address; false: there is none. */
+bool gs_memory_around(struct gs_memory *m, uintptr_t address, uintptr_t *lo, uintptr_t *hi);
+/* Copies a word of the stack. False: it is not readable. */
+bool gs_memory_word(struct gs_memory *m, uintptr_t address, uintptr_t *word);
+
+/* Memory of a stack may be poisoned for sanitizers, and a place in it need not be aligned. */
+static inline __attribute__((always_inline)) uintptr_t gs_memory_load(uintptr_t address)
+{
+    typedef uintptr_t __attribute__((aligned(1), may_alias)) anywhere;
+    return *(const anywhere *)address;
+}
+
+/* So many pages from this one on are readable. Exposed for tests. */
+size_t gs_memory_pages(uintptr_t page, size_t pages);
+
+#endif

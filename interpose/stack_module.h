@@ -1,0 +1,49 @@
+/* Loaded objects: which one holds an address. Private to interpose/stack*.c and its tests.
+ *
+ * No lock of ours: each thread remembers the few objects that it met last, for as long as the loader's
+ * counters say that nothing came or went, and asks dl_iterate_phdr for any other. */
+#ifndef GPUSPY_STACK_MODULE_H
+#define GPUSPY_STACK_MODULE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "interpose/stack_elf.h"
+
+#define GS_MODULES_KNOWN 16u
+
+struct gs_modules {
+    unsigned long long loads, unloads; /* of the process, when what follows was found */
+    uint32_t turn;
+    struct gs_module_known {
+        struct gs_elf_range range;
+        struct dl_phdr_info info;
+    } known[GS_MODULES_KNOWN];
+};
+
+/* Calls `visit` with the object that holds the address; it is not unloaded meanwhile. False: none does
+ * (generated code). */
+bool gs_module_visit(struct gs_modules *modules, uintptr_t address,
+                     void (*visit)(const struct dl_phdr_info *, void *), void *to);
+
+/* What the spool says of a native address. */
+struct gs_module {
+    uintptr_t bias;
+    uint32_t path_len, build_id_len;
+    uint8_t build_id[64];
+    char path[4096];
+};
+/* False: the address is in no object. For an address that is new; may take some microseconds. */
+bool gs_module_find(struct gs_modules *modules, uintptr_t address, struct gs_module *m);
+
+/* Grows when a module was unloaded, so that its addresses may mean something else now. */
+extern _Atomic uint32_t gs_module_generation;
+/* The lower bits of the loader's count of loads, when it was last looked at. */
+extern _Atomic uint32_t gs_module_loads;
+/* libgpuspy's own code. */
+extern struct gs_elf_range gs_stack_self;
+
+/* At a session's start. */
+void gs_modules_open(void);
+
+#endif

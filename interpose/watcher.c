@@ -1,0 +1,171 @@
+#include "interpose/watcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "interpose/resolve.h"
+#include "interpose/session.h"
+#include "interpose/shield.h"
+
+#define STACK_BYTES (1024 * 1024) /* the program's exit handlers may run on it */
+enum { GOES_ON = -1 };            /* else the signal that ended the program's last thread, or 0 */
+enum { EMPTY, FILLING, FULL };
+
+static struct {
+    sem_t wake;
+    _Atomic bool running, stop;
+    _Atomic int end;
+    _Atomic int line_state;
+    char line[2048];
+    size_t line_len;
+} watcher = {.end = GOES_ON};
+
+/* --- printing --------------------------------------------------------------------------------- */
+
+void gs_watcher_print(const char *line, size_t len)
+{
+    int empty = EMPTY;
+    if (!atomic_compare_exchange_strong(&watcher.line_state, &empty, FILLING)) return;
+    watcher.line_len = len < sizeof watcher.line ? len : sizeof watcher.line;
+    memcpy(watcher.line, line, watcher.line_len);
+    atomic_store(&watcher.line_state, FULL);
+    if (atomic_load(&watcher.running)) sem_post(&watcher.wake);
+}
+
+static void print_line(void)
+{
+    int full = FULL;
+    if (!atomic_compare_exchange_strong(&watcher.line_state, &full, FILLING)) return;
+    gs_write_line(watcher.line, watcher.line_len);
+    atomic_store(&watcher.line_state, EMPTY);
+}
+
+/* --- the process's end ------------------------------------------------------------------------ */
+
+/* Without us the process would have ended with its last thread: with exit(0) where that one returned,
+ * by the signal where the kernel had ended it (seccomp). */
+static void end_process(int number)
+{
+    if (number) {
+        sigset_t set;
+        gs_session_end(); /* no destructor runs */
+        const struct sigaction by_default = {.sa_handler = SIG_DFL};
+        sigaction(number, &by_default, NULL);
+        sigemptyset(&set);
+        sigaddset(&set, number);
+        pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+        syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
+    }
+    exit(0);
+}
+
+struct look {
+    bool leader_gone;
+    long others;   /* threads of the program beside the leader */
+    int exit_code; /* the leader's, as waitpid has it */
+};
+
+/* Field `to` of a line of which `at` is the start of field `from`; NULL if it is shorter. */
+static const char *field(const char *at, int from, int to)
+{
+    for (; at && from < to; from++)
+        if ((at = strchr(at, ' '))) at++;
+    return at;
+}
+
+/* /proc/self/stat is the leader's: "pid (name) state …". Field 20 is the number of threads, 52 the exit code. */
+static bool look_at_leader(struct look *l, unsigned own)
+{
+    char text[1024];
+    const int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    const ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    if (len <= 0) return false;
+    text[len] = 0;
+    const char *state = strrchr(text, ')'); /* the name may contain anything */
+    if (!state || state[1] != ' ') return false;
+    state += 2;
+    const char *threads = field(state, 3, 20), *code = field(state, 3, 52);
+    l->leader_gone = *state == 'Z' || *state == 'X';
+    l->others = threads ? strtol(threads, NULL, 10) - 1 - (long)own : 1;
+    l->exit_code = code ? (int)strtol(code, NULL, 10) : 0;
+    return true;
+}
+
+/* Threads that ended without libc's knowledge: the kernel ended them. */
+static long killed_threads(unsigned own)
+{
+    static const unsigned *threads; /* libc's own count */
+    if (!threads) threads = gs_libc_function("__nptl_nthreads");
+    return threads ? (long)__atomic_load_n(threads, __ATOMIC_RELAXED) - (long)own : -1;
+}
+
+bool gs_program_ended(unsigned own, int *signal)
+{
+    static struct look before; /* nothing seen yet: the leader alone */
+    struct look now;
+    if (!look_at_leader(&now, own)) return false;
+    if (!now.leader_gone || now.others > 0) {
+        before = now;
+        return false;
+    }
+    const int leaders = now.exit_code & 0x7f;
+    const long killed = killed_threads(own);
+    const bool leader_was_last = !before.leader_gone && before.others <= 0;
+    if (leader_was_last || killed < 0) *signal = leaders;
+    else *signal = killed > (leaders != 0) ? SIGSYS : 0;
+    return true;
+}
+
+void gs_watcher_end_process(int number)
+{
+    atomic_store(&watcher.end, number);
+    sem_post(&watcher.wake);
+}
+
+/* --- the thread ------------------------------------------------------------------------------- */
+
+static void *run(void *unused)
+{
+    prctl(PR_SET_NAME, "gpuspy-watch");
+    while (!atomic_load(&watcher.stop)) {
+        while (sem_wait(&watcher.wake) && errno == EINTR) continue;
+        print_line();
+        const int end = atomic_load(&watcher.end);
+        if (end != GOES_ON) end_process(end);
+    }
+    return NULL;
+}
+
+int gs_watcher_start(void)
+{
+    pthread_t thread;
+    if (sem_init(&watcher.wake, 0, 0)) return errno;
+    atomic_store(&watcher.running, true);
+    const int failed = gs_start_thread(&thread, STACK_BYTES, run, NULL);
+    if (failed) atomic_store(&watcher.running, false);
+    else pthread_detach(thread);
+    return failed;
+}
+
+void gs_watcher_stop(void)
+{
+    print_line();
+    if (!atomic_exchange(&watcher.running, false)) return;
+    atomic_store(&watcher.stop, true);
+    sem_post(&watcher.wake);
+}
+
+void gs_watcher_forget(void)
+{
+    memset(&watcher, 0, sizeof watcher);
+    watcher.end = GOES_ON;
+}

@@ -1,0 +1,27 @@
+/* The thread of gpuspy that shares the program's descriptors while the drain has a table of its own: it
+ * prints what the drain has to say, and ends a process of which only our threads are left. */
+#ifndef GPUSPY_WATCHER_H
+#define GPUSPY_WATCHER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* In the thread that starts the session. 0 or an errno. */
+int gs_watcher_start(void);
+/* The session is over: prints what is still to be printed; the thread ends. */
+void gs_watcher_stop(void);
+/* In a forked child, which has no such thread. */
+void gs_watcher_forget(void);
+
+/* Has one line printed on stderr, by the watcher or at the latest by gs_watcher_stop. For threads that
+ * have no stderr; of several lines before the first is printed, the first stays. */
+void gs_watcher_print(const char *line, size_t len);
+
+/* Whether all of the program's threads are gone, `own` of ours not counted. If so, *signal is what ended
+ * the last one, 0 for an orderly end. Called every now and then by one thread, with a table of descriptors
+ * that may lack standard input and output. */
+bool gs_program_ended(unsigned own, int *signal);
+/* Ends the process as its last thread would have: by the signal, or by exit(0). Returns at once. */
+void gs_watcher_end_process(int signal);
+
+#endif

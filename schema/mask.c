@@ -1,0 +1,521 @@
+/* Finds the secrets of a command line from left to right and writes it without them. */
+#include "schema/mask.h"
+
+#include <stdbool.h>
+#include <string.h>
+#include "schema/mask_name.h"
+
+struct scan {
+    const char *in;
+    size_t n;
+    char *out;
+    size_t size, used;
+    bool joined; /* blanks divide words too: the whole text, or this word of it (sh -c) */
+};
+
+/* Characters of a known format after its prefix. */
+enum charset { ALNUM, WORD, DOTTED, UPPER, PATH };
+
+static const struct {
+    const char *prefix;
+    enum charset set;
+    unsigned least; /* characters after the prefix; a shorter text is something else */
+    bool mixed;     /* and 12 of them in a row, with a digit or in both cases: not words joined by - */
+} formats[] = {
+    {"sk-", WORD, 16, true},
+    {"sk-ant-", WORD, 8, false},
+    {"sk-proj-", WORD, 8, false},
+    {"sk_live_", ALNUM, 12, false},
+    {"sk_test_", ALNUM, 12, false},
+    {"rk_live_", ALNUM, 12, false},
+    {"hf_", ALNUM, 16, false},
+    {"api_org_", ALNUM, 16, false},
+    {"ghp_", ALNUM, 16, false},
+    {"gho_", ALNUM, 16, false},
+    {"ghu_", ALNUM, 16, false},
+    {"ghs_", ALNUM, 16, false},
+    {"ghr_", ALNUM, 16, false},
+    {"github_pat_", WORD, 16, false},
+    {"glpat-", WORD, 12, false},
+    {"gldt-", WORD, 16, false},
+    {"glrt-", WORD, 16, false},
+    {"glptt-", WORD, 16, false},
+    {"xoxa-", WORD, 8, false},
+    {"xoxb-", WORD, 8, false},
+    {"xoxe-", WORD, 8, false},
+    {"xoxp-", WORD, 8, false},
+    {"xoxr-", WORD, 8, false},
+    {"xoxs-", WORD, 8, false},
+    {"xapp-", WORD, 16, false},
+    {"AKIA", UPPER, 16, false},
+    {"ASIA", UPPER, 16, false},
+    {"LTAI", ALNUM, 16, true},
+    {"AIza", WORD, 30, false},
+    {"ya29.", WORD, 20, false},
+    {"eyJ", DOTTED, 20, true},
+    {"nvapi-", WORD, 16, false},
+    {"npm_", ALNUM, 30, false},
+    {"pypi-", WORD, 40, true},
+    {"r8_", ALNUM, 30, false},
+    {"gsk_", ALNUM, 30, false},
+    {"pplx-", ALNUM, 30, false},
+    {"xai-", ALNUM, 30, false},
+    {"lsv2_", WORD, 20, true},
+    {"wandb_v1_", WORD, 20, false},
+    {"dckr_pat_", WORD, 16, false},
+    {"dop_v1_", ALNUM, 30, false},
+    {"dapi", ALNUM, 32, true},
+    {"shpat_", ALNUM, 20, false},
+    {"hvs.", WORD, 20, false},
+    {"tskey-", WORD, 16, false},
+    {"whsec_", ALNUM, 16, false},
+    {"SG.", DOTTED, 40, true},
+    {"ATATT3", WORD, 20, false},
+    {"AGE-SECRET-KEY-1", UPPER, 30, false},
+    {"hooks.slack.com/services/", PATH, 8, false},
+    {"discord.com/api/webhooks/", PATH, 8, false},
+    {"discordapp.com/api/webhooks/", PATH, 8, false},
+};
+
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
+static bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
+static bool is_alnum(char c) { return is_digit(c) || is_upper(c) || is_lower(c); }
+static bool is_name(char c) { return is_alnum(c) || c == '_' || c == '-' || c == '.'; }
+static bool is_quote(char c) { return c == '"' || c == '\'' || c == '`'; }
+
+/* Beyond the end: the end of a word. */
+static char at(const struct scan *s, size_t i) { return i < s->n ? s->in[i] : 0; }
+static bool ends_word(const struct scan *s, size_t i) { return !at(s, i) || (s->joined && is_blank(at(s, i))); }
+static bool begins_word(const struct scan *s, size_t i) { return i == 0 || ends_word(s, i - 1); }
+
+static bool starts_with(const struct scan *s, size_t i, const char *text)
+{
+    const size_t n = strlen(text);
+    return s->n - i >= n && memcmp(s->in + i, text, n) == 0;
+}
+
+static void put(struct scan *s, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n && s->used + 1 < s->size; i++)
+        s->out[s->used++] = text[i] ? text[i] : ' ';
+}
+
+static void put_mask(struct scan *s) { put(s, "***", 3); }
+
+/* ---------------------------------------------------------------- known formats */
+
+static bool in_set(char c, enum charset set)
+{
+    switch (set) {
+    case ALNUM: return is_alnum(c);
+    case WORD: return is_alnum(c) || c == '_' || c == '-';
+    case DOTTED: return is_name(c) || c == '=';
+    case UPPER: return is_upper(c) || is_digit(c);
+    case PATH: return is_name(c) || c == '/';
+    }
+    return false;
+}
+
+static bool is_mixed(const char *p, size_t n)
+{
+    size_t run = 0;
+    unsigned kinds = 0;
+    for (size_t i = 0; i <= n; i++) {
+        if (i < n && is_alnum(p[i])) {
+            run++;
+            kinds |= is_digit(p[i]) ? 4 : is_upper(p[i]) ? 2 : 1;
+            continue;
+        }
+        if (run >= 12 && (kinds & 4 || kinds == 3))
+            return true;
+        run = kinds = 0;
+    }
+    return false;
+}
+
+/* The length of a text of a known format at i, 0 none. */
+static size_t known_format(const struct scan *s, size_t i)
+{
+    if (i && is_alnum(s->in[i - 1]))
+        return 0;
+    for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
+        const size_t prefix = strlen(formats[f].prefix);
+        size_t n = prefix;
+        if (!starts_with(s, i, formats[f].prefix))
+            continue;
+        while (i + n < s->n && in_set(s->in[i + n], formats[f].set))
+            n++;
+        if (n - prefix < formats[f].least || (formats[f].mixed && !is_mixed(s->in + i + prefix, n - prefix)))
+            continue;
+        if (formats[f].set == ALNUM && (at(s, i + n) == '_' || at(s, i + n) == '-'))
+            continue; /* hf_transformersmodels_cache */
+        if (formats[f].prefix[0] == 'e' && !memchr(s->in + i, '.', n))
+            continue; /* a web token has parts */
+        return n;
+    }
+    return 0;
+}
+
+/* Masks the n bytes at i; of a web hook the host stays. */
+static void put_known(struct scan *s, size_t i, size_t n)
+{
+    for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
+        if (formats[f].set == PATH && starts_with(s, i, formats[f].prefix) && strlen(formats[f].prefix) <= n)
+            put(s, formats[f].prefix, strlen(formats[f].prefix));
+    put_mask(s);
+}
+
+/* Up to `to`, or to the end of a known format that begins before. */
+static size_t put_run(struct scan *s, size_t from, size_t to)
+{
+    while (from < to) {
+        const size_t n = known_format(s, from);
+        if (n)
+            put_known(s, from, n);
+        else
+            put(s, s->in + from, 1);
+        from += n ? n : 1;
+    }
+    return from;
+}
+
+/* ---------------------------------------------------------------- values */
+
+/* Where a list goes on: ",name=" or ";name:" or "&name=". */
+static bool next_of_list(const struct scan *s, size_t i)
+{
+    const char c = at(s, i);
+    size_t name = i + 1;
+    if (c != ',' && c != ';' && c != '&' && c != '|')
+        return false;
+    while (is_blank(at(s, name)) || is_quote(at(s, name)))
+        name++;
+    size_t end = name;
+    while (is_name(at(s, end)))
+        end++;
+    while (is_quote(at(s, end)))
+        end++;
+    return end > name && (at(s, end) == '=' || at(s, end) == ':');
+}
+
+/* How far a value goes: to the end of its word, to the next "name=" of a list, or to where a text goes on. */
+enum extent { TO_WORD, TO_LIST, TO_TEXT };
+
+static size_t closing_bracket(const struct scan *s, size_t i)
+{
+    for (int depth = 0; at(s, i); i++) {
+        depth += (at(s, i) == '[' || at(s, i) == '{') - (at(s, i) == ']' || at(s, i) == '}');
+        if (depth <= 0)
+            return i + 1;
+    }
+    return i;
+}
+
+static size_t value_end(const struct scan *s, size_t i, enum extent extent)
+{
+    static const char stops[] = "\"'`)]}<>";
+    if (extent == TO_TEXT && (at(s, i) == '[' || at(s, i) == '{'))
+        return closing_bracket(s, i);
+    for (; !ends_word(s, i); i++) {
+        if (extent != TO_WORD && next_of_list(s, i))
+            return i;
+        if (extent == TO_TEXT && (is_blank(at(s, i)) || memchr(stops, at(s, i), sizeof stops - 1)))
+            return i;
+    }
+    return i;
+}
+
+/* Of a text in quotes that are perhaps `escaped` themselves. */
+static size_t quoted_end(const struct scan *s, size_t i, char quote, bool escaped)
+{
+    for (; at(s, i) && at(s, i) != quote; i++)
+        if (at(s, i) == '\\' && at(s, i + 1) && !(escaped && at(s, i + 1) == quote))
+            i++;
+        else if (at(s, i) == '\\')
+            return i;
+    return i < s->n ? i : s->n;
+}
+
+static bool is_one_of(const char *text, size_t n, const char *const *words)
+{
+    for (; *words; words++)
+        if (gs_mask_same(text, n, *words))
+            return true;
+    return false;
+}
+
+static bool is_open(const struct scan *s, size_t from, size_t to, enum gs_mask_kind kind)
+{
+    static const char *const words[] = {"true", "false", "none", "null", "yes", "no", "on", "off", "***", NULL};
+    const size_t n = to - from;
+    size_t digits = 0;
+    if (!n || is_one_of(s->in + from, n, words))
+        return true;
+    while (digits < n && is_digit(s->in[from + digits]))
+        digits++;
+    return kind == GS_MASK_WEAK && ((digits == n && n <= 6) || (s->in[from] == '<' && s->in[to - 1] == '>'));
+}
+
+static bool is_gap(const struct scan *s, size_t i, bool of_words)
+{
+    return i < s->n && (is_blank(s->in[i]) || (of_words && !s->in[i]));
+}
+
+/* "Bearer X": the scheme is not the secret, what follows it is. */
+static size_t scheme_length(const struct scan *s, size_t from)
+{
+    static const char *const words[] = {"bearer", "basic", "token", "digest", "apikey", "bot", "negotiate", NULL};
+    size_t n = 0;
+    while (is_alnum(at(s, from + n)))
+        n++;
+    const bool bearer = gs_mask_same(s->in + from, n, "bearer"); /* perhaps as a word of its own */
+    if (!is_one_of(s->in + from, n, words) || !is_gap(s, from + n, bearer))
+        return 0;
+    while (is_gap(s, from + n, bearer))
+        n++;
+    return at(s, from + n) == '-' || from + n >= s->n ? 0 : n;
+}
+
+/* Writes the value without its secret; returns where the scan goes on. A whole word is not taken apart at
+ * quotes: they are part of it. */
+static size_t put_value(struct scan *s, size_t from, enum extent extent, enum gs_mask_kind kind)
+{
+    char quote = 0;
+    bool escaped = false;
+    if (kind == GS_MASK_WEAK && extent == TO_TEXT && at(s, from) == '{') /* "auth": {...} */
+        return from;
+    if (extent == TO_TEXT || s->joined) {
+        if ((escaped = at(s, from) == '\\' && is_quote(at(s, from + 1))))
+            put(s, s->in + from++, 1);
+        if (is_quote(at(s, from))) {
+            quote = at(s, from);
+            put(s, s->in + from++, 1);
+        }
+    }
+    const size_t scheme = scheme_length(s, from);
+    put(s, s->in + from, scheme);
+    from += scheme;
+    const size_t to = quote ? quoted_end(s, from, quote, escaped) : value_end(s, from, extent);
+    if (is_open(s, from, to, kind))
+        return put_run(s, from, to);
+    put_mask(s);
+    return to;
+}
+
+/* ---------------------------------------------------------------- URLs and keys in PEM */
+
+static bool is_port(const struct scan *s, size_t from, size_t to)
+{
+    while (from < to && is_digit(s->in[from]))
+        from++;
+    return from == to;
+}
+
+/* i is after "://". The password of the user information is masked; returns where the scan goes on. */
+static size_t put_user(struct scan *s, size_t i)
+{
+    size_t host_end = i, end = i, sign = 0, colon = 0;
+    while (!ends_word(s, end) && !is_blank(at(s, end)) && !is_quote(at(s, end)))
+        end++;
+    while (host_end < end && !memchr("/?#", s->in[host_end], 3))
+        host_end++;
+    for (size_t k = i; k < host_end; k++) {
+        if (s->in[k] == '@')
+            sign = k;
+        if (s->in[k] == ':' && !colon)
+            colon = k;
+    }
+    if (!sign && colon && !is_port(s, colon + 1, host_end)) /* an unescaped slash in the password */
+        for (size_t k = host_end; k < end; k++)
+            if (s->in[k] == '@')
+                sign = k;
+    if (!sign)
+        return i;
+    if (colon && colon < sign) {
+        put(s, s->in + i, colon + 1 - i);
+        if (colon + 1 < sign)
+            put_mask(s);
+        return sign;
+    }
+    if (sign - i >= 16 && is_mixed(s->in + i, sign - i)) { /* a token instead of a user */
+        put_mask(s);
+        return sign;
+    }
+    return i;
+}
+
+static const char *find(const struct scan *s, size_t i, const char *text)
+{
+    return memmem(s->in + i, s->n - i, text, strlen(text));
+}
+
+static size_t put_pem(struct scan *s, size_t i)
+{
+    static const char head_end[] = "PRIVATE KEY-----", block[] = "PRIVATE KEY BLOCK-----";
+    const char *head = find(s, i, head_end), *other = find(s, i, block);
+    size_t head_n = sizeof head_end - 1;
+    if (!head || (other && other < head))
+        head = other, head_n = sizeof block - 1;
+    if (!head || (size_t)(head - s->in) > i + 40)
+        return i;
+    const size_t from = (size_t)(head - s->in) + head_n;
+    const char *end = find(s, from, "-----END");
+    put(s, s->in + i, from - i);
+    put_mask(s);
+    return end ? (size_t)(end - s->in) : s->n;
+}
+
+/* ---------------------------------------------------------------- names */
+
+static bool in_query(const struct scan *s, size_t from, size_t to)
+{
+    static const char *const words[] = {"sig", "signature", "x-amz-signature", "x-goog-signature", NULL};
+    return from && (s->in[from - 1] == '?' || s->in[from - 1] == '&') && is_one_of(s->in + from, to - from, words);
+}
+
+/* A value in the next word; NULs and blanks before it are written. */
+static size_t put_next_word(struct scan *s, size_t i, enum gs_mask_kind kind)
+{
+    const bool of_word = at(s, i) == 0;
+    while (i < s->n && (of_word ? !at(s, i) : is_blank(at(s, i))))
+        put(s, s->in + i++, 1);
+    if (i >= s->n || (at(s, i) == '-' && (at(s, i + 1) == '-' || ends_word(s, i + 2))))
+        return i; /* another option */
+    return put_value(s, i, of_word || s->joined ? TO_WORD : TO_TEXT, kind);
+}
+
+/* Whether "=" or ":" follows the name that ends at i, and where the value begins. */
+static bool assigned(const struct scan *s, size_t i, size_t *value)
+{
+    bool gap;
+    if (at(s, i) == '\\')
+        i++;
+    if (is_quote(at(s, i)))
+        i++;
+    if (at(s, i) == ']')
+        i++;
+    gap = is_blank(at(s, i));
+    while (is_blank(at(s, i)))
+        i++;
+    const char sign = at(s, i);
+    if ((sign != '=' && sign != ':') || (sign == '=' && at(s, i + 1) == '=') || (sign == ':' && at(s, i + 1) == '/' && at(s, i + 2) == '/'))
+        return false;
+    i++;
+    if (at(s, i) == '=' || (sign == '=' && at(s, i) == '>'))
+        i++;
+    while ((gap || sign == ':') && is_blank(at(s, i)))
+        i++;
+    *value = i;
+    return true;
+}
+
+/* ['--token', 'X'], in a program's text. */
+static bool listed_next(const struct scan *s, size_t i, size_t *value)
+{
+    if (!is_quote(at(s, i)) || at(s, ++i) != ',')
+        return false;
+    i++;
+    while (is_blank(at(s, i)))
+        i++;
+    *value = i;
+    return is_quote(at(s, i));
+}
+
+static bool is_path(const struct scan *s, size_t i)
+{
+    return at(s, i) == '/' || at(s, i) == '~' || at(s, i) == '.';
+}
+
+/* A name at i, and its value if that is a secret; returns where the scan goes on. */
+static size_t put_name(struct scan *s, size_t i)
+{
+    const char before = i ? s->in[i - 1] : 0;
+    const bool first = begins_word(s, i) || before == '+' || before == '~' || before == '=';
+    const bool option = s->in[i] == '-' && (begins_word(s, i) || is_blank(before) || is_quote(before));
+    size_t end = i, value;
+    while (is_name(at(s, end)))
+        end++;
+    const size_t written = put_run(s, i, end);
+    if (written > end)
+        return written;
+    enum gs_mask_kind kind = gs_mask_name(s->in + i, end - i);
+    if (in_query(s, i, end))
+        kind = GS_MASK_STRONG;
+    if (kind == GS_MASK_NOT || (before == '/' && at(s, end) == ':')) /* the tag of an image */
+        return end;
+    if (assigned(s, end, &value)) {
+        if (gs_mask_same(s->in + i, end - i, "pwd") && is_path(s, value))
+            return end;
+        put(s, s->in + end, value - end);
+        const bool header = memchr(s->in + end, ':', value - end) != NULL;
+        return put_value(s, value, !first || s->joined ? TO_TEXT : header ? TO_WORD : TO_LIST, kind);
+    }
+    if (option && listed_next(s, end, &value)) {
+        put(s, s->in + end, value - end);
+        return put_value(s, value, TO_TEXT, kind);
+    }
+    if (option ? gs_mask_flag(s->in + i, end - i) : !gs_mask_same(s->in + i, end - i, "bearer"))
+        return end;
+    return is_gap(s, end, true) ? put_next_word(s, end, kind) : end;
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+/* "-c", "-lc": the word after it is a program of its own. */
+static bool runs_text(const struct scan *s, size_t end)
+{
+    size_t from = end;
+    while (from && s->in[from - 1])
+        from--;
+    return end - from >= 2 && end - from <= 4 && s->in[from] == '-' && s->in[end - 1] == 'c';
+}
+
+static size_t step(struct scan *s, size_t i, bool text)
+{
+    size_t next;
+    if (!s->in[i]) {
+        s->joined = text || runs_text(s, i);
+        put(s, " ", 1);
+        return i + 1;
+    }
+    if (starts_with(s, i, "-----BEGIN ") && (next = put_pem(s, i)) > i)
+        return next;
+    if (starts_with(s, i, "://")) {
+        put(s, "://", 3);
+        return put_user(s, i + 3);
+    }
+    if ((next = known_format(s, i)) > 0) {
+        put_known(s, i, next);
+        return i + next;
+    }
+    if (is_name(s->in[i]))
+        return put_name(s, i);
+    put(s, s->in + i, 1);
+    return i + 1;
+}
+
+static size_t mask(char *out, size_t size, const char *in, size_t n, bool text)
+{
+    struct scan s = {.in = in, .n = n, .out = out, .size = size};
+    while (s.n && !in[s.n - 1])
+        s.n--;
+    s.joined = text = text || !memchr(in, 0, s.n); /* a program may have written its own title */
+    if (!size)
+        return 0;
+    for (size_t i = 0; i < s.n;)
+        i = step(&s, i, text);
+    out[s.used] = 0;
+    return s.used;
+}
+
+size_t gs_mask_words(char *out, size_t size, const char *words, size_t length)
+{
+    return mask(out, size, words, length, false);
+}
+
+size_t gs_mask_arguments(char *out, size_t size, const char *text)
+{
+    return mask(out, size, text, strlen(text), true);
+}

@@ -1,0 +1,19 @@
+/* Command lines as they may be stored and shown: without the secrets that they contain. */
+#ifndef GPUSPY_MASK_H
+#define GPUSPY_MASK_H
+
+#include <stddef.h>
+
+/* Joins `length` bytes of words, each ended by a NUL as in /proc/self/cmdline, with blanks, and replaces by
+ * "***" what is a secret:
+ *   - the value of a name that suggests one: --api-key X, --api_key=X, apiKey: X, HF_TOKEN=X, {"token": "X"},
+ *   - the password of a URL: postgres://u:X@h,
+ *   - text of a known format: hf_..., ghp_..., AKIA..., JSON web tokens, private keys in PEM.
+ * The result is cut to size - 1 bytes, after the masking. Returns its length. No allocation, no locale. */
+size_t gs_mask_words(char *out, size_t size, const char *words, size_t length);
+
+/* The same for a command line whose words are already joined by blanks. A value that contains blanks is
+ * masked up to the first one only, unless it is quoted. Masking twice changes nothing. */
+size_t gs_mask_arguments(char *out, size_t size, const char *text);
+
+#endif

@@ -1,0 +1,16 @@
+/* Descriptors of ours, out of the program's way. */
+#ifndef GPUSPY_OPEN_HIGH_H
+#define GPUSPY_OPEN_HIGH_H
+
+#include <stdbool.h>
+
+#define GS_HIGH_FD 500 /* the least number; the limit on open files has to be above it */
+
+/* open(2), close-on-exec, under a number from GS_HIGH_FD on: the program's files keep the numbers that they
+ * would have without us. -1 and errno where there is no such number (EMFILE); nothing is open then. */
+int gs_open_high(const char *path, int flags, int mode);
+
+/* Any number does from now on: in gpuspy's own process, and in threads with a table of their own. */
+void gs_open_low(bool allowed);
+
+#endif

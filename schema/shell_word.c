@@ -1,0 +1,118 @@
+#include "schema/shell_word.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+struct text {
+    char *at;
+    size_t size, used;
+    bool cut;
+};
+
+static void add(struct text *t, const char *from, size_t n)
+{
+    if (n >= t->size - t->used) {
+        t->cut = true;
+        return;
+    }
+    memcpy(t->at + t->used, from, n);
+    t->used += n;
+    t->at[t->used] = 0;
+}
+
+static bool is_plain(const char *text)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+=:,@%";
+    return *text && *text != '=' && !text[strspn(text, plain)];
+}
+
+/* The length of a character of UTF-8, 0 if it is none, and its code. */
+static size_t decode(const unsigned char *p, unsigned *code)
+{
+    const size_t n = *p < 0x80 ? 1 : *p >= 0xc2 && *p < 0xe0 ? 2 : *p >= 0xe0 && *p < 0xf0 ? 3 : *p >= 0xf0 && *p < 0xf5 ? 4 : 0;
+    *code = n == 1 ? *p : *p & (0xffu >> (n + 1));
+    for (size_t i = 1; i < n; i++) {
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+        *code = *code << 6 | (p[i] & 0x3f);
+    }
+    const bool twice = (n == 3 && *code < 0x800) || (n == 4 && *code < 0x10000); /* a shorter form exists */
+    return twice || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000) ? 0 : n;
+}
+
+/* Controls, and what is not seen or changes the direction of what is. */
+static bool is_hidden(unsigned c)
+{
+    return c < 0x20 || (c >= 0x7f && c <= 0xa0) || c == 0xad || c == 0x61c || (c >= 0x200b && c <= 0x200f) ||
+           (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff || (c >= 0xfff9 && c <= 0xfffb) ||
+           (c >= 0xe0000 && c <= 0xe0fff);
+}
+
+static bool is_printable(const char *text)
+{
+    unsigned code;
+    size_t n;
+    for (const unsigned char *p = (const unsigned char *)text; *p; p += n)
+        if ((n = decode(p, &code)) == 0 || is_hidden(code))
+            return false;
+    return true;
+}
+
+static void add_quoted(struct text *t, const char *text)
+{
+    add(t, "'", 1);
+    for (; *text; text++)
+        if (*text == '\'')
+            add(t, "'\\''", 4);
+        else
+            add(t, text, 1);
+    add(t, "'", 1);
+}
+
+/* A substitution loses the newlines at its end: they stand in quotes after it. */
+static void add_printf(struct text *t, const char *text)
+{
+    char octal[8];
+    size_t end = strlen(text);
+    while (end && text[end - 1] == '\n')
+        end--;
+    if (end)
+        add(t, "\"$(printf '", 11);
+    for (size_t i = 0; i < end; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        const bool itself = c > ' ' && c < 0x7f && !strchr("'\\%!\"$`", c);
+        add(t, itself || c == ' ' ? (const char *)&c : octal, itself || c == ' ' ? 1 : (size_t)snprintf(octal, sizeof octal, "\\%03o", c));
+    }
+    if (end)
+        add(t, "')\"", 3);
+    if (text[end])
+        add_quoted(t, text + end);
+}
+
+char *gs_shell_word(char *out, size_t size, const char *text)
+{
+    struct text t = {.at = out, .size = size};
+    if (!size)
+        return out;
+    *out = 0;
+    if (is_plain(text))
+        add(&t, text, strlen(text));
+    else if (is_printable(text))
+        add_quoted(&t, text);
+    else
+        add_printf(&t, text);
+    if (t.cut)
+        *out = 0;
+    return out;
+}
+
+char *gs_shell_path(char *out, size_t size, const char *path)
+{
+    if (*path != '-' || size < 3)
+        return gs_shell_word(out, size, path);
+    gs_shell_word(out + 2, size - 2, path);
+    if (!out[2])
+        return memset(out, 0, 1);
+    return memcpy(out, "./", 2);
+}

@@ -1,0 +1,108 @@
+"""The recorder does not harm its host: it waits neither for the dynamic loader nor for the program's own code, uses no
+descriptor of the program, and does not decide how the process ends. Each program runs bare and recorded."""
+import subprocess
+import time
+
+import pytest
+
+from conftest import BUILD, sanitized
+from test_lives import completed, other_lines, own_lines, same_as_bare
+
+HOST = BUILD / "programs" / "host"
+PLUGIN = BUILD / "programs" / "plugin.so"
+
+
+def pairs_recorded(recording):
+    rows = completed(recording)
+    assert all(row == "alloc cudaMalloc 1000 device freed" for row in rows if row.startswith("alloc"))
+    return len([row for row in rows if row.startswith("alloc")])
+
+
+def did(done):
+    return int(done.stdout.split("did ")[1].split()[0])
+
+
+# --- the dynamic loader --------------------------------------------------------------------------
+
+@pytest.mark.parametrize("how, constructor, extra", [
+    ("first in constructor", "call", 0), ("warm then constructor", "call", 0), ("warm then constructor", "join", 0),
+    ("warm then constructor", "call,join", 1), ("constructor beside first", "slow,call", 0)])
+def test_constructors_that_call_cuda(recording, how, constructor, extra):
+    """The thread in dlopen holds the loader's lock, and waits for the recorder or for a thread that is in it."""
+    done = same_as_bare(recording, HOST, how, PLUGIN, HOST_CONSTRUCTOR=constructor)
+    assert pairs_recorded(recording) == did(done) + extra  # the plugin counts as one pair
+
+
+def test_a_python_extension_whose_constructor_calls_cuda(recording):
+    started = time.monotonic()
+    done = recording.python(f"import ctypes\nctypes.CDLL({str(PLUGIN)!r})\nprint('loaded')\n", HOST_CONSTRUCTOR="call")
+    assert done.stdout == "loaded\n" and time.monotonic() - started < 20
+    assert pairs_recorded(recording) == 1
+
+
+def test_calls_from_within_dl_iterate_phdr(recording):
+    """Its lock is held there, while other threads load and unload libraries and call CUDA."""
+    done = same_as_bare(recording, HOST, "within iterations", PLUGIN)
+    assert pairs_recorded(recording) == did(done)
+
+
+# --- fork ----------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("how", ["forks", "handlers before", "handlers after", "handlers wait"])
+def test_fork_handlers_that_call_cuda(recording, how):
+    done = same_as_bare(recording, HOST, how)
+    assert pairs_recorded(recording) == did(done)
+
+
+def test_fork_handlers_of_a_library_that_starts_before_the_recorder(recording):
+    """Of preloaded libraries the last one starts first."""
+    preload = f"{recording.environment()['LD_PRELOAD']}:{PLUGIN}"
+    done = recording.run(HOST, "forks", HOST_CONSTRUCTOR="handlers", LD_PRELOAD=preload)
+    assert pairs_recorded(recording) == did(done) + 2 * 20
+
+
+# --- how the process ends ------------------------------------------------------------------------
+
+@sanitized("a sanitizer's own threads and handlers take part")
+@pytest.mark.parametrize("how", ["seccomp alone", "seccomp first", "seccomp last", "main leaves"])
+def test_the_end_is_that_of_the_programs_last_thread(recording, how):
+    bare = recording.run(HOST, how, check=False, LD_PRELOAD="")
+    started = time.monotonic()
+    done = recording.run(HOST, how, check=False)
+    assert time.monotonic() - started < 5
+    assert (done.returncode, done.stdout, other_lines(done.stderr)) == (bare.returncode, bare.stdout, other_lines(bare.stderr))
+    assert pairs_recorded(recording) == did(done)
+    assert recording.sql("select complete from process") == [(1,)]
+
+
+# --- descriptors ---------------------------------------------------------------------------------
+
+@sanitized("a sanitizer opens files of its own")
+@pytest.mark.parametrize("how", ["files", "ends of pipes"])
+def test_the_programs_descriptors_are_its_own(recording, how):
+    done = same_as_bare(recording, HOST, how)
+    assert pairs_recorded(recording) == did(done)
+
+
+# --- NVML ----------------------------------------------------------------------------------------
+
+NVML_THAT_HANGS = """
+#include <unistd.h>
+int nvmlInit_v2(void) { if (HANGS_IN_INIT) pause(); return 0; }
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **device) { *device = device; return 0; }
+int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *memory) { pause(); return 1; }
+"""
+
+
+@pytest.mark.parametrize("init", [0, 1])
+def test_a_hung_nvml_delays_the_exit_by_a_second(recording, init):
+    library = recording.folder / "nvml" / "libnvidia-ml.so.1"
+    library.parent.mkdir()
+    subprocess.run(["gcc", "-shared", "-fPIC", f"-DHANGS_IN_INIT={init}", "-o", library, "-xc", "-"], check=True,
+                   input=NVML_THAT_HANGS, text=True)
+    path = f"{library.parent}:{BUILD}/sim"
+    started = time.monotonic()
+    done = recording.run(HOST, "forks", LD_LIBRARY_PATH=path)
+    assert time.monotonic() - started < 5
+    assert any("NVML has not answered for 1 s" in line for line in own_lines(done.stderr))
+    assert pairs_recorded(recording) == did(done)

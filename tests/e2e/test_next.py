@@ -1,0 +1,52 @@
+"""What gpuspy tells the user to type can be typed, whatever the recording's file is called."""
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from conftest import BUILD
+
+NAMES = ["plain.db", "my run.db", "it's.db", 'a"b.db', "-x.db", "--help", "~.db", "$HOME.db", "a;b&c|d.db", "*?[a].db", "#x.db",
+         "!h.db", "back\\slash.db", "`id`.db", "new\nline.db", "tab\t.db", "grün.db", b"latin-\xfc.db", "\x1b[31mred.db",
+         "\u202egnp.db", "(a) {b,c} <d>.db", "a=b.db", "name ", "ends in\n"]
+PROGRAM = "import ctypes; assert ctypes.CDLL('libcudart.so.13').cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(1 << 20)) == 0"
+
+
+def type_it(recording, command):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
+    done = subprocess.run(["sh", "-c", command], env=dict(env, PATH=f"{BUILD}:{env['PATH']}"), cwd=recording.folder,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert done.returncode == 0, (command, done.stderr)
+    return done.stdout
+
+
+def next_of(stderr):
+    """The last command of a text, which may hold a newline in quotes."""
+    at = stderr.rindex("next: ")
+    return stderr[at + len("next: "):].rstrip("\n") if not stderr.endswith("'\n") else stderr[at + len("next: "):-1]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=[str(n) for n in range(len(NAMES))])
+def test_every_name_can_be_typed(recording, name):
+    name = os.fsencode(name)
+    path = os.path.join(os.fsencode(recording.folder), name)
+    env = recording.environment(GPUSPY_DB=os.fsdecode(name))
+    ways = [([sys.executable, "-c", PROGRAM], env)]
+    ways.append(([BUILD / "gpuspy", "run", f"--output={os.fsdecode(name)}", "--", sys.executable, "-c", PROGRAM],
+                 {k: v for k, v in env.items() if k != "LD_PRELOAD"}))
+    for command, environment in ways:
+        done = subprocess.run([str(c) for c in command], env=environment, cwd=recording.folder,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert done.returncode == 0 and os.path.exists(path), done.stderr
+        stderr = os.fsdecode(done.stderr)
+        line = next_of(stderr)
+        assert line.startswith("gpuspy report ") and not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202e\udc80-\udcff]", stderr)
+        text = os.fsdecode(type_it(recording, line))
+        if not name.endswith(b"\n"):  # whose line ends in the middle
+            commands = re.findall(r"^  (gpuspy (?:report|tree|leaks) .*?)(?:  +[a-z].*)?$", text, re.M)
+            assert len(commands) > 1
+            for command in commands:
+                type_it(recording, command)
+        os.unlink(path)
