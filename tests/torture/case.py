@@ -300,15 +300,26 @@ def still_recording(name, done):
     return [f"zombie: {line.strip()}" for line in text.splitlines() if "still recording" in line and name in line]
 
 
+def pid_of_copy(place, path):
+    """A reader that may not write leaves files behind beside a recording that goes on."""
+    copy = place.folder / "copy"
+    copy.mkdir(exist_ok=True)
+    try:
+        for name in (path.name, path.name + "-wal"):
+            if (path.parent / name).exists():
+                shutil.copy(path.parent / name, copy)
+        return query(copy / path.name, "select pid from process")[0][0]
+    except (OSError, sqlite3.Error, IndexError):
+        return None
+    finally:
+        shutil.rmtree(copy)
+
+
 def report_of_the_dead(place, pid):
     """A killed child that was not reaped: no report may call it alive."""
     for path in databases(place):
-        try:
-            if query(path, "select pid from process") != [(pid,)]:
-                continue
-        except sqlite3.Error:
-            continue
-        return still_recording(path.name, gpuspy(place, "report", path))
+        if pid_of_copy(place, path) == pid:
+            return still_recording(path.name, gpuspy(place, "report", path))
     return []
 
 

@@ -80,7 +80,7 @@ static void *help(void *unused)
         pthread_mutex_unlock(&helper.lock);
         t_deep_work(3, 3);
         pthread_mutex_lock(&helper.lock);
-        helper.done++;
+        helper.done = helper.asked;
         pthread_cond_broadcast(&helper.changed);
         pthread_mutex_unlock(&helper.lock);
     }
@@ -99,8 +99,8 @@ static void ask_and_wait(void)
 
 void atfork_wait(uint32_t n)
 {
+    if (helper.pid != getpid()) pthread_detach(t_start(help, NULL, 0));
     helper.pid = getpid();
-    pthread_detach(t_start(help, NULL, 0));
     T_CHECK(!pthread_atfork(ask_and_wait, n & 1 ? ask_and_wait : NULL, NULL));
     if (n & 2) t_work(2);
     for (int i = 0; i < 3; i++) fork_once("atfork_wait", 2);

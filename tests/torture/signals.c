@@ -74,10 +74,10 @@ void alarm_jump(uint32_t n)
     t_flag(T_MAY_LOSE);
     handle(SIGALRM, jump, 0);
     timer(t_pick(&n, 100, 1000));
+    if (sigsetjmp(back, 1)) jumps++;
     while (jumps < 100) {
-        if (sigsetjmp(back, 1)) jumps++;
         may_jump = 1;
-        for (unsigned i = 0; may_jump && i < 1000000; i++) t_deep_work(i % 8, 1);
+        for (unsigned i = 0; may_jump; i++) t_deep_work(i % 8, 1);
     }
     may_jump = 0;
     timer(0);

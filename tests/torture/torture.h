@@ -60,6 +60,12 @@ static inline void t_begin(struct t_slot *slot, enum t_kind kind)
     __atomic_fetch_add((uint64_t *)&slot->begun[kind], 1, __ATOMIC_SEQ_CST);
 }
 
+/* A call that failed counts for nothing. */
+static inline void t_undo(struct t_slot *slot, enum t_kind kind)
+{
+    __atomic_fetch_sub((uint64_t *)&slot->begun[kind], 1, __ATOMIC_SEQ_CST);
+}
+
 static inline void t_end(struct t_slot *slot, enum t_kind kind)
 {
     __atomic_fetch_add((uint64_t *)&slot->returned[kind], 1, __ATOMIC_SEQ_CST);
@@ -70,7 +76,7 @@ static inline void *t_malloc(size_t bytes)
     void *pointer = NULL;
     struct t_slot *slot = t_slot();
     t_begin(slot, T_ALLOC);
-    if (cudaMalloc(&pointer, bytes) != 0) __atomic_fetch_sub((uint64_t *)&slot->begun[T_ALLOC], 1, __ATOMIC_SEQ_CST);
+    if (cudaMalloc(&pointer, bytes) != 0) t_undo(slot, T_ALLOC);
     else t_end(slot, T_ALLOC);
     return pointer;
 }
@@ -97,8 +103,8 @@ static inline void t_sync(void)
 {
     struct t_slot *slot = t_slot();
     t_begin(slot, T_SYNC);
-    cudaStreamSynchronize(NULL);
-    t_end(slot, T_SYNC);
+    if (cudaStreamSynchronize(NULL) != 0) t_undo(slot, T_SYNC);
+    else t_end(slot, T_SYNC);
 }
 
 /* Some of everything. Leaves errno as it was, and logs if CUDA calls changed it. */

@@ -115,6 +115,8 @@ class Torture:
         problems, bare, recorded = self.tried(items)
         if problems and problems[0].startswith("(bare)"):  # the program's own affair
             print(f"left out {title}: hangs without gpuspy, too: {written(items)}", flush=True)
+            if self.options.verbose:
+                print("     " + problems[0].replace("\n", "\n       "), flush=True)
             return
         if not problems:
             if self.options.verbose:
