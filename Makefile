@@ -69,8 +69,7 @@ $(SCHEMA_OBJ) $(INTERPOSE_OBJ): ALL_CFLAGS += -fPIC -fvisibility=hidden
 $(O)/obj/interpose/door_torch.o $(O)/obj/interpose/allocator.o: ALL_CFLAGS += -fexceptions
 $(SCHEMA_OBJ) $(O)/obj/analyzer/sql/views.o: $(O)/gen/gpuspy_sql.h
 
-# The target's own SQLite and libunwind must never be touched: SQLite is linked in statically and
-# hidden, libunwind is opened privately at run time and is no DT_NEEDED.
+# The target's own SQLite must never be touched: SQLite is linked in statically and hidden.
 $(O)/libgpuspy.so: $(INTERPOSE_OBJ) $(SCHEMA_LIB) interpose/libgpuspy.map
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(SANFLAGS) -shared -o $@ -Wl,-soname,libgpuspy.so \

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "interpose/before.h"
 #include "interpose/nvml.h"
 #include "interpose/recorder.h"
 #include "interpose/shield.h"
@@ -35,7 +36,8 @@ static struct {
     pthread_t thread;
     pthread_mutex_t lock; /* held while the store or the reader is used */
     pthread_cond_t wake, flushed;
-    bool running, stop;
+    _Atomic bool running;
+    bool stop;
     uint64_t flush_asked, flush_done; /* gpuspy_flush: calls so far, and those that are served */
     bool vanished; /* somebody has deleted the database */
     bool failed; /* the store cannot go on: what is in the spool stays there */
@@ -192,6 +194,7 @@ static int drain_until_told(void)
         serve_flush(asked);
         if (!records && gs_program_ended(own_threads(), &signal)) return signal;
         ms = next_wait(ms, records);
+        if (gs_reader_fill(drain.reader) < COMMIT_FILL && gs_before_step()) ms = WAIT_MIN_MS;
         wait_ms(ms);
     }
     return -1;
@@ -205,6 +208,7 @@ static void *run(void *unused)
     const int ended_by = drain_until_told();
     if (!drain.failed) finish();
     atomic_store(&drain.spool->drain_alive, 0);
+    gs_before_finish();
     close_store();
     pthread_cond_broadcast(&drain.flushed);
     pthread_mutex_unlock(&drain.lock);
@@ -227,11 +231,10 @@ int gs_drain_start(struct gs_spool *spool, struct gs_store *store)
     drain.reader = gs_reader_open(spool, NULL, 0);
     if (!drain.reader) return ENOMEM;
     atomic_store(&spool->drain_alive, 1);
+    atomic_store(&drain.running, true); /* without the lock: a fork handler that waits for us may hold it */
     int failed = gs_start_thread(&drain.thread, STACK_BYTES, run, NULL);
-    pthread_mutex_lock(&drain.lock); /* who flushes looks at it */
-    drain.running = !failed;
-    pthread_mutex_unlock(&drain.lock);
     if (!failed) return 0;
+    atomic_store(&drain.running, false);
     atomic_store(&spool->drain_alive, 0);
     gs_reader_close(drain.reader);
     return failed;
@@ -285,9 +288,7 @@ bool gs_drain_stop(struct gs_summary *summary)
         gs_deactivate("the database is not finished; gpuspy report completes it");
         return false;
     }
-    pthread_mutex_lock(&drain.lock); /* who flushes looks at it */
-    drain.running = false;
-    pthread_mutex_unlock(&drain.lock);
+    atomic_store(&drain.running, false);
     *summary = drain.summary;
     return !drain.failed;
 }
@@ -315,6 +316,7 @@ void gs_drain_unlock(void)
 void gs_drain_forget(bool at_rest)
 {
     /* This connection is the parent's. Its descriptors go, as SQLite would never close them. */
+    gs_before_forget();
     if (at_rest) gs_store_files_forget();
     memset(&drain, 0, sizeof drain);
     pthread_mutex_init(&drain.lock, NULL);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "schema/spool_file.h"
 
 #define TRIES 10000 /* names run-2 … before giving up */
 
@@ -99,6 +100,20 @@ static bool is_ours(const struct gs_run_path *path, const char *run_id)
                                : database_is_ours(path->db, run_id);
 }
 
+static bool left_by_us(const char *path)
+{
+    struct gs_spool_control c;
+    char error[160];
+    return !gs_spool_read_control(path, &c, error, sizeof error) && gs_spool_is_own(&c);
+}
+
+/* A name that is taken: number `n` of this process's, 0 the run's first. */
+static void note_left(struct gs_run_path *path, int n)
+{
+    if (path->left_count < GS_LEFT_MAX && exists(path->spool) && left_by_us(path->spool))
+        path->left[path->left_count++] = (short)n;
+}
+
 /* --- taking one ------------------------------------------------------------------------------ */
 
 struct claim {
@@ -123,19 +138,27 @@ static int try_name(struct gs_run_path *path, const struct claim *c)
     return EEXIST;
 }
 
+/* Name number `n` beside the run's first file. */
+static bool beside(char *out, size_t size, const char *first, int n)
+{
+    char insert[48];
+    /* exec over itself comes back with the same pid */
+    if (n == 1)
+        snprintf(insert, sizeof insert, ".%ld", (long)getpid());
+    else
+        snprintf(insert, sizeof insert, ".%ld-%d", (long)getpid(), n);
+    return with_insert(out, size, first, n ? insert : "");
+}
+
 /* The same for the names that this process may take beside a file of its own run. */
 static int try_beside(struct gs_run_path *path, const struct claim *c)
 {
-    char insert[48];
+    note_left(path, 0);
     for (int n = 1; n < TRIES; n++) {
-        /* exec over itself comes back with the same pid */
-        if (n == 1)
-            snprintf(insert, sizeof insert, ".%ld", (long)getpid());
-        else
-            snprintf(insert, sizeof insert, ".%ld-%d", (long)getpid(), n);
-        if (!with_insert(path->db, sizeof path->db, path->first, insert)) return ENAMETOOLONG;
+        if (!beside(path->db, sizeof path->db, path->first, n)) return ENAMETOOLONG;
         int failed = try_name(path, c);
         if (failed != EEXIST) return failed;
+        note_left(path, n);
     }
     return EEXIST;
 }
@@ -169,6 +192,11 @@ bool gs_run_path_claim(struct gs_run_path *path, const struct gs_config *config,
     }
     if (strcmp(path->first, asked) != 0) memcpy(path->asked, asked, sizeof path->asked);
     return true;
+}
+
+bool gs_run_path_left(const struct gs_run_path *path, int i, char *db, size_t size)
+{
+    return beside(db, size, path->first, path->left[i]);
 }
 
 const char *gs_run_path_shown(const char *path, const struct gs_config *config)

@@ -9,11 +9,16 @@
 #include "interpose/config.h"
 #include "schema/spool.h"
 
+#define GS_LEFT_MAX 256
+
 struct gs_run_path {
     char db[PATH_MAX];    /* absolute */
     char spool[PATH_MAX]; /* db + ".spool" */
     char asked[PATH_MAX]; /* what the user asked for, where that name was taken by another run */
     char first[PATH_MAX]; /* the run's first file: what `gpuspy report` is given */
+    /* what this process left unfinished when it executed another program: see gs_run_path_left */
+    short left[GS_LEFT_MAX];
+    int left_count;
 };
 
 /* Takes the first free name and creates the spool under it:
@@ -24,6 +29,9 @@ struct gs_run_path {
 bool gs_run_path_claim(struct gs_run_path *path, const struct gs_config *config,
                        struct gs_spool *spool, const char *command, uint64_t start_mono_ns,
                        uint64_t start_real_ns, char *error, size_t error_size);
+
+/* The database of left[i]. */
+bool gs_run_path_left(const struct gs_run_path *path, int i, char *db, size_t size);
 
 /* A path as the user would type it: relative where it lies in the folder of the start. */
 const char *gs_run_path_shown(const char *path, const struct gs_config *config);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include "interpose/api.h"
 #include "interpose/arguments.h"
+#include "interpose/before.h"
 #include "interpose/config.h"
 #include "interpose/door_nvtx.h"
 #include "interpose/device.h"
@@ -39,7 +40,7 @@ uint64_t gs_session_start_ns;
 enum { NOT_YET, LIVE, OVER };
 
 static struct {
-    pthread_mutex_t lock; /* held while a session starts */
+    pthread_mutex_t lock; /* held while a session starts, and while the process is copied */
     _Atomic int state;
     _Atomic bool spooling; /* the spool is mapped: what comes after a failure is counted in it */
     _Atomic bool ended;    /* the database is finished: what comes now is counted there */
@@ -52,8 +53,6 @@ static struct {
     bool has_key; /* the program may have used all keys up: threads then end unseen */
     bool wiped;   /* gs_session_page tells a child that nobody prepared */
     bool started; /* start has been at it: once per process image */
-    _Atomic uint32_t held;   /* threads that fork: no session starts meanwhile … */
-    _Atomic uint64_t missed; /* … and so many calls were not recorded for that */
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 #define START_STACK (256 * 1024)
@@ -318,6 +317,7 @@ static void *open_and_drain(void *unused)
     atomic_store(&session.spooling, true);
     session.pid = getpid();
     define_process();
+    gs_before_start(&session.path);
     int failed = gs_drain_start(&session.spool, store);
     if (!failed) return &session;
     gs_store_close(store);
@@ -346,7 +346,6 @@ static void go_live(void)
     if (!atomic_compare_exchange_strong(&session.state, &expected, LIVE))
         atomic_store(&gs_session_live, 0);
     gs_unseen_write();
-    for (uint64_t n = atomic_exchange(&session.missed, 0); n; n--) gs_spool_lost(&session.spool, 0);
 }
 
 static void start(void)
@@ -398,11 +397,9 @@ bool gs_session_begin(void)
         /* Before the lock is taken: both read the list of loaded objects, under the loader's lock for it. */
         gs_stack_init(gs_config()->stacks, gs_config()->native_depth);
         pthread_mutex_lock(&session.lock);
-        const bool held = atomic_load(&session.held); /* in a fork handler of the program's, perhaps */
-        const bool first = !held && atomic_load(&session.state) == NOT_YET;
+        const bool first = atomic_load(&session.state) == NOT_YET;
         if (first) start();
         pthread_mutex_unlock(&session.lock);
-        if (held) atomic_fetch_add(&session.missed, 1);
         state = atomic_load(&session.state);
         if (first && state == LIVE) gs_nvml_begin(&session.spool);
     }
@@ -448,27 +445,19 @@ void gs_session_watch_thread(void *thread)
 
 /* --- fork ------------------------------------------------------------------------------------ */
 
-bool gs_session_hold(int ms)
+bool gs_session_lock(int ms)
 {
     struct timespec until;
-    struct gs_shield shield;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += ms / 1000;
     until.tv_nsec += ms % 1000 * 1000000l;
     if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
-    gs_shield_begin(&shield);
-    const bool held = !pthread_mutex_timedlock(&session.lock, &until);
-    if (held) {
-        atomic_fetch_add(&session.held, 1);
-        pthread_mutex_unlock(&session.lock);
-    }
-    gs_shield_end(&shield);
-    return held;
+    return !pthread_mutex_timedlock(&session.lock, &until);
 }
 
-void gs_session_release(void)
+void gs_session_unlock(void)
 {
-    atomic_fetch_sub(&session.held, 1);
+    pthread_mutex_unlock(&session.lock);
 }
 
 /* The child has the parent's memory but not its drain, and must not write into its spool. It may
@@ -482,8 +471,6 @@ void gs_session_forked(void)
     memset(&session.spool, 0, sizeof session.spool);
     gs_thread_forked();
     pthread_mutex_init(&session.lock, NULL);
-    atomic_store(&session.held, 0);
-    atomic_store(&session.missed, 0);
     atomic_store(&said_failure, false);
     atomic_store(&session.state, NOT_YET);
 }

@@ -38,10 +38,9 @@ void gs_session_watch_thread(void *thread);
 void gs_thread_end(void *thread); /* recorder.c */
 void gs_thread_forked(void);      /* recorder.c: the only thread that a forked child has */
 
-/* For fork.c. Waits at most so long until no session is being started, and lets none start until it is
- * released; false: one is still being started. */
-bool gs_session_hold(int ms);
-void gs_session_release(void);
+/* For fork.c. While it is locked, no session is being started; under a gs_shield. False: not within so many ms. */
+bool gs_session_lock(int ms);
+void gs_session_unlock(void);
 /* In the child: nothing is recorded yet. */
 void gs_session_forked(void);
 /* In a child that was forked while SQLite was at work: nothing will be. */

@@ -59,6 +59,7 @@ void gs_stack_init(unsigned what, unsigned depth)
 
 void gs_stack_forked(void)
 {
+    atomic_flag_clear(&adding);
     gs_python_forked();
 }
 

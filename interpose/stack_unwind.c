@@ -389,11 +389,13 @@ static bool leave_simple(struct gs_unwinder *u, struct gs_frame *f, union rule r
     return gs_memory_word(m, place, &f->ip);
 }
 
-/* Generated code mostly keeps a frame pointer. Whether this one does shows further up. */
+/* Generated code mostly keeps a frame pointer. Whether this one does shows further up; at least it is
+ * on the same stack. */
 static bool leave_undescribed(struct gs_unwinder *u, struct gs_frame *f)
 {
-    uintptr_t fp, ip;
-    if (f->fp < f->sp || f->fp % WORD || !gs_memory_word(&u->memory, f->fp, &fp) ||
+    uintptr_t fp, ip, lo, hi;
+    if (f->fp < f->sp || f->fp % WORD || !gs_memory_around(&u->memory, f->sp, &lo, &hi) ||
+        f->fp - lo >= hi - lo || !gs_memory_word(&u->memory, f->fp, &fp) ||
         !gs_memory_word(&u->memory, f->fp + WORD, &ip))
         return false;
     *f = (struct gs_frame){.ip = ip, .sp = f->fp + 2 * WORD, .fp = fp, .place = f->fp + WORD};

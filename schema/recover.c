@@ -25,6 +25,8 @@ struct gs_recovery {
     struct gs_store *store;
     struct gs_reader *reader;
     int lock;  /* the control file, locked */
+    dev_t device;
+    ino_t inode; /* … its, as the application may have closed it */
     bool keep; /* the spool is completed into a copy, and stays */
     bool done;
     char db[PATH_MAX], path[PATH_MAX + 8];
@@ -46,6 +48,14 @@ static int open_high(const char *path)
         return fd;
     close(fd);
     return high;
+}
+
+static void close_lock(struct gs_recovery *r)
+{
+    struct stat st;
+    if (r->lock >= 0 && !fstat(r->lock, &st) && st.st_dev == r->device && st.st_ino == r->inode)
+        close(r->lock);
+    r->lock = -1;
 }
 
 /* flock and not a POSIX lock, which any close of the file in this process would drop. */
@@ -80,14 +90,20 @@ static int look(struct gs_recovery *r, uint32_t *pid, char *error, size_t error_
 }
 
 /* Opens the spool and takes its lock, so that nobody else completes it at the same time. */
-static int take_spool(struct gs_recovery *r, uint32_t *pid, char *error, size_t error_size)
+static int take_spool(struct gs_recovery *r, unsigned patience_s, uint32_t *pid, char *error,
+                      size_t error_size)
 {
     struct timespec step = {0, 50 * 1000 * 1000};
-    for (int left = PATIENCE_S * 20; left > 0; left--) {
+    for (unsigned left = patience_s * 20 + 1; left > 0; left--) {
         int found = look(r, pid, error, error_size);
         if (found != TAKEN && found != LOST)
             return found;
         r->lock = open_high(r->path);
+        struct stat st;
+        if (r->lock >= 0 && !fstat(r->lock, &st)) {
+            r->device = st.st_dev;
+            r->inode = st.st_ino;
+        }
         if (r->lock < 0 && errno != ENOENT) {
             snprintf(error, error_size, "%s", strerror(errno));
             return FAILED;
@@ -98,9 +114,7 @@ static int take_spool(struct gs_recovery *r, uint32_t *pid, char *error, size_t 
             int code = gs_spool_peek(&r->spool, r->path, error, error_size);
             return !code ? TAKEN : code == EIDRM ? LOST : FAILED;
         }
-        if (r->lock >= 0)
-            close(r->lock);
-        r->lock = -1;
+        close_lock(r);
         nanosleep(&step, NULL);
     }
     snprintf(error, error_size, "another program holds the spool");
@@ -239,10 +253,15 @@ int gs_recovery_end(struct gs_recovery *r, char *error, size_t error_size)
         }
     }
     gs_spool_close(&r->spool);
-    if (r->lock >= 0)
-        close(r->lock);
+    close_lock(r);
     free(r);
     return rc;
+}
+
+void gs_recovery_forget(struct gs_recovery *r)
+{
+    gs_spool_close(&r->spool); /* its memory and its connection are left: SQLite was anywhere in them */
+    close_lock(r);
 }
 
 static int open_recovery(struct gs_recovery *r, char *error, size_t error_size)
@@ -264,9 +283,10 @@ static int open_recovery(struct gs_recovery *r, char *error, size_t error_size)
     return r->done || r->reader ? 0 : -1;
 }
 
-static int begin(struct gs_recovery *r, uint32_t *pid, char *error, size_t error_size)
+static int begin(struct gs_recovery *r, unsigned patience_s, uint32_t *pid, char *error,
+                 size_t error_size)
 {
-    switch (take_spool(r, pid, error, error_size)) {
+    switch (take_spool(r, patience_s, pid, error, error_size)) {
     case GONE:
         return 0;
     case RECORDING:
@@ -282,7 +302,7 @@ static int begin(struct gs_recovery *r, uint32_t *pid, char *error, size_t error
 }
 
 int gs_recovery_begin(struct gs_recovery **out, const char *db_path, const char *spool_path,
-                      uint32_t *pid, char *error, size_t error_size)
+                      unsigned patience_s, uint32_t *pid, char *error, size_t error_size)
 {
     struct gs_recovery *r = calloc(1, sizeof *r);
     *pid = 0;
@@ -298,7 +318,7 @@ int gs_recovery_begin(struct gs_recovery **out, const char *db_path, const char 
     if ((size_t)snprintf(r->db, sizeof r->db, "%s", db_path) < sizeof r->db &&
         (size_t)snprintf(r->path, sizeof r->path, spool_path ? "%s" : "%s.spool",
                          spool_path ? spool_path : db_path) < sizeof r->path)
-        rc = begin(r, pid, error, error_size);
+        rc = begin(r, patience_s, pid, error, error_size);
     if (rc == 1) {
         *out = r;
         return 1;
@@ -314,7 +334,7 @@ static int recover(const char *db_path, const char *spool_path, uint32_t *pid, c
 {
     struct gs_recovery *r;
     char more[256] = "";
-    int rc = gs_recovery_begin(&r, db_path, spool_path, pid, error, error_size);
+    int rc = gs_recovery_begin(&r, db_path, spool_path, PATIENCE_S, pid, error, error_size);
     if (rc != 1)
         return rc;
     while ((rc = gs_recovery_step(r, error, error_size)) > 0)

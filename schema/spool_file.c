@@ -26,8 +26,8 @@ static void fill_cookie(uint64_t cookie[2])
     cookie[1] = (uint64_t)getpid() << 32 ^ (uintptr_t)&now;
 }
 
-static void fill_control(struct gs_spool_control *c, const struct gs_spool *s, const char *run_id,
-                         const char *command, uint64_t mono, uint64_t real)
+static void fill_control(struct gs_spool_control *c, const char *run_id, const char *command,
+                         uint64_t mono, uint64_t real)
 {
     memset(c, 0, sizeof *c);
     memcpy(c->magic, GS_SPOOL_MAGIC, sizeof GS_SPOOL_MAGIC);
@@ -36,8 +36,6 @@ static void fill_control(struct gs_spool_control *c, const struct gs_spool *s, c
     snprintf(c->command, sizeof c->command, "%s", command ? command : "");
     c->start_mono_ns = mono;
     c->start_real_ns = real;
-    c->shmid = s->shmid;
-    c->address = (uintptr_t)s->map;
     fill_cookie(c->cookie);
     gs_spool_identify(c);
 }
@@ -60,7 +58,10 @@ static void fill_header(struct gs_spool_header *h, const struct gs_spool_control
 
 static int open_new(const char *path)
 {
-    return gs_open_high(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    int fd = gs_open_high(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    if (fd >= 0)
+        fchmod(fd, 0600); /* whatever the umask is */
+    return fd;
 }
 
 static int write_control(const char *temp, const struct gs_spool_control *c)
@@ -128,11 +129,13 @@ static int create(struct gs_spool *s, const char *path, const char *run_id, cons
         return EEXIST;
     if (path)
         gs_segment_remove_orphans(GS_ORPHAN_S);
+    fill_control(&c, run_id, command, mono, real);
     int error = path ? gs_segment_create(s) : gs_segment_create_private(s);
     if (error)
         return error;
-    fill_control(&c, s, run_id, command, mono, real);
-    fill_header(s->header, &c);
+    fill_header(s->header, &c); /* at once: a segment without it is nobody's, and never removed */
+    c.shmid = s->shmid;
+    c.address = (uintptr_t)s->map;
     memcpy(s->cookie, c.cookie, sizeof s->cookie);
     if (path)
         error = write_and_publish(path, &c);

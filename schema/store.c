@@ -180,6 +180,7 @@ struct gs_store *gs_store_create(const char *path, const struct gs_store_info *i
         snprintf(error, error_size, "%s", strerror(errno));
         return NULL;
     }
+    fchmod(fd, 0600); /* whatever the umask is; SQLite gives its other files the same mode */
     close(fd);
     struct gs_store *s = new_store(error, error_size);
     if (!s || open_database(s, path) || make_schema(s, info)) {

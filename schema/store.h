@@ -93,11 +93,12 @@ int gs_recover(const char *db_path, uint32_t *pid, char *error, size_t error_siz
 /* The same for a copy of the database, from the spool beside the original, which stays. */
 int gs_recover_copy(const char *db_path, const char *spool_path, char *error, size_t error_size);
 /* The same as gs_recover in steps of some 20 ms, for a process that has more to do. begin returns as it
- * does, *out only with 1; step returns 1 more to do, 0 done, -1 failed; end also abandons it. */
+ * does, *out only with 1, and waits so long for another gpuspy that is at it; step returns 1 more to do, 0 done, -1 failed; end also abandons it. */
 struct gs_recovery;
 int gs_recovery_begin(struct gs_recovery **out, const char *db_path, const char *spool_path,
-                      uint32_t *pid, char *error, size_t error_size);
+                      unsigned patience_s, uint32_t *pid, char *error, size_t error_size);
 int gs_recovery_step(struct gs_recovery *r, char *error, size_t error_size);
 int gs_recovery_end(struct gs_recovery *r, char *error, size_t error_size);
+void gs_recovery_forget(struct gs_recovery *r); /* in a forked child: the parent goes on with it */
 
 #endif

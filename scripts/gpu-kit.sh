@@ -15,13 +15,9 @@ cp scripts/gpu-acceptance.sh "$kit/scripts/"
 cp tests/gpu/*.py tests/gpu/*.cu "$kit/tests/gpu/"
 cp LICENSE "$kit/"
 
-# Libraries that a bare machine may lack: those of the analyzer in build/lib, for it alone;
-# libunwind beside libgpuspy.so, which looks there for it.
+# Libraries that a bare machine may lack: those of the analyzer in build/lib, for it alone.
 ldd "$build/gpuspy" | awk '$2 == "=>" && $1 !~ /^(libc|libm|libstdc\+\+|libgcc_s|libpthread|libdl)\.so/ { print $3 }' |
     xargs -r cp -L -t "$kit/build/lib"
-unwind=$(ldconfig -p | awk '/libunwind\.so\.8 / && !seen++ { print $NF }')
-[ -n "$unwind" ] || { echo "gpu-kit: no libunwind.so.8 here: run scripts/setup.sh" >&2; exit 1; }
-cp -L "$unwind" "$kit/build/"
 
 tar -C "$build" -czf "$kit.tar.gz" gpu-kit
 bytes=$(stat -c %s "$kit.tar.gz")

@@ -58,7 +58,7 @@ static void usual_mode(int fd)
     fchmod(fd, 0666 & ~mask);
 }
 
-/* "path.Ab12Cd", open. -1 with errno, and *name NULL. */
+/* "path.Ab12Cd", open, for its owner only. -1 with errno, and *name NULL. */
 static int make_beside(const char *path, char **name)
 {
     size_t size = strlen(path) + sizeof ".XXXXXX";
@@ -72,9 +72,7 @@ static int make_beside(const char *path, char **name)
         watch(temporary);
     }
     sigprocmask(SIG_SETMASK, &before, NULL);
-    if (fd >= 0) {
-        usual_mode(fd);
-    } else {
+    if (fd < 0) {
         free(temporary);
         temporary = NULL;
     }
@@ -87,7 +85,9 @@ static int open_beside(struct output *o, const char *path)
 {
     o->real = realpath(path, NULL);
     int fd = make_beside(o->real ? o->real : path, &o->temporary), why = errno;
-    if (fd < 0) {
+    if (fd >= 0) {
+        usual_mode(fd);
+    } else {
         free(o->real);
         o->real = NULL;
     }

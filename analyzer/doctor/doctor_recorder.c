@@ -1,5 +1,4 @@
 /* The recorder itself: is it there, does it load, may it be loaded into the program? */
-#include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -210,29 +209,6 @@ static void check_loads(struct doctor *d)
                "libgpuspy.so %s loads (%s); it needs no root and no ptrace", GPUSPY_VERSION, d->library);
 }
 
-static int open_libunwind(void *data)
-{
-    const char *const *names = data;
-
-    for (; *names; names++)
-        if (dlopen(*names, RTLD_NOW | RTLD_LOCAL))
-            return 0;
-    return 1;
-}
-
-static void check_libunwind(struct doctor *d)
-{
-    static const char *const names[] = {"libunwind.so.8", NULL};
-    struct child c = {.work = open_libunwind, .data = (void *)(uintptr_t)names, .timeout_ms = TIMEOUT_MS};
-
-    if (child_run(&c))
-        doctor_say(d, DOCTOR_RECORDER, DOCTOR_OK, "libunwind", NULL, "libunwind is here: C and C++ frames are seen");
-    else
-        doctor_say(d, DOCTOR_RECORDER, DOCTOR_WARNING, "libunwind",
-                   "apt install libunwind8 (dnf install libunwind)",
-                   "libunwind.so.8 is not here: only Python's frames are seen, none of C and C++");
-}
-
 void doctor_recorder(struct doctor *d)
 {
     struct launch l = {0};
@@ -244,7 +220,6 @@ void doctor_recorder(struct doctor *d)
     }
     snprintf(d->library, sizeof d->library, "%s", l.library);
     check_loads(d);
-    check_libunwind(d);
     if (d->program[0])
         check_program(d);
 }

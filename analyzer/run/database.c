@@ -67,8 +67,9 @@ static bool check_header(const char *path, char *error, size_t error_size)
     int64_t page = head[16] << 8 | head[17];
     int64_t pages = (int64_t)head[28] << 24 | head[29] << 16 | head[30] << 8 | head[31];
     page = page == 1 ? 65536 : page;
-    /* The page count is only right where the change counters agree (SQLite file format, 1.3.7). */
-    if (memcmp(head + 24, head + 92, 4) == 0 && file_size(path, "") < pages * page) {
+    /* The page count is only right where the change counters agree (SQLite file format, 1.3.7). Where the
+     * log is not folded in, its pages may be those that are missing: a full disk stops that half-way. */
+    if (file_size(path, "-wal") <= 0 && memcmp(head + 24, head + 92, 4) == 0 && file_size(path, "") < pages * page) {
         return gs_fail(error, error_size,
                        "cannot read '%s': it is truncated (%lld of %lld bytes); copy it again from "
                        "where it was recorded",
@@ -380,6 +381,10 @@ int gs_database_recover(struct gs_database *db, const char *path, char *error, s
     db->opened = strdup(path);
     if (private_copy(db, path) && gs_recover_copy(db->opened, spool, ignored, sizeof ignored) > 0) {
         return 1;
+    }
+    if (db->copy_failed[0]) {
+        const size_t n = strlen(error);
+        snprintf(error + n, error_size - n, "; gpuspy %s", db->copy_failed);
     }
     remove_copy(db);
     free(db->opened);

@@ -1,5 +1,6 @@
 /* ns a native capture, by depth, in a plain C program: unwinding and looking the stack up, nothing
  * written, as for every stack but the first. Beside it the unwinding alone. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -62,6 +63,35 @@ static double at_depth(int n, void (*what)(void))
     return r;
 }
 
+/* Twenty frames, then the handler's. */
+static double handled[2];
+
+static void handle(int sig)
+{
+    handled[0] = median(capture);
+    handled[1] = median(unwind);
+}
+
+static void raise_below(int n);
+static void (*volatile below)(int) = raise_below;
+
+static __attribute__((noinline)) void raise_below(int n)
+{
+    if (n)
+        below(n - 1);
+    else
+        raise(SIGUSR1);
+    __asm__ volatile("");
+}
+
+static void in_handler(const char *what, int flags)
+{
+    const struct sigaction action = {.sa_handler = handle, .sa_flags = flags};
+    sigaction(SIGUSR1, &action, NULL);
+    raise_below(14);
+    printf("  %-30s %8.0f %8.0f\n", what, handled[0], handled[1]);
+}
+
 int main(void)
 {
     struct gs_spool spool;
@@ -75,14 +105,19 @@ int main(void)
         fprintf(stderr, "bench_stack: %s\n", gs_stack_missing());
         return 1;
     }
-    printf("%-24s %8s %8s\n", "C, ns a capture", "capture", "unwound");
+    printf("%-32s %8s %8s\n", "C, ns a capture", "capture", "unwound");
     const int depths[] = {5, 20, 50};
     for (int i = 0; i < 3; i++) {
         int n = depths[i] -
                 6; /* main, its two callers in libc, _start, median and the first at_depth */
         n = n < 0 ? 0 : n;
         double c = at_depth(n, capture), u = at_depth(n, unwind);
-        printf("  depth %-16d %8.0f %8.0f\n", depths[i], c, u);
+        printf("  depth %-24d %8.0f %8.0f\n", depths[i], c, u);
     }
+    static char room[1 << 16];
+    const stack_t other = {.ss_sp = room, .ss_size = sizeof room};
+    sigaltstack(&other, NULL);
+    in_handler("in a signal handler", 0);
+    in_handler("  on a stack of its own", SA_ONSTACK);
     return 0;
 }

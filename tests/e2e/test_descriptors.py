@@ -115,3 +115,15 @@ def test_a_limit_near_our_numbers(recording, program, limit):
 @pytest.mark.parametrize("limit", [8, 64, 512, 1024])
 def test_programs_that_meddle_with_descriptors(recording, program, limit, how):
     compare(recording, program, limit, how)
+
+
+@pytest.mark.parametrize("limit", [16, 64, 256])
+def test_a_report_needs_few_descriptors(recording, program, limit):
+    """In a process of its own gpuspy takes what numbers there are."""
+    recording.python("import ctypes, os, signal\nassert ctypes.CDLL('libcudart.so.13').cudaMalloc(ctypes.byref(ctypes.c_void_p()), "
+                     "ctypes.c_size_t(1 << 20)) == 0\nos.kill(os.getpid(), signal.SIGKILL)\n", check=False)
+    assert list(recording.folder.glob("*.spool"))
+    done = subprocess.run(["sh", "-c", f"ulimit -n {limit}; exec {BUILD / 'gpuspy'} report run.db"], cwd=recording.folder,
+                          text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert done.returncode == 0 and not list(recording.folder.glob("*.spool")), done.stderr
+    assert recording.sql("select count(*) from allocation") == [(1,)]

@@ -224,20 +224,19 @@ def rough(recording, how, *arguments, check=True):
                          LD_PRELOAD=f"{recording.environment()['LD_PRELOAD']}:{PROGRAMS}/rough.so")
 
 
-@pytest.mark.parametrize("how", ["small", "longjmp", "forked", "cancel", "cleanup", pytest.param("keys", marks=thread_sanitized(
-    "no native stacks beside ThreadSanitizer, whatever the keys"))])
+@pytest.mark.parametrize("how", ["small", "longjmp", "forked", "cancel", "cleanup", "keys"])
 def test_rough_hosts(recording, how):
     done = rough(recording, how)
     assert_same(rendered(recording.database), expected(done.stdout))
     assert names_of(recording) == ["run.db"] and len(done.stderr.splitlines()) == 1
-    assert ("no native stacks: the program has used up all thread-specific keys" in done.stderr) is (how == "keys")
+    assert recording.sql("select count(*) from frames where kind = 'native'") != [(0,)]
 
 
 def test_a_host_that_closes_all_descriptors(recording):
     """Its own files get our numbers: not a byte of ours may go there, neither now nor at exit."""
     done = rough(recording, "files")
     own = [f for f in recording.folder.iterdir() if f.name.startswith("own-")]
-    assert len(own) > 50 and {f.read_text() for f in own} == {"mine"}
+    assert len(own) > 500 and {f.read_text() for f in own} == {"mine"}
     assert re.fullmatch(r"gpuspy: recording stopped here: the application closed the (spool|database)'s files?\n", done.stderr)
     assert recording.report()["run"]["lost_events"] > 0
     assert recording.sql("select count(*) + (select lost_events from process) from allocation")[0][0] > 50000

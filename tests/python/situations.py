@@ -906,16 +906,6 @@ def native_above_python():
 
 
 @situation
-def the_unwinder_is_private():
-    everybody = ctypes.CDLL(None)
-    if hasattr(everybody, "unw_backtrace") or hasattr(everybody, "_Ux86_64_step"):
-        failures.append("libunwind's names are in the global scope")
-    with open("/proc/self/maps") as maps:
-        if "libunwind" not in maps.read():
-            failures.append("libunwind is not there")
-
-
-@situation
 def native_alone():
     b = ctypes.create_string_buffer(ROOM)
     probe.probe_in_thread(BOTH, b, ROOM, None)

@@ -7,16 +7,26 @@
  *   probe_counts(counts)        definitions so far: python, native, stacks, resets
  *   probe_bench(what, n)        ns a capture
  */
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "interpose/resolve.h"
 #include "interpose/stack.h"
 #include "interpose/stack_python.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
 struct gs_spool;
+
+/* Nobody here watches for what is unloaded. */
+void gs_pin_later(const void *address_in_library)
+{
+    Dl_info info;
+    if (dladdr(address_in_library, &info))
+        dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+}
 
 /* --- the writer ------------------------------------------------------------------------------- */
 

@@ -76,7 +76,7 @@ def test_some_interpreter_is_there():
 
 
 def test_needs_no_unwinder_by_name():
-    """libunwind as a needed library would stand before libgcc and break C++ exceptions."""
+    """An unwinder as a needed library would precede libgcc and break C++ exceptions."""
     needed = subprocess.run(["readelf", "-d", str(PROBE)], text=True, stdout=subprocess.PIPE, check=True).stdout
     assert "libc.so" in needed and "unwind" not in needed and "libgcc" not in needed
 

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <linux/filter.h>
@@ -800,6 +801,8 @@ static void refused(void **state)
 static void orphans(void **state)
 {
     enum { ALL = GS_SPOOL_ORPHANS + 8 };
+    if (unshare(CLONE_NEWIPC)) /* in a namespace of our own: others may leave some, too */
+        skip();
     struct gs_spool s;
     struct shmid_ds ds;
     for (int i = 0; i < ALL; i++) {

@@ -1,4 +1,4 @@
-/* Native stacks of this very program, through the real libunwind; objects that come and go. */
+/* Native stacks of this very program, through the real unwinder; objects that come and go. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,6 +48,7 @@ void gs_writer_commit(struct gs_writer *w, uint32_t bytes)
 
 static struct gs_stacks *stacks;
 static struct gs_writer writer;
+static struct gs_modules modules;
 
 static int open_all(void **state)
 {
@@ -139,11 +140,14 @@ static uint32_t below(uint32_t n)
 
 static __attribute__((noinline)) void arrive(void)
 {
-    void *at[64];
+    static struct gs_unwinder unwinder;
+    uintptr_t *const own = __builtin_frame_address(0);
+    const struct gs_frame from = {.ip = own[1], .sp = (uintptr_t)(own + 2), .fp = own[0]};
     uint64_t way = 1;
-    int n = gs_unwind(at, 64);
-    for (int i = 1; i < n; i++) /* not the place here, which the capture sees from another line */
-        way = gs_stack_mix(way, (uintptr_t)at[i], 0);
+    gs_memory_begin(&unwinder.memory, (uintptr_t)own);
+    const uint32_t n = gs_unwind(&unwinder, from, (struct gs_elf_range){0, 0}, 64);
+    for (uint32_t i = 0; i < n; i++)
+        way = gs_stack_mix(way, unwinder.address[i], 0);
     uint32_t number = wrapper();
     assert_int_not_equal(number, 0);
     for (size_t i = 0; i < WAYS; i++) {
@@ -221,20 +225,20 @@ static void errno_is_kept(void **state)
     errno = 4711;
     gs_stack_find_python();
     struct gs_module m;
-    gs_module_find((uintptr_t)&errno_is_kept, &m);
+    gs_module_find(&modules, (uintptr_t)&errno_is_kept, &m);
     assert_int_equal(errno, 4711);
 }
 
 static void objects_come_and_go(void **state)
 {
     struct gs_module m;
-    assert_true(gs_module_find((uintptr_t)&objects_come_and_go, &m));
-    assert_true(gs_module_find((uintptr_t)&gnu_get_libc_version, &m));
+    assert_true(gs_module_find(&modules, (uintptr_t)&objects_come_and_go, &m));
+    assert_true(gs_module_find(&modules, (uintptr_t)&gnu_get_libc_version, &m));
     assert_non_null(memmem(m.path, m.path_len, "libc", 4));
     assert_int_equal(m.build_id_len, 20);
-    assert_false(gs_module_find((uintptr_t)&m, &m)); /* the stack */
-    assert_false(gs_module_find(0, &m));
-    assert_false(gs_module_find(UINTPTR_MAX, &m));
+    assert_false(gs_module_find(&modules, (uintptr_t)&m, &m)); /* the stack */
+    assert_false(gs_module_find(&modules, 0, &m));
+    assert_false(gs_module_find(&modules, UINTPTR_MAX, &m));
 
     void *lib = dlopen("libresolv.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!lib)
@@ -242,13 +246,13 @@ static void objects_come_and_go(void **state)
     struct link_map *map;
     assert_int_equal(dlinfo(lib, RTLD_DI_LINKMAP, &map), 0);
     uintptr_t at = (uintptr_t)map->l_ld;
-    assert_true(gs_module_find(at, &m));
+    assert_true(gs_module_find(&modules, at, &m));
     assert_non_null(memmem(m.path, m.path_len, "libresolv", 9));
     uint32_t generation = gs_module_generation, epoch = gs_stack_epoch;
-    assert_true(gs_module_find(at, &m));
+    assert_true(gs_module_find(&modules, at, &m));
     assert_int_equal(gs_module_generation, generation);
     dlclose(lib);
-    assert_false(gs_module_find(at, &m));
+    assert_false(gs_module_find(&modules, at, &m));
     assert_int_equal(gs_module_generation, generation + 1);
     assert_true(gs_stack_epoch > epoch);
 }
@@ -259,7 +263,7 @@ static void *in_thread(void *unused)
     struct gs_stacks *s = gs_stacks_open(&own);
     struct gs_module m;
     for (int i = 0; s && i < 2000; i++)
-        gs_module_find((uintptr_t)&in_thread, &m);
+        gs_module_find(&s->unwinder.modules, (uintptr_t)&in_thread, &m);
     gs_stacks_close(s);
     return NULL;
 }
@@ -277,7 +281,7 @@ static void threads_and_loads(void **state)
     for (int i = 0; i < 4; i++)
         pthread_join(t[i], NULL);
     struct gs_module m;
-    assert_true(gs_module_find((uintptr_t)&in_thread, &m));
+    assert_true(gs_module_find(&modules, (uintptr_t)&in_thread, &m));
 }
 
 /* --- symbols ---------------------------------------------------------------------------------- */

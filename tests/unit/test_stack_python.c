@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 #include <pthread.h>
@@ -355,16 +356,24 @@ static void count_death(void *code)
 
 static void (*watched)(void *) = count_death; /* the type's slot */
 
+static int by_number(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+#define CODES 80000 /* more than there is room for */
+
 static void identity_of_code(void **state)
 {
-    static char code[40000][16] __attribute__((aligned(16)));
+    static char code[CODES][16] __attribute__((aligned(16)));
     gs_code_watch(&watched); /* once is enough, twice does no harm */
     assert_ptr_not_equal(watched, count_death);
     void (*slot)(void *) = watched;
     deaths = 0;
 
     uint32_t epoch = gs_stack_epoch;
-    uint32_t a = gs_code_identity(code[0]), b = gs_code_identity(code[1]);
+    uint64_t a = gs_code_identity(code[0]), b = gs_code_identity(code[1]);
     assert_int_not_equal(a, b);
     assert_int_equal(gs_code_identity(code[0]), a);
     slot(code[2]); /* never recorded */
@@ -372,12 +381,12 @@ static void identity_of_code(void **state)
     slot(code[0]);
     assert_int_equal(gs_stack_epoch, epoch + 1);
     assert_int_equal(deaths, 2);
-    uint32_t c = gs_code_identity(code[0]);
-    assert_true(c > b);
+    uint64_t c = gs_code_identity(code[0]);
+    assert_true(c != a && c != b && c >> GS_CODE_BITS == 0);
     assert_int_equal(gs_code_identity(code[1]), b);
 
     /* many at once, dying in another order: nobody is lost or mistaken */
-    static uint32_t numbers[20000];
+    static uint64_t numbers[20000 + CODES];
     for (int i = 0; i < 20000; i++)
         numbers[i] = gs_code_identity(code[i]);
     for (int i = 0; i < 20000; i += 3)
@@ -392,15 +401,13 @@ static void identity_of_code(void **state)
         slot(code[i]);
     assert_int_equal(gs_stack_epoch, epoch);
 
-    /* more living ones than there is room for: all begin anew, with numbers never used before */
-    uint32_t highest = 0;
-    for (int i = 0; i < 40000; i++) {
-        uint32_t n = gs_code_identity(code[i]);
-        assert_true(n > highest);
-        highest = n;
-    }
+    /* more living ones than there is room for: some begin anew, with numbers never used before */
+    for (int i = 0; i < CODES; i++)
+        numbers[20000 + i] = gs_code_identity(code[i]);
     assert_true(gs_stack_epoch > epoch);
-    assert_true(gs_code_identity(code[0]) > highest);
+    qsort(numbers, 20000 + CODES, sizeof *numbers, by_number);
+    for (int i = 1; i < 20000 + CODES; i++)
+        assert_true(numbers[i] > numbers[i - 1]);
 }
 
 /* Threads record and code dies at the same time; each thread owns its code objects, as the
@@ -410,13 +417,13 @@ static char owned[4][64][16] __attribute__((aligned(16)));
 static void *live_and_die(void *arg)
 {
     char(*code)[16] = arg;
-    uint32_t last = 0;
+    uint64_t last[64] = {0};
     for (int round = 0; round < 300; round++) {
         for (int i = 0; i < 64; i++) {
-            uint32_t n = gs_code_identity(code[i]);
-            if (n <= last || gs_code_identity(code[i]) != n)
+            uint64_t n = gs_code_identity(code[i]);
+            if (n == last[i] || gs_code_identity(code[i]) != n)
                 return arg;
-            last = n;
+            last[i] = n;
         }
         uint32_t epoch = gs_stack_epoch;
         for (int i = 0; i < 64; i++)

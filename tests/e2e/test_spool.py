@@ -1,0 +1,293 @@
+"""The spool in shared memory: what a full file system, another process, a sandbox or the end of a
+container can do to it, none of which may harm the program or the report."""
+import ctypes
+import json
+import os
+import random
+import signal
+import stat
+import subprocess
+import time
+
+import pytest
+
+from conftest import BUILD, SECONDS
+from test_lives import LIVES, completed, halves, same_as_bare
+from test_programs import PROGRAMS, assert_same, databases, expected, names_of
+
+libc = ctypes.CDLL(None, use_errno=True)
+SHORT = PROGRAMS / "short"
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+
+
+def segments():
+    """Ids of all shared memory segments."""
+    with open("/proc/sysvipc/shm") as file:
+        return {int(line.split()[1]) for line in list(file)[1:]}
+
+
+def segment(recording):
+    """The one that the control file names."""
+    return int.from_bytes((recording.folder / "run.db.spool").read_bytes()[104:108], "little")
+
+
+def start(recording, *arguments, **more):
+    return subprocess.Popen(arguments, env=recording.environment(**more), cwd=recording.folder, text=True,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def remove_spools(recording):
+    """Of recordings that cannot be completed any more."""
+    for path in recording.folder.glob("*.spool"):
+        libc.shmctl(int.from_bytes(path.read_bytes()[104:108], "little"), 0, None)
+
+
+# --- file systems ---------------------------------------------------------------------------------
+
+@pytest.fixture
+def small(recording):
+    """Mounts a small file system where the recording goes."""
+    mounted = []
+
+    def mount(*arguments):
+        done = subprocess.run(["mount", *arguments, recording.folder], stderr=subprocess.PIPE, text=True)
+        if done.returncode:
+            pytest.skip(done.stderr)
+        mounted.append(1)
+    yield mount
+    remove_spools(recording)
+    for _ in mounted:
+        subprocess.run(["umount", "-l", recording.folder], check=True)
+
+
+def survive(recording, size, kill):
+    child = start(recording, SHORT, "20000" if kill else "1500", "250")
+    if kill:
+        time.sleep(random.Random(size).uniform(0, 0.4))
+        child.kill()
+    out, err = child.communicate(timeout=SECONDS)
+    assert child.returncode == (-9 if kill else 0), err
+    assert kill or out.startswith("1500 threads")
+    if recording.database.exists() and recording.database.stat().st_size:
+        done = recording.gpuspy("report", "--json", recording.database)
+        assert done.returncode in (0, 3), done
+        assert done.returncode == 0 or done.stderr.startswith("gpuspy: ")
+
+
+@root_only
+@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("size", [0, 4, 40, 64, 100, 150, 200, 300, 400, 600, 900, 1400, 2500])
+def test_a_small_memory_file_system(recording, small, size, kill):
+    small("-t", "tmpfs", "-o", f"size={max(size, 4)}k", "none")
+    if not size:
+        (recording.folder / "filler").write_bytes(bytes(4096))
+    survive(recording, size, kill)
+
+
+@root_only
+@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("free", [0, 40, 100, 300, 900, 2500])
+def test_a_nearly_full_disk(recording, small, tmp_path_factory, free, kill):
+    image = tmp_path_factory.mktemp("disk") / "image"
+    image.write_bytes(b"")
+    os.truncate(image, 24 << 20)
+    if subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("no mkfs.ext4")
+    small("-o", "loop", image)
+    info = os.statvfs(recording.folder)
+    with open(recording.folder / "filler", "wb", buffering=0) as file:
+        left = info.f_bavail * info.f_frsize - free * 1024
+        try:
+            while left > 0:
+                left -= file.write(bytes(min(left, 1 << 16)))
+        except OSError:
+            pass
+    survive(recording, free, kill)
+
+
+def test_a_spool_truncated_while_recording(recording):
+    lines, said = halves(recording, lambda: os.truncate(recording.folder / "run.db.spool", 0))
+    assert not said or all("recording stopped" not in line for line in said)
+    assert recording.sql("select complete, lost_events from process") == [(1, 0)]
+    (recording.folder / "run.db.spool").unlink(missing_ok=True)
+    assert_same(completed(recording), lines)
+
+
+def test_a_limit_on_file_sizes(recording):
+    """It holds for the database alone."""
+    done = recording.run("/bin/sh", "-c", f"ulimit -f 4000; {SHORT} 10")
+    assert done.stdout.startswith("10 threads") and "recording" not in done.stderr
+    assert recording.sql("select count(*) from allocation") == [(33,)]
+
+
+# --- who is alive ---------------------------------------------------------------------------------
+
+def test_a_killed_process_that_nobody_reaps(recording):
+    child = start(recording, LIVES, "halves", "1000")
+    child.stdout.readline()
+    memory = segment(recording)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    report = recording.report()
+    assert report["run"]["complete"] is False and not report["run"]["processes"][0].get("recording")
+    assert names_of(recording) == ["run.db"] and memory not in segments()
+    child.communicate()
+
+
+def test_nothing_is_left_in_memory(recording):
+    child = start(recording, LIVES, "halves", "1000")
+    child.stdout.readline()
+    memory = segment(recording)
+    assert memory in segments()
+    child.communicate("go\n", timeout=SECONDS)
+    assert memory not in segments()
+
+
+def test_memory_that_is_gone(recording):
+    child = start(recording, LIVES, "halves", "1000")
+    child.stdout.readline()
+    time.sleep(0.6)  # the drain has committed what there was
+    remove_spools(recording)
+    child.kill()
+    child.communicate()
+    done = recording.gpuspy("report", recording.database)
+    text = " ".join(done.stdout.split())
+    assert done.returncode == 0 and "the recording was cut off; about the last 250 ms before the end are missing" in text
+    assert recording.report()["run"]["complete"] is False
+    assert names_of(recording) == ["run.db"]
+    assert recording.sql("select count(*) from allocation")[0][0] > 0
+
+
+def test_the_spool_of_an_older_gpuspy(recording):
+    recording.run(LIVES, "plain", "1000")
+    (recording.folder / "run.db.spool").write_bytes(b"gpuspy spool".ljust(16, b"\0") + (5).to_bytes(4, "little") + bytes(30000))
+    done = recording.gpuspy("report", recording.database)
+    assert done.returncode == 0 and "version 5, this one reads version" in " ".join(done.stdout.split())
+
+
+def seccomp(program, call):
+    """A program that may not make one system call."""
+    return ["python3", "-c", f"""
+import ctypes, os, struct, sys
+filter = b"".join(struct.pack("HBBI", *i) for i in ((0x20, 0, 0, 0), (0x15, 0, 1, {call}), (6, 0, 0, 0x00050001), (6, 0, 0, 0x7fff0000)))
+buffer = ctypes.create_string_buffer(filter, len(filter))
+program = struct.pack("HxxxxxxQ", 4, ctypes.addressof(buffer))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+os.execv(sys.argv[1], sys.argv[1:])
+""", *program]
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the number of the system call is another")
+def test_a_sandbox_without_shared_memory(recording):
+    done = recording.run(*seccomp([str(LIVES), "plain", "1000"], 29))
+    assert "no shared memory (shmget: Operation not permitted): if this process is killed" in done.stderr
+    assert_same(completed(recording), expected(done.stdout))
+    child = start(recording, *seccomp([str(LIVES), "halves", "1000"], 29), GPUSPY_DB="killed.db")
+    child.stdout.readline()
+    time.sleep(0.6)
+    child.kill()
+    child.communicate()
+    done = recording.gpuspy("report", "killed.db")
+    assert done.returncode == 0 and "the recording was cut off" in " ".join(done.stdout.split())
+
+
+# --- threads --------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("threads,at_once", [(200000, 1), (10000, 100), (3000, 250)])
+def test_short_threads(recording, threads, at_once):
+    done = recording.run(SHORT, str(threads), str(at_once))
+    allocations = 3 * (threads + 1)
+    assert done.stdout == f"{threads} threads, {allocations} allocations\n"
+    assert recording.sql("select lost_events, complete from process") == [(0, 1)]
+    assert recording.sql("select count(*), count(free_ns), count(distinct alloc_thread_id), count(alloc_stack_id) "
+                         "from allocation") == [(allocations, allocations, threads + 1, allocations)]
+    assert recording.sql("select count(*) from thread") == [(threads + 1,)]
+    assert recording.sql("select count(*) from (select alloc_thread_id from allocation group by 1 having count(*) <> 3)") \
+        == [(0,)]
+    assert recording.report()["run"]["complete"] is True
+
+
+def test_short_threads_and_a_kill(recording):
+    child = start(recording, SHORT, "1000000")
+    time.sleep(1.5)
+    child.kill()
+    child.communicate()
+    recording.report()
+    threads, = recording.sql("select count(*) from thread")[0]
+    assert threads > 1000
+    assert recording.sql("select count(*) from (select alloc_thread_id from allocation group by 1 having count(*) <> 3)")[0][0] <= 1
+    assert recording.sql("select count(*) from allocation where alloc_stack_id is null") == [(0,)]
+
+
+# --- one program over the other -------------------------------------------------------------------
+
+def test_a_chain_of_programs(recording):
+    done = same_as_bare(recording, LIVES, "chain", "30")
+    assert len(databases(recording)) == 30 and len(names_of(recording)) == 30, names_of(recording)
+    assert_same(completed(recording), expected(done.stdout))
+
+
+def test_a_chain_whose_last_program_records_nothing(recording):
+    done = recording.run(BUILD / "gpuspy", "run", "--", LIVES, "chain", "5", "bare", LD_PRELOAD="")
+    assert done.returncode == 0 and len(names_of(recording)) == 4, (names_of(recording), done.stderr)
+    assert_same(completed(recording), expected(done.stdout))
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("mask", [0, 0o22, 0o777])
+def test_nobody_else_may_read_it(recording, mask):
+    child = subprocess.Popen([LIVES, "halves", "1000"], env=recording.environment(), cwd=recording.folder, umask=mask,
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child.stdout.readline()
+    time.sleep(0.5)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in recording.folder.iterdir()}
+    assert modes == dict.fromkeys(["run.db", "run.db-shm", "run.db-wal", "run.db.spool"], 0o600)
+    child.kill()
+    child.communicate()
+    before = os.umask(0)
+    try:
+        recording.report()
+        assert stat.S_IMODE(recording.database.stat().st_mode) == 0o600
+    finally:
+        os.umask(before)
+
+
+@root_only
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_no_copy_stays(recording, tmp_path_factory, how):
+    """In a folder that cannot be written, the report reads a copy."""
+    copies = tmp_path_factory.mktemp("copies")
+    child = start(recording, LIVES, "halves", "1000")
+    child.stdout.readline()
+    time.sleep(0.5)
+    child.kill()
+    child.communicate()
+    subprocess.run(["mount", "--bind", recording.folder, recording.folder], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", recording.folder], check=True)
+        reader = start(recording, BUILD / "gpuspy", "sql", recording.database, LD_PRELOAD="", TMPDIR=str(copies))
+        deadline = time.monotonic() + SECONDS
+        while not list(copies.glob("*/run.db")) and reader.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert reader.poll() is None, reader.communicate()
+        reader.send_signal(how)
+        reader.communicate()
+        while list(copies.iterdir()):
+            assert time.monotonic() < deadline, list(copies.rglob("*"))
+            time.sleep(0.01)
+        done = recording.run(BUILD / "gpuspy", "report", "--json", recording.database, LD_PRELOAD="", TMPDIR=str(copies))
+        assert done.returncode == 0 and json.loads(done.stdout)["run"]["complete"] is False
+        assert not list(copies.iterdir())
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32k", "none", copies], check=True)
+        try:
+            done = recording.run(BUILD / "gpuspy", "report", recording.database, LD_PRELOAD="", TMPDIR=str(copies), check=False)
+            assert "set TMPDIR to a folder with more room" in " ".join((done.stdout + done.stderr).split())
+            assert done.returncode in (0, 3)
+        finally:
+            subprocess.run(["umount", copies], check=True)
+    finally:
+        subprocess.run(["umount", recording.folder], check=True)
+    recording.report()

@@ -1,0 +1,809 @@
+/* Our own stacks against those of libgcc and, where it is installed, libunwind, in every way that a
+ * program comes to call CUDA; and what must not happen on stacks that nobody can read. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <alloca.h>
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
+#include <unwind.h>
+#include "interpose/stack.h"
+#include "interpose/stack_unwind.h"
+
+#if defined(__x86_64__)
+
+#define MOST 250
+#define ALONE __attribute__((noinline, noclone))
+
+/* --- three unwinders -------------------------------------------------------------------------- */
+
+struct trace {
+    uint32_t count;
+    uintptr_t address[MOST];
+};
+
+static int (*unw_backtrace)(void **, int);
+
+static _Unwind_Reason_Code next(struct _Unwind_Context *context, void *to)
+{
+    struct trace *t = to;
+    int interrupted = 0;
+    const uintptr_t ip = _Unwind_GetIPInfo(context, &interrupted);
+    if (!ip || t->count == MOST)
+        return _URC_END_OF_STACK;
+    t->address[t->count++] = ip + (interrupted != 0);
+    return _URC_NO_REASON;
+}
+
+static ALONE void by_libgcc(struct trace *t)
+{
+    t->count = 0;
+    _Unwind_Backtrace(next, t);
+}
+
+static ALONE void by_libunwind(struct trace *t)
+{
+    void *at[MOST];
+    const int n = unw_backtrace ? unw_backtrace(at, MOST) : 0;
+    t->count = n > 0 ? (uint32_t)n : 0;
+    for (uint32_t i = 0; i < t->count; i++)
+        t->address[i] = (uintptr_t)at[i];
+}
+
+static void show(const char *who, const struct trace *t)
+{
+    fprintf(stderr, "%s, %u:\n", who, t->count);
+    for (uint32_t i = 0; i < t->count; i++) {
+        Dl_info info = {0};
+        dladdr((void *)(t->address[i] - 1), &info);
+        fprintf(stderr, "  %#lx %s+%#lx %s\n", t->address[i], info.dli_fname,
+                t->address[i] - (uintptr_t)info.dli_fbase, info.dli_sname ? info.dli_sname : "?");
+    }
+}
+
+static __thread struct gs_unwinder unwinder;
+
+static ALONE void by_us(struct trace *t)
+{
+    uintptr_t *const own = __builtin_frame_address(0);
+    gs_memory_begin(&unwinder.memory, (uintptr_t)own);
+    t->count = gs_unwind(&unwinder,
+                         (struct gs_frame){.ip = own[1], .sp = (uintptr_t)(own + 2), .fp = own[0],
+                                           .place = (uintptr_t)(own + 1)},
+                         (struct gs_elf_range){0, 0}, MOST);
+    memcpy(t->address, unwinder.address, t->count * sizeof *t->address);
+    for (uint32_t i = 0; i < t->count; i++)
+        assert_true(!unwinder.place[i] || *(uintptr_t *)unwinder.place[i] == t->address[i]);
+}
+
+/* --- comparing -------------------------------------------------------------------------------- */
+
+static _Atomic uint32_t compared, differences;
+static uint32_t deepest;
+
+/* The innermost three may be other places in the comparing functions themselves. */
+static bool alike(const struct trace *a, uint32_t skip_a, const struct trace *b, uint32_t skip_b, bool marked)
+{
+    const bool cut = a->count == MOST || b->count == MOST;
+    if (a->count - skip_a != b->count - skip_b && !cut)
+        return false;
+    for (uint32_t i = skip_a + 1; i < a->count && i - skip_a + skip_b < b->count; i++) {
+        const uintptr_t x = a->address[i], y = b->address[i - skip_a + skip_b];
+        if (x != y && (marked || x != y + 1)) /* libunwind does not mark what was interrupted */
+            return false;
+    }
+    return true;
+}
+
+/* In each trace the frame of this function is known by what it returns to. */
+static uint32_t own_index(const struct trace *t, uintptr_t returns_to)
+{
+    for (uint32_t i = 1; i < t->count && i < 6; i++)
+        if (t->address[i] == returns_to)
+            return i - 1;
+    return UINT32_MAX;
+}
+
+static volatile sig_atomic_t stepping; /* only the trap's handler compares */
+
+static ALONE uint32_t compare(void)
+{
+    const uintptr_t back = (uintptr_t)__builtin_return_address(0);
+    if (stepping)
+        return 0;
+    static __thread struct trace ours, gcc, unw;
+    by_us(&ours);
+    by_libgcc(&gcc);
+    by_libunwind(&unw);
+    const uint32_t a = own_index(&ours, back), b = own_index(&gcc, back), c = own_index(&unw, back);
+    const bool same = a != UINT32_MAX && b != UINT32_MAX && alike(&ours, a, &gcc, b, true);
+    const bool same_unw = !unw_backtrace || (c != UINT32_MAX && alike(&ours, a, &unw, c, false));
+    compared++;
+    if (ours.count > deepest)
+        deepest = ours.count;
+    if (!same || !same_unw) {
+        differences++;
+        show("ours", &ours);
+        show("libgcc", &gcc);
+        show("libunwind", &unw);
+    }
+    return ours.count;
+}
+
+static ALONE uint32_t compare_with_libgcc(void)
+{
+    int (*kept)(void **, int) = unw_backtrace;
+    unw_backtrace = NULL;
+    const uint32_t n = compare();
+    unw_backtrace = kept;
+    return n;
+}
+
+static void assert_alike(void)
+{
+    assert_true(compared > 0);
+    assert_int_equal(differences, 0);
+}
+
+static int begin(void **state)
+{
+    compared = differences = deepest = 0;
+    return 0;
+}
+
+/* --- plain frames ----------------------------------------------------------------------------- */
+
+static uint32_t down(int n);
+static uint32_t (*volatile again)(int) = down;
+static ALONE uint32_t down(int n)
+{
+    uint32_t depth = n ? again(n - 1) : compare();
+    __asm__ volatile("");
+    return depth;
+}
+
+static void depths(void **state)
+{
+    for (int n = 1; n <= 200; n++)
+        assert_true(down(n) > (uint32_t)n);
+    for (int n = 200; n > 0; n--)
+        down(n);
+    assert_alike();
+}
+
+static void deeper_than_asked(void **state)
+{
+    assert_int_equal(down(400), MOST);
+    assert_alike();
+}
+
+__attribute__((optimize("omit-frame-pointer"))) static ALONE uint32_t without_fp(int n, int a, int b)
+{
+    volatile int kept[5] = {a, b};
+    uint32_t depth = n ? without_fp(n - 1, a + 1, b * 3) + (uint32_t)(kept[0] * 0) : compare();
+    kept[1] = a;
+    return depth;
+}
+
+static ALONE uint32_t of_any_size(int n, unsigned size)
+{
+    volatile char *room = alloca(size);
+    room[0] = room[size - 1] = 1;
+    uint32_t depth = n == 0 ? compare() : n % 3 ? of_any_size(n - 1, size * 7 % 1000 + 1) : without_fp(n, n, 1);
+    room[0] = 2;
+    return depth;
+}
+
+static ALONE uint32_t of_many_pages(void)
+{
+    volatile char room[700000];
+    room[0] = room[sizeof room - 1] = 1;
+    uint32_t depth = without_fp(3, 1, 1);
+    room[1] = 2;
+    return depth;
+}
+
+static ALONE uint32_t aligned(int n)
+{
+    _Alignas(64) volatile char room[128];
+    room[0] = 1;
+    uint32_t depth = n ? aligned(n - 1) : compare();
+    assert_int_equal((uintptr_t)room % 64, 0);
+    room[0] = 2;
+    return depth;
+}
+
+static ALONE uint32_t aligned_and_variable(int n, unsigned size)
+{
+    _Alignas(32) volatile char room[32];
+    volatile char *more = alloca(size);
+    room[0] = more[0] = 1;
+    more[0] = room[0];
+    uint32_t depth = n ? aligned_and_variable(n - 1, size + 13) : aligned(2);
+    room[0] = more[0] = 2;
+    return depth;
+}
+
+static void shapes(void **state)
+{
+    for (int n = 0; n < 40; n++) {
+        without_fp(n, 1, 2);
+        of_any_size(n, (unsigned)n * 37 + 1);
+        aligned(n % 7);
+        aligned_and_variable(n % 5, (unsigned)n + 1);
+    }
+    of_many_pages();
+    assert_alike();
+}
+
+static int in_order(const void *a, const void *b)
+{
+    compare();
+    return *(const int *)a - *(const int *)b;
+}
+
+static void called_back(void **state)
+{
+    int numbers[40];
+    for (int i = 0; i < 40; i++)
+        numbers[i] = i * 17 % 40;
+    qsort(numbers, 40, sizeof *numbers, in_order);
+    int key = 7;
+    bsearch(&key, numbers, 40, sizeof *numbers, in_order);
+    assert_alike();
+}
+
+/* --- an exception in flight ------------------------------------------------------------------- */
+
+static int cleaned;
+static void clean(void *unused)
+{
+    compare();
+    cleaned++;
+}
+
+static ALONE void *cancelled(void *unused)
+{
+    pthread_cleanup_push(clean, NULL);
+    pthread_cleanup_push(clean, NULL);
+    pthread_exit(NULL);
+    pthread_cleanup_pop(0);
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+
+static void unwinding_threads(void **state)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, cancelled, NULL);
+    pthread_join(thread, NULL);
+    assert_int_equal(cleaned, 2);
+    assert_alike();
+}
+
+/* --- signals ---------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t handled;
+static void handler(int sig)
+{
+    compare_with_libgcc();
+    handled++;
+}
+
+static void on_signal(int sig, int flags, void (*what)(int))
+{
+    struct sigaction action = {.sa_handler = what, .sa_flags = flags};
+    sigemptyset(&action.sa_mask);
+    sigaction(sig, &action, NULL);
+}
+
+static ALONE void raise_below(int n)
+{
+    if (n)
+        raise_below(n - 1);
+    else
+        raise(SIGUSR1);
+    __asm__ volatile("");
+}
+
+static void raised(void **state)
+{
+    handled = 0;
+    on_signal(SIGUSR1, 0, handler);
+    for (int n = 0; n < 20; n++)
+        raise_below(n);
+    assert_int_equal(handled, 20);
+    assert_alike();
+}
+
+static char other_stack[1 << 16];
+static void use_other_stack(bool on)
+{
+    const stack_t s = {.ss_sp = other_stack, .ss_size = sizeof other_stack, .ss_flags = on ? 0 : SS_DISABLE};
+    sigaltstack(&s, NULL);
+}
+
+static void raised_on_another_stack(void **state)
+{
+    handled = 0;
+    use_other_stack(true);
+    on_signal(SIGUSR1, SA_ONSTACK, handler);
+    for (int n = 0; n < 20; n++)
+        raise_below(n);
+    use_other_stack(false);
+    assert_int_equal(handled, 20);
+    assert_alike();
+}
+
+/* A signal within a handler. */
+static void raise_again(int sig)
+{
+    raise_below(3);
+}
+
+static void nested(void **state)
+{
+    use_other_stack(true);
+    on_signal(SIGUSR1, SA_ONSTACK, handler);
+    on_signal(SIGUSR2, 0, raise_again);
+    raise(SIGUSR2);
+    use_other_stack(false);
+    assert_alike();
+}
+
+/* At any instruction: prologues, epilogues, leaves, PLT entries and the C library's own assembly. */
+static ALONE int leaf(int x)
+{
+    return x * 3 + 1;
+}
+
+static ALONE int busy(int n, char *a, char *b, size_t size)
+{
+    volatile int sum = 0;
+    for (int i = 0; i < n; i++) {
+        sum += leaf(i);
+        memcpy(a, b, size);
+        sum += (int)strlen(a) + (int)getpid() + (int)strtol("123", NULL, 10);
+        _Alignas(64) volatile char room[64];
+        room[0] = (char)i;
+        sum += room[0];
+    }
+    return sum;
+}
+
+static void interrupted_anywhere(void **state)
+{
+    static char a[5000], b[5000];
+    memset(b, 'x', sizeof b - 1);
+    handled = 0;
+    on_signal(SIGALRM, SA_RESTART, handler);
+    const struct itimerval every = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
+    setitimer(ITIMER_REAL, &every, NULL);
+    for (int i = 0; i < 4000 && handled < 1500; i++)
+        busy(200, a, b, (size_t)(i % 5000));
+    setitimer(ITIMER_REAL, &never, NULL);
+    assert_true(handled > 100);
+    assert_alike();
+}
+
+/* Step by step through every instruction, by the processor's own trap. Not through functions with both
+ * an aligned and a variable frame: gcc's own entries are wrong in their epilogues, and libgcc crashes. */
+static void trap(int sig)
+{
+    stepping = 0;
+    compare_with_libgcc();
+    handled++;
+    stepping = 1;
+}
+
+#define STEP(on) \
+    __asm__ volatile("pushfq\n\t" on "\n\tpopfq" ::: "memory", "cc")
+
+static void every_instruction(void **state)
+{
+    static char a[300], b[300] = "some text";
+    handled = 0;
+    on_signal(SIGTRAP, 0, trap);
+    /* not within the red zone of this function: it calls others, so it has none */
+    stepping = 1;
+    STEP("orl $0x100, (%%rsp)");
+    busy(2, a, b, 200);
+    without_fp(0, 1, 1);
+    aligned(1);
+    STEP("andl $~0x100, (%%rsp)");
+    stepping = 0;
+    assert_true(handled > 200);
+    assert_alike();
+}
+
+/* --- threads ---------------------------------------------------------------------------------- */
+
+static void *in_thread(void *depth)
+{
+    for (int i = 0; i < 50; i++)
+        down((int)(intptr_t)depth + i);
+    return NULL;
+}
+
+static void threads(void **state)
+{
+    pthread_t t[8];
+    for (int i = 0; i < 8; i++)
+        pthread_create(&t[i], NULL, in_thread, (void *)(intptr_t)(i * 10));
+    for (int i = 0; i < 8; i++)
+        pthread_join(t[i], NULL);
+    assert_alike();
+}
+
+static void own_stack(void **state)
+{
+    pthread_attr_t attr;
+    pthread_t t;
+    pthread_attr_init(&attr);
+    const size_t size = 1 << 18;
+    char *room = aligned_alloc(4096, size);
+    pthread_attr_setstack(&attr, room, size);
+    pthread_create(&t, &attr, in_thread, NULL);
+    pthread_join(t, NULL);
+    pthread_attr_destroy(&attr);
+    free(room);
+    assert_alike();
+}
+
+static int cloned(void *unused)
+{
+    struct trace t;
+    by_us(&t);
+    return t.count >= 2 ? 0 : 1;
+}
+
+static void clones(void **state)
+{
+    static char room[1 << 16] __attribute__((aligned(64)));
+    int status = 1;
+    pid_t pid = clone(cloned, room + sizeof room, CLONE_VM | SIGCHLD, NULL);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    static uint32_t in_child;
+    pid = vfork();
+    if (pid == 0) {
+        in_child = down(5);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(in_child > 6);
+    pid = fork();
+    if (pid == 0)
+        _exit(down(5) == in_child && !differences ? 0 : 1);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_alike();
+}
+
+/* --- coroutines ------------------------------------------------------------------------------- */
+
+static ucontext_t here, there;
+static uint32_t in_coroutine;
+
+static void coroutine(void)
+{
+    in_coroutine = down(5);
+    swapcontext(&there, &here);
+    in_coroutine = down(7);
+    swapcontext(&there, &here);
+}
+
+/* A coroutine's stack that ends where no memory follows, and is unmapped afterwards. */
+static void on_stack(size_t size)
+{
+    char *room = mmap(NULL, size + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(room != MAP_FAILED);
+    mprotect(room + size, 4096, PROT_NONE);
+    getcontext(&there);
+    there.uc_stack.ss_sp = room;
+    there.uc_stack.ss_size = size;
+    there.uc_link = &here;
+    makecontext(&there, coroutine, 0);
+    swapcontext(&here, &there);
+    assert_true(in_coroutine >= 8);
+    down(3);
+    swapcontext(&here, &there);
+    assert_true(in_coroutine >= 10);
+    munmap(room, size + 4096);
+}
+
+static void coroutines(void **state)
+{
+    for (int i = 0; i < 20; i++)
+        on_stack((size_t)(64 - i) << 12);
+    assert_alike();
+}
+
+/* --- objects that come and go ----------------------------------------------------------------- */
+
+static const char *const library[] = {
+    "int enter(int (*f)(void)); int enter(int (*f)(void)) { return f() + 1; }",
+    "int enter(int (*f)(void)); int enter(int (*f)(void)) { volatile char room[999]; room[5] = 1; return f() + room[5]; }",
+    "int enter(int (*f)(void)); int enter(int (*f)(void)) { _Alignas(64) volatile char room[64]; room[5] = 1; return f() + room[5]; }",
+};
+
+static int compare_as_int(void)
+{
+    return (int)compare();
+}
+
+/* The same path, mostly the same address, another frame. */
+static void loaded_anew(void **state)
+{
+    char folder[] = "/tmp/gpuspy-unwind-XXXXXX", path[3][64], command[512];
+    assert_non_null(mkdtemp(folder));
+    for (int i = 0; i < 3; i++) {
+        snprintf(path[i], sizeof path[i], "%s/%d.so", folder, i);
+        snprintf(command, sizeof command, "echo '%s' | cc -O2 -shared -fPIC -x c -o %s - 2>/dev/null",
+                 library[i], path[i]);
+        if (system(command))
+            skip();
+    }
+    void *last = NULL;
+    int again_there = 0;
+    for (int i = 0; i < 60; i++) {
+        void *l = dlopen(path[i % 3], RTLD_NOW);
+        assert_non_null(l);
+        int (*enter)(int (*)(void));
+        *(void **)&enter = dlsym(l, "enter");
+        again_there += (void *)enter == last || !last;
+        last = (void *)enter;
+        /* libunwind never forgets what it knows of an address */
+        int (*kept)(void **, int) = unw_backtrace;
+        unw_backtrace = NULL;
+        assert_true(enter(compare_as_int) > 3);
+        unw_backtrace = kept;
+        dlclose(l);
+        gs_stack_unloaded(); /* as the door of dlclose does */
+    }
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+    assert_true(again_there > 10);
+    assert_alike();
+}
+
+/* --- code without an entry -------------------------------------------------------------------- */
+
+static uint8_t with_fp[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3}; /* push; mov; call *%rdi; pop; ret */
+static uint8_t without[] = {0x48, 0x83, 0xec, 0x08, 0xff, 0xd7, 0x48, 0x83, 0xc4, 0x08, 0xc3};
+/* as without, and %rbp is anything meanwhile */
+static uint8_t spoilt[] = {0x55, 0x48, 0xc7, 0xc5, 0x77, 0x77, 0x77, 0x77, 0xff, 0xd7, 0x5d, 0xc3};
+
+static struct trace seen;
+static void see(void)
+{
+    by_us(&seen);
+}
+
+static ALONE void generated(const uint8_t *code, size_t bytes)
+{
+    static uint8_t *page;
+    if (!page)
+        page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memcpy(page, code, bytes);
+    void (*run)(void (*)(void));
+    *(void **)&run = page;
+    run(see);
+    __asm__ volatile("");
+}
+
+static void code_without_entries(void **state)
+{
+    const uint32_t whole = down(0);
+    generated(with_fp, sizeof with_fp);
+    assert_in_range(seen.count, whole, whole + 1);
+    generated(without, sizeof without); /* whoever has a frame pointer is taken for its caller */
+    assert_in_range(seen.count, 1, whole + 1);
+    generated(spoilt, sizeof spoilt);
+    assert_in_range(seen.count, 1, 3);
+}
+
+/* --- what was damaged ------------------------------------------------------------------------- */
+
+static struct gs_cfi_work work;
+
+/* An object made up of a table's bytes. */
+static void try_table(uint8_t *bytes, size_t size, uintptr_t header, uintptr_t pc)
+{
+    const ElfW(Phdr) phdr[2] = {
+        {.p_type = PT_LOAD, .p_flags = PF_R | PF_X, .p_filesz = size, .p_memsz = size},
+        {.p_type = PT_GNU_EH_FRAME, .p_vaddr = header, .p_filesz = 4, .p_memsz = 4},
+    };
+    const struct gs_image image = {(uintptr_t)bytes, phdr, 2};
+    struct gs_registers r = {.known = ~0u};
+    struct gs_memory memory = {0};
+    uintptr_t place;
+    gs_memory_begin(&memory, (uintptr_t)__builtin_frame_address(0));
+    for (unsigned i = 0; i < GS_REGS; i++)
+        r.value[i] = (uintptr_t)&r;
+    if (gs_cfi_find(&image, (uintptr_t)bytes + pc, &work) == GS_CFI_OK)
+        gs_cfi_apply(&work.row, &r, &memory, &place);
+}
+
+static uint32_t random_number(void)
+{
+    static uint64_t s = 88172645463325252u;
+    s ^= s << 13;
+    s ^= s >> 7;
+    s ^= s << 17;
+    return (uint32_t)(s >> 32);
+}
+
+struct own_table {
+    uint8_t *bytes;
+    size_t size;
+    uintptr_t header, pc;
+};
+
+/* This program's own table, its segment and a place in the code that it is about. */
+static int copy_table(struct dl_phdr_info *info, size_t size, void *to)
+{
+    struct own_table *t = to;
+    const struct gs_image image = {info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum};
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        struct gs_segment segment;
+        const uintptr_t header = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+        if (info->dlpi_phdr[i].p_type != PT_GNU_EH_FRAME ||
+            !gs_image_segment(&image, header, PF_R, &segment))
+            continue;
+        /* ends where no memory follows */
+        t->size = segment.hi - segment.lo;
+        const size_t room = (t->size + 4095) / 4096 * 4096;
+        uint8_t *pages = mmap(NULL, room + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        mprotect(pages + room, 4096, PROT_NONE);
+        t->bytes = pages + room - t->size;
+        memcpy(t->bytes, (void *)segment.lo, t->size);
+        t->header = header - segment.lo;
+        t->pc = (uintptr_t)&compare + 5 - segment.lo;
+    }
+    return 1;
+}
+
+static void damaged(void **state)
+{
+    struct own_table t = {0};
+    dl_iterate_phdr(copy_table, &t);
+    assert_non_null(t.bytes);
+    try_table(t.bytes, t.size, t.header, t.pc);
+    assert_int_equal(work.row.cfa.how, GS_CFI_PLUS);
+    uint8_t *good = malloc(t.size);
+    memcpy(good, t.bytes, t.size);
+    const size_t table = t.size - t.header;
+    for (int i = 0; i < 60000; i++) {
+        const uint32_t hits = 1 + random_number() % 40;
+        for (uint32_t k = 0; k < hits; k++)
+            t.bytes[t.header + random_number() % table] = (uint8_t)random_number();
+        try_table(t.bytes, t.size, t.header, random_number() % (2 * t.pc));
+        try_table(t.bytes, t.size, t.header, t.pc);
+        if (i % 8 == 7)
+            memcpy(t.bytes, good, t.size);
+    }
+    for (size_t cut = 0; cut < table && cut < 4000; cut++) /* its segment ends too early */
+        try_table(t.bytes, t.size - cut, t.header, t.pc);
+    for (int i = 0; i < 20000; i++) { /* noise */
+        static uint8_t noise[256];
+        for (size_t k = 0; k < sizeof noise; k++)
+            noise[k] = (uint8_t)random_number();
+        memcpy(noise, (uint8_t[]){1, 0x1b, 0x03, i % 2 ? 0x3b : 0xff, 12, 0, 0, 0, 2, 0, 0, 0}, 12);
+        try_table(noise, sizeof noise, 0, random_number() % 256);
+    }
+    free(good);
+}
+
+/* --- memory that is not there ----------------------------------------------------------------- */
+
+static void unmapped_neighbours(void **state)
+{
+    char *room = mmap(NULL, 5 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(room, 4096, PROT_NONE);
+    mprotect(room + 4 * 4096, 4096, PROT_NONE);
+    errno = 4711;
+    assert_int_equal(gs_memory_pages((uintptr_t)room, 5), 0);
+    assert_int_equal(gs_memory_pages((uintptr_t)room + 4096, 5), 3);
+    assert_int_equal(gs_memory_pages((uintptr_t)room + 2 * 4096, 2), 2);
+    assert_int_equal(gs_memory_pages(0, 1), 0);
+    assert_int_equal(gs_memory_pages(UINTPTR_MAX - 4095, 1), 0);
+    assert_int_equal(errno, 4711);
+    /* frames that lead there: a frame pointer at the end of what is readable */
+    struct gs_unwinder *u = calloc(1, sizeof *u);
+    for (uintptr_t fp = (uintptr_t)room; fp < (uintptr_t)room + 5 * 4096; fp += 24) {
+        for (int kind = 0; kind < 2; kind++) {
+            const uintptr_t ip = kind ? (uintptr_t)&busy + 30 : (uintptr_t)room;
+            gs_memory_begin(&u->memory, (uintptr_t)__builtin_frame_address(0));
+            gs_unwind(u, (struct gs_frame){.ip = ip, .sp = fp, .fp = fp}, (struct gs_elf_range){0, 0}, MOST);
+            gs_memory_begin(&u->memory, fp);
+            gs_unwind(u, (struct gs_frame){.ip = ip, .sp = fp - 8, .fp = fp - 3}, (struct gs_elf_range){0, 0}, MOST);
+        }
+    }
+    uintptr_t word;
+    assert_true(gs_memory_word(&u->memory, (uintptr_t)room + 4096, &word));
+    assert_true(gs_memory_word(&u->memory, (uintptr_t)room + 4 * 4096 - 8, &word));
+    assert_false(gs_memory_word(&u->memory, (uintptr_t)room + 4 * 4096 - 7, &word));
+    assert_false(gs_memory_word(&u->memory, UINTPTR_MAX - 3, &word));
+    assert_false(gs_memory_word(&u->memory, 0, &word));
+    free(u);
+    munmap(room, 5 * 4096);
+}
+
+static int descriptors(void)
+{
+    int n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+/* errno and descriptors; whose stack it is may change. */
+static void nothing_is_left(void **state)
+{
+    const int before = descriptors();
+    errno = 4711;
+    struct gs_stacks *s = NULL;
+    gs_stacks_adopt(s);
+    struct trace t;
+    memset(&unwinder, 0, sizeof unwinder);
+    by_us(&t);
+    assert_int_equal(errno, 4711);
+    assert_int_equal(descriptors(), before);
+}
+
+int main(void)
+{
+    void *lib = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
+    if (lib)
+        *(void **)&unw_backtrace = dlsym(lib, "unw_backtrace");
+#define TEST(f) cmocka_unit_test_setup(f, begin)
+    const struct CMUnitTest tests[] = {
+        TEST(depths),
+        TEST(deeper_than_asked),
+        TEST(shapes),
+        TEST(called_back),
+        TEST(unwinding_threads),
+        TEST(raised),
+        TEST(raised_on_another_stack),
+        TEST(nested),
+        TEST(interrupted_anywhere),
+        TEST(every_instruction),
+        TEST(threads),
+        TEST(own_stack),
+        TEST(clones),
+        TEST(coroutines),
+        TEST(loaded_anew),
+        TEST(code_without_entries),
+        TEST(damaged),
+        TEST(unmapped_neighbours),
+        TEST(nothing_is_left),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#else
+
+int main(void)
+{
+    return 0;
+}
+
+#endif
