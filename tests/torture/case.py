@@ -420,7 +420,7 @@ def compare_files(bare, recorded):
     problems = [] if a == b else [f"files: {a} bare, {b} recorded"]
     if recorded.bounded or any(i.startswith("outside_") for i in recorded.behaviours):
         return problems
-    left = [name for name in names(recorded.database_folder) if not re.fullmatch(r"run(\.\d+)*\.db", name)]
+    left = [name for name in names(recorded.database_folder) if not re.fullmatch(r"run(\.\d+(-\d+)?)?\.db", name)]
     return problems + ([f"files: left beside the recording: {left[:6]}"] if left else [])
 
 
