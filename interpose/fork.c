@@ -67,6 +67,7 @@ static void go_on(void)
 static void before(void)
 {
     struct gs_shield shield;
+    if (!gs_session_wanted()) return;
     rest(REST_IN_HANDLER_MS);
     gs_shield_begin(&shield);
     locked = gs_session_lock(REST_IN_HANDLER_MS);
@@ -90,6 +91,7 @@ static void after_in_child(void)
 {
     const int saved = errno;
     const bool usable = locked && at_rest, shielded = locked;
+    if (!gs_session_wanted()) return;
     gs_stack_forked();
     gs_drain_forget(at_rest);
     gs_watcher_forget();
@@ -119,7 +121,8 @@ int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)
     register_function *real = atomic_load(&found);
     if (!real) atomic_store(&found, real = (register_function *)gs_libc_function("__register_atfork"));
     if (!real) return ENOMEM; /* the only error that it knows */
-    if (gs_session_wanted() && !atomic_flag_test_and_set(&registered))
+    /* whether this process is recorded is asked later: a sanitizer may be just starting up */
+    if (!atomic_flag_test_and_set(&registered))
         real(before, after_in_parent, after_in_child, &__dso_handle);
     return prepare || parent || child ? real(prepare, parent, child, object) : 0;
 }

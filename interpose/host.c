@@ -1,5 +1,6 @@
 #include "interpose/host.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include "interpose/resolve.h"
@@ -7,11 +8,23 @@
 
 #define DESCRIPTORS 12 /* so many of our own at once are enough */
 
-static bool memory_sanitizer;
+static bool memory_sanitizer, malloc_replaced;
+static _Atomic bool malloc_traced;
 
 void gs_host_load(void)
 {
     memory_sanitizer = gs_find_in("", "__msan_init") != NULL;
+    malloc_replaced = gs_real_dlsym(RTLD_DEFAULT, "malloc") != gs_libc_function("malloc");
+}
+
+void gs_host_look(void)
+{
+    if (gs_find_in("_memray", "PyInit__memray")) malloc_traced = true;
+}
+
+bool gs_host_malloc_is_libcs(void)
+{
+    return !malloc_replaced && !malloc_traced;
 }
 
 /* Low numbers are the program's. */

@@ -178,6 +178,7 @@ enum gs_version gs_runtime_version_at(const void *address)
 
 #define PINS 64
 static _Atomic(const void *) pins[PINS];
+static _Atomic bool ending;      /* exit unloads nothing any more, and dlopen would run constructors again */
 static unsigned startup_objects; /* the first so many objects are never unloaded */
 
 static int count_object(struct dl_phdr_info *info, size_t size, void *to)
@@ -202,9 +203,14 @@ void gs_pin_later(const void *address)
     }
 }
 
+void gs_resolve_end(void)
+{
+    atomic_store(&ending, true);
+}
+
 void gs_pin_now(void)
 {
-    for (int i = 0; i < PINS; i++) {
+    for (int i = 0; i < PINS && !atomic_load_explicit(&ending, memory_order_relaxed); i++) {
         Dl_info info;
         const void *address = atomic_load_explicit(&pins[i], memory_order_relaxed);
         if (!address) continue;

@@ -48,5 +48,7 @@ void *gs_find_in(const char *file, const char *name);
 void gs_pin_later(const void *address);
 /* Serves them; takes the loader's lock. For the door of dlclose. */
 void gs_pin_now(void);
+/* The process exits: nothing is kept any more. */
+void gs_resolve_end(void);
 
 #endif

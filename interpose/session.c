@@ -31,6 +31,7 @@
 #include "interpose/shield.h"
 #include "interpose/summary.h"
 #include "interpose/watcher.h"
+#include "interpose/weak.h"
 #include "schema/store.h"
 #include "schema/store_files.h"
 
@@ -293,6 +294,7 @@ static bool unprepared_child(void)
 static void note_exit(int status, void *unused)
 {
     (void)unused;
+    gs_resolve_end();
     if (atomic_load(&session.spooling) && session.pid == getpid() && !unprepared_child())
         gs_spool_exit(&session.spool, status);
 }
@@ -311,7 +313,8 @@ static void prepare_once(void)
 static void *open_and_drain(void *unused)
 {
     struct gs_store *store;
-    const bool own_files = gs_own_files(); /* the drain, which this thread starts, shares them */
+    /* the drain, which this thread starts, shares them */
+    const bool own_files = gs_host_malloc_is_libcs() && gs_own_files();
     gs_store_files_private(own_files);
     if (!host_allows(own_files) || !open_files(&store)) return NULL;
     atomic_store(&session.spooling, true);
@@ -394,8 +397,9 @@ bool gs_session_begin(void)
 {
     int state = atomic_load(&session.state);
     if (state == NOT_YET) {
-        /* Before the lock is taken: both read the list of loaded objects, under the loader's lock for it. */
+        /* Before the lock is taken: these read the list of loaded objects, under the loader's lock for it. */
         gs_stack_init(gs_config()->stacks, gs_config()->native_depth);
+        gs_host_look();
         pthread_mutex_lock(&session.lock);
         const bool first = atomic_load(&session.state) == NOT_YET;
         if (first) start();
@@ -498,6 +502,7 @@ static void __attribute__((constructor)) load(void)
             !madvise(&gs_session_page, sizeof gs_session_page, MADV_WIPEONFORK);
         gs_fork_load();
         gs_resolve_load();
+        gs_weak_load();
         gs_shield_load();
         gs_host_load();
     }
@@ -532,6 +537,7 @@ static void __attribute__((destructor)) unload(void)
 {
     int saved = errno, cancel;
     struct timespec until;
+    gs_resolve_end();
     if (unprepared_child()) return;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     /* another thread may be starting the session: what it has begun is to be finished */

@@ -10,7 +10,8 @@
  * would have without us. -1 and errno where there is no such number (EMFILE); nothing is open then. */
 int gs_open_high(const char *path, int flags, int mode);
 
-/* Any number does from now on: in gpuspy's own process, and in threads with a table of their own. */
+/* Where there is no high number, a low one does: in gpuspy's own process, and in threads with a table of
+ * their own. */
 void gs_open_low(bool allowed);
 
 #endif

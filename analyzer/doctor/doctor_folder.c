@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
@@ -13,8 +14,9 @@
 #include "analyzer/command/options.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
+#include "schema/spool.h"
 
-enum { ENOUGH_MIB = 1024, LEAST_MIB = 128, RESERVE = 1 << 20 };
+enum { ENOUGH_MIB = 1024, LEAST_MIB = 128 };
 
 extern char **environ;
 
@@ -36,21 +38,31 @@ static const char *network_of(long type)
     return NULL;
 }
 
-/* Is disk space given before it is written to? That is how a full disk is noticed in time. */
+/* 0 or an errno. */
 static int try_file(const char *folder)
 {
     char name[PATH_MAX + 32];
-    int error = 0;
 
     text_put(name, sizeof name, "%s/.gpuspy-doctor-XXXXXX", folder);
     int fd = mkostemp(name, O_CLOEXEC);
     if (fd < 0)
         return errno;
-    if (fallocate(fd, 0, 0, RESERVE) != 0)
-        error = -errno; /* below 0: it can be written, but not reserved */
     close(fd);
     unlink(name);
-    return error;
+    return 0;
+}
+
+/* The spool is a shared memory segment. */
+static void check_memory(struct doctor *d)
+{
+    int id = shmget(IPC_PRIVATE, GS_SPOOL_BYTES, IPC_CREAT | 0600);
+    if (id < 0)
+        doctor_say(d, DOCTOR_FOLDER, DOCTOR_WARNING, "memory",
+                   "allow shmget, or raise kernel.shmmni, kernel.shmall or kernel.shmmax",
+                   "no shared memory (shmget: %s): if the program is killed, the last %d ms are not recorded",
+                   strerror(errno), GS_SPOOL_COMMIT_MS);
+    else
+        shmctl(id, IPC_RMID, NULL);
 }
 
 static void check_space(struct doctor *d, const char *folder)
@@ -105,11 +117,7 @@ void doctor_folder(struct doctor *d)
     }
     text_put(d->folder, sizeof d->folder, "%s", path);
     check_space(d, path);
-    if (error < 0 && -error != ENOSPC)
-        doctor_say(d, DOCTOR_FOLDER, DOCTOR_WARNING, "reserve",
-                   "record to a filesystem such as ext4, xfs, btrfs or tmpfs",
-                   "the filesystem of %s cannot reserve space (%s): should the disk get full, events are lost", path,
-                   strerror(-error));
+    check_memory(d);
 }
 
 /* ---------------------------------------------------------------- settings */

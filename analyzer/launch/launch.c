@@ -6,14 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "analyzer/base/term.h"
 
-/* Signals that mean something to the program, not to us. */
-static const int forwarded[] = {SIGINT,  SIGTERM, SIGHUP,   SIGQUIT, SIGUSR1,
-                                SIGUSR2, SIGALRM, SIGWINCH, SIGCONT};
+enum { GENERATIONS = 64, STOP_MS = 20 };
 
 /* ---------------------------------------------------------------- the library */
 
@@ -156,11 +155,15 @@ static bool set_environment(const struct launch *l)
     return !l->library[0] || (set_preload(l->library) && set_sanitizer_options());
 }
 
-static void child(const struct launch *l, const sigset_t *mask, const struct sigaction *on_child,
+static void child(const struct launch *l, pid_t parent, const sigset_t *mask, const struct sigaction *on_child,
                   int report)
 {
     int error;
 
+    /* Who kills us with SIGKILL, which cannot be passed on, means the program. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(LAUNCH_FAILED);
     sigaction(SIGCHLD, on_child, NULL);
     sigprocmask(SIG_SETMASK, mask, NULL);
     if (set_environment(l))
@@ -182,11 +185,75 @@ static int not_started(const char *program, int error)
 
 /* ---------------------------------------------------------------- waiting */
 
-/* A key typed at the terminal (^C) goes to the whole foreground group, the program included, and
- * the kernel is its sender: passing it on would deliver it twice. */
+/* A key typed at the terminal (^C) goes to the whole foreground group, the program included, and the kernel is its
+ * sender: passing it on would deliver it twice. But an alarm that was set before us is the program's. */
 static bool program_has_it(const siginfo_t *info)
 {
-    return info->si_code == SI_KERNEL;
+    return info->si_code == SI_KERNEL && info->si_signo != SIGALRM;
+}
+
+/* All that can be sent to make a program do something. Those that stop a program stop us as well, and we must not
+ * outlive a fault of our own. */
+static void meant_for_program(sigset_t *signals)
+{
+    static const int ours[] = {SIGSEGV, SIGBUS,  SIGFPE,  SIGILL, SIGTRAP, SIGSYS,
+                               SIGPIPE, SIGXFSZ, SIGTSTP, SIGTTIN, SIGTTOU};
+
+    sigfillset(signals); /* with SIGCHLD, which wakes us */
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        sigdelset(signals, ours[i]);
+}
+
+static pid_t parent_of(pid_t pid)
+{
+    char path[64], text[1024];
+    int parent = 0;
+
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = 0;
+    const char *after_name = strrchr(text, ')');
+    return after_name && sscanf(after_name, ") %*c %d", &parent) == 1 ? parent : 0;
+}
+
+/* A program that signals its whole group (kill 0), or its parent, does not mean itself once more. */
+static bool sent_by_program(const siginfo_t *info, pid_t program)
+{
+    pid_t pid = info->si_code == SI_USER || info->si_code == SI_QUEUE || info->si_code == SI_TKILL ? info->si_pid : 0;
+
+    for (int i = 0; i < GENERATIONS && pid > 1; i++) {
+        if (pid == program)
+            return true;
+        pid = parent_of(pid);
+    }
+    return false;
+}
+
+static void forward(pid_t pid, const siginfo_t *info)
+{
+    if (program_has_it(info) || sent_by_program(info, pid))
+        return;
+    if (info->si_code == SI_QUEUE)
+        sigqueue(pid, info->si_signo, info->si_value);
+    else
+        kill(pid, info->si_signo);
+}
+
+/* A program that stops itself is stopped for the shell by our stopping, and both go on with SIGCONT. After ^Z we
+ * stopped together: it may not have gone on quite yet. */
+static void stop_like(pid_t pid)
+{
+    siginfo_t info = {.si_pid = 0};
+
+    if (waitid(P_PID, (id_t)pid, &info, WSTOPPED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid)
+        return;
+    usleep(STOP_MS * 1000);
+    info.si_pid = 0;
+    if (waitid(P_PID, (id_t)pid, &info, WSTOPPED | WNOHANG) == 0 && info.si_pid == pid)
+        kill(getpid(), SIGSTOP);
 }
 
 static void wait_and_forward(struct launch *l, pid_t pid, const sigset_t *signals)
@@ -197,10 +264,12 @@ static void wait_and_forward(struct launch *l, pid_t pid, const sigset_t *signal
         pid_t ended = waitpid(pid, &l->status, WNOHANG);
         if (ended == pid || (ended < 0 && errno != EINTR))
             return;
-        if (sigwaitinfo(signals, &info) < 0 || info.si_signo == SIGCHLD)
+        if (sigwaitinfo(signals, &info) < 0)
             continue;
-        if (!program_has_it(&info))
-            kill(pid, info.si_signo);
+        if (info.si_signo == SIGCHLD)
+            stop_like(pid);
+        else
+            forward(pid, &info);
     }
 }
 
@@ -215,18 +284,16 @@ bool launch_wait(struct launch *l, int *code)
         *code = LAUNCH_FAILED;
         return false;
     }
-    sigemptyset(&signals);
-    for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; i++)
-        sigaddset(&signals, forwarded[i]);
-    sigaddset(&signals, SIGCHLD);
+    meant_for_program(&signals);
     /* Blocked before the fork, so that none falls between; the child gets our mask back. Ignored
      * signals stay ignored for it (nohup), because no disposition but SIGCHLD's is touched. */
     sigaction(SIGCHLD, &standard, &on_child);
     sigprocmask(SIG_BLOCK, &signals, &mask);
     fflush(NULL);
+    const pid_t parent = getpid();
     pid_t pid = fork();
     if (pid == 0)
-        child(l, &mask, &on_child, report[1]);
+        child(l, parent, &mask, &on_child, report[1]);
     close(report[1]);
     if (pid < 0) {
         complain("run: cannot start '%s': %s", l->argv[0], strerror(errno));

@@ -1,0 +1,10 @@
+/* Weak references to CUDA functions in programs without CUDA. */
+#ifndef GPUSPY_WEAK_H
+#define GPUSPY_WEAK_H
+
+/* "if (cudaMalloc)" asks whether the program has CUDA; with gpuspy's wrapper in its place the answer would
+ * always be yes. Makes the references null, of the objects that the program started with, that would be null
+ * without gpuspy. When libgpuspy is loaded, after gs_resolve_load. */
+void gs_weak_load(void);
+
+#endif
