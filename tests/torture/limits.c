@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stddef.h>
@@ -146,10 +147,22 @@ void seccomp_errno(uint32_t n)
     t_work(20);
 }
 
+static void *outlive(void *number_and_end)
+{
+    const uintptr_t n = (uintptr_t)number_and_end;
+    t_sleep_us(250000 * (unsigned)(n / 2 + 1)); /* the recorder looks ten times a second who is left */
+    t_work(1);
+    if (n & 1) syscall(SYS_times, NULL);
+    return NULL;
+}
+
+/* Of several threads each may be the last one, and end either way: that one's end is the process's. */
 void end_killed_thread(uint32_t n)
 {
     t_work(1 + n % 10);
     t_log("end_killed_thread: %d", filter(SECCOMP_RET_KILL_THREAD, n & 1 ? SECCOMP_FILTER_FLAG_TSYNC : 0));
+    for (unsigned i = 0; i < n / 2 % 3; i++) t_start(outlive, (void *)(uintptr_t)(i * 2 + (n >> (3 + i) & 1)), 0);
+    if (n & 64) pthread_exit(NULL);
     syscall(SYS_times, NULL);
     _exit(98);
 }
