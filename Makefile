@@ -1,4 +1,4 @@
-# gpuspy: make · demo · test · fuzz · bench · gpu-kit · install · uninstall · help
+# gpuspy: make · demo · test · torture · fuzz · bench · gpu-kit · install · uninstall · help
 #
 # V=1 shows the commands, O=dir builds elsewhere, SAN=address|undefined|thread
 # (or address,undefined) builds instrumented into a folder of its own.
@@ -191,7 +191,8 @@ help:
 	  'make test       set up, build and run every test; ends with "N passed, N failed"' \
 	  'make test-torch run CUDA builds of PyTorch on the simulated GPU (fetches some GB)' \
 	  'make fuzz       let each fuzz target run SECONDS=60 (clang; T=name: only those with it)' \
-  'make bench      measure cost and size beside peers, printed as ratios' \
+	  'make torture    run random programs bare and recorded and compare them (MINUTES=10 SEED=n)' \
+	  'make bench      measure cost and size beside peers, printed as ratios' \
 	  'make gpu-kit    pack what scripts/gpu-acceptance.sh needs on a machine with a GPU' \
 	  'make install    into PREFIX ($(PREFIX)), below DESTDIR if set; make uninstall removes it' \
 	  'make clean      remove $(O)' \

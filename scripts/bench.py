@@ -260,6 +260,37 @@ def watching(folder, seconds):
         old.unlink()
 
 
+def disk_writer(folder):
+    """Another process that writes to the same disk and waits for it, again and again."""
+    script = ("import os, sys\nfile = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)\nblock = os.urandom(1 << 20)\n"
+              "while True:\n    os.lseek(file, 0, 0)\n    for _ in range(64): os.write(file, block)\n    os.fsync(file)\n")
+    return subprocess.Popen([PYTHON, "-c", script, str(folder / "written")])
+
+
+def tail_of_calls(calls, times):
+    print(f"\nThe tail of {calls:,} calls, 20 frames deep, while another process writes to the disk and syncs it")
+    command = [BENCH / "bench_tail", 20, calls]
+    places = {"this disk": Path(tempfile.mkdtemp(prefix="gpuspy-tail-", dir=BUILD))}
+    if os.access("/dev/shm", os.W_OK):
+        places["a tmpfs"] = Path(tempfile.mkdtemp(prefix="gpuspy-tail-", dir="/dev/shm"))
+    try:
+        for name, folder in places.items():
+            kind = subprocess.run(["stat", "-f", "-c", "%T", folder], text=True, stdout=subprocess.PIPE).stdout.strip()
+            writer = disk_writer(folder if name == "this disk" else places["this disk"])
+            results = turns({"bare": lambda: last_numbers(run(command), 4),
+                             "gpuspy": lambda: last_numbers(recorded(command, folder / "t.db"), 4)}, times)
+            writer.kill()
+            writer.wait()
+            for who, where in (("bare", ""), ("gpuspy", f", recording on {name} ({kind})")):
+                p50, p99, p999, most = (median([r[n] for r in results[who]]) for n in range(4))
+                within = None if who == "bare" else p999 <= 20000
+                row(f"{who}{where}: p99.9", f"{p999 / 1000:.1f}", "µs", "" if within is None else "≤ 20", within)
+                row("  of it p50, p99, maximum", f"{p50 / 1000:.2f}", "µs", f"{p99 / 1000:.2f} µs, {most / 1000:,.0f} µs")
+    finally:
+        for folder in places.values():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def target_memory(folder, pairs):
     print("\nMemory in the target")
     def peak(environment):
@@ -288,6 +319,7 @@ def main():
         call_cost(folder, times, 200_000 // scale)
         python_cost(folder, times, 200_000 // scale)
         torch_cost(folder, times, 400 // scale)
+        tail_of_calls(10_000_000 // scale, 1 if options.quick else 3)
         target_memory(folder, 3_000_000 // scale)
         report_speed(folder, 3_000_000 // scale)
         watching(folder, 5 if options.quick else 20)

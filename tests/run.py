@@ -2,7 +2,7 @@
 """Runs every test and ends with the line "N passed, N failed".
 
 Units and the simulated CUDA's own tests are cmocka programs (build/tests/*/test_*), run one after
-the other and read as TAP; the rest is pytest. A program that crashes, prints no result or exits
+the other and read as TAP; then come pytest and a minute of tests/torture. A program that crashes, prints no result or exits
 non-zero without a failed test counts as one failure under its own name.
 
   tests/run.py [NAME]    only tests whose name contains NAME
@@ -122,6 +122,23 @@ def run_files(files, pattern, more):
     return count["tests"] - failed - count["skipped"], failed or (1 if code else 0), count["skipped"]
 
 
+TORTURE_S = 60
+
+
+def run_torture(pattern):
+    """(passed, failed) cases of one minute of tests/torture, the same ones every time as far as time allows."""
+    if os.environ.get("SAN") or pattern and pattern not in "torture":
+        return 0, 0
+    command = [sys.executable, "tests/torture/torture.py", "--seconds", str(TORTURE_S), "--seed", "1", "--no-minimise"]
+    done = subprocess.run(command, cwd=ROOT, env=dict(os.environ, O=str(BUILD)), text=True, stdout=subprocess.PIPE)
+    print(done.stdout, end="", flush=True)
+    counts = re.search(r"^torture: (\d+) cases, (\d+) failed", done.stdout, re.M)
+    if not counts or (done.returncode and counts.group(2) == "0"):
+        return 0, 1
+    cases, failed = map(int, counts.groups())
+    return cases - failed, failed
+
+
 def main():
     pattern = sys.argv[1] if len(sys.argv) > 1 else ""
     total = [0, 0, 0]
@@ -144,6 +161,8 @@ def main():
         total[1] += 1
     for index, value in enumerate(run_pytest(pattern)):
         total[index] += value
+    passed, failed = run_torture(pattern)
+    total[0], total[1] = total[0] + passed, total[1] + failed
     note = f", {total[2]} skipped" if total[2] else ""
     print(f"{total[0]} passed, {total[1]} failed{note}")
     return 1 if total[1] or not total[0] else 0

@@ -11,6 +11,7 @@
 -include fixtures/limit/limit.mk
 -include tests/python/python.mk
 -include tests/fuzz/fuzz.mk
+-include tests/torture/torture.mk
 
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(O)/tests/unit/%)
@@ -47,12 +48,12 @@ bench-programs: all programs
 
 # ---------------------------------------------------------------- bench
 BENCH := $(O)/bench
-bench-programs: $(BENCH)/bench_call $(BENCH)/bench_run $(BENCH)/libcudart.so.13 $(BENCH)/torch_reports.so
+bench-programs: $(BENCH)/bench_call $(BENCH)/bench_run $(BENCH)/bench_tail $(BENCH)/libcudart.so.13 $(BENCH)/torch_reports.so
 $(BENCH)/libcudart.so.13: tests/bench/nullcuda.c
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -Wno-missing-prototypes -shared -fPIC -fvisibility=hidden -Wl,-soname,libcudart.so.13 -o $@ $<
-$(BENCH)/bench_call $(BENCH)/bench_run: $(BENCH)/%: tests/bench/%.c $(BENCH)/libcudart.so.13
+$(BENCH)/bench_call $(BENCH)/bench_run $(BENCH)/bench_tail: $(BENCH)/%: tests/bench/%.c $(BENCH)/libcudart.so.13
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $^ -Wl,-rpath,'$$ORIGIN'
 $(BENCH)/torch_reports.so: tests/bench/torch_reports.c
