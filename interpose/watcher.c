@@ -14,6 +14,7 @@
 #include "interpose/resolve.h"
 #include "interpose/session.h"
 #include "interpose/shield.h"
+#include "schema/open_high.h"
 
 #define STACK_BYTES (1024 * 1024) /* the program's exit handlers may run on it */
 enum { GOES_ON = -1 };            /* else the signal that ended the program's last thread, or 0 */
@@ -85,7 +86,7 @@ static const char *field(const char *at, int from, int to)
 static bool look_at_leader(struct look *l, unsigned own)
 {
     char text[1024];
-    const int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    const int fd = gs_open_high("/proc/self/stat", O_RDONLY, 0);
     const ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     if (fd >= 0) close(fd);
     if (len <= 0) return false;
