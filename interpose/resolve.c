@@ -338,7 +338,7 @@ static struct match runtime_function(const char *name, enum gs_version version, 
     const struct match found = FIRST_OF(&s.next, &s.named, &s.any);
     if (!found.at || serves(&found, version)) return found;
     *foreign = true;
-    return version == GS_VERSION_13 ? found : (struct match){NULL};
+    return version == GS_VERSION_13 ? found : (struct match){.at = NULL};
 }
 
 static struct match any_runtime_function(const char *name)

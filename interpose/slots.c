@@ -12,13 +12,6 @@ static struct slot {
 static _Atomic uint64_t used;   /* a bit a slot: somebody fills, keeps or empties it */
 static _Atomic uint64_t parked; /* … it is complete, and whoever clears the bit has it */
 
-/* stack_cache.c replaces it where the caches hold something of the thread's own. */
-void gs_stacks_adopt(struct gs_stacks *s);
-__attribute__((weak)) void gs_stacks_adopt(struct gs_stacks *s)
-{
-    (void)s;
-}
-
 static int lowest(uint64_t bits)
 {
     return bits ? __builtin_ctzll(bits) : -1;

@@ -169,6 +169,7 @@ enum gs_spool_state {
 struct gs_spool {
     int shmid; /* -1: private memory */
     uint64_t cookie[2];
+    uint64_t control_device, control_inode; /* of the control file, where this process has made it */
     int private_error; /* errno of shmget or shmat, where that is why */
     uint8_t *map;
     struct gs_spool_header *header;

@@ -64,8 +64,9 @@ static int open_new(const char *path)
     return fd;
 }
 
-static int write_control(const char *temp, const struct gs_spool_control *c)
+static int write_control(struct gs_spool *s, const char *temp, const struct gs_spool_control *c)
 {
+    struct stat st = {0};
     int fd = open_new(temp);
     if (fd < 0 && errno == EEXIST && !unlink(temp)) /* left by a dead process with our pid */
         fd = open_new(temp);
@@ -76,6 +77,10 @@ static int write_control(const char *temp, const struct gs_spool_control *c)
         n = write(fd, c, sizeof *c);
     } while (n < 0 && errno == EINTR);
     int error = n == (ssize_t)sizeof *c ? 0 : n < 0 ? errno : ENOSPC;
+    if (!error && fstat(fd, &st))
+        error = errno;
+    s->control_device = st.st_dev;
+    s->control_inode = st.st_ino;
     close(fd);
     if (error)
         unlink(temp);
@@ -106,14 +111,14 @@ static int publish(const char *temp, const char *path)
     return error;
 }
 
-static int write_and_publish(const char *path, const struct gs_spool_control *c)
+static int write_and_publish(struct gs_spool *s, const char *path, const struct gs_spool_control *c)
 {
     char temp[4096];
     struct gs_file_guard guard;
     if ((size_t)snprintf(temp, sizeof temp, "%s.%d.new", path, (int)getpid()) >= sizeof temp)
         return ENAMETOOLONG;
     gs_file_guard_begin(&guard); /* the limit on file sizes may be lower than even this */
-    int error = write_control(temp, c);
+    int error = write_control(s, temp, c);
     if (!error)
         error = publish(temp, path);
     gs_file_guard_end(&guard);
@@ -138,7 +143,7 @@ static int create(struct gs_spool *s, const char *path, const char *run_id, cons
     c.address = (uintptr_t)s->map;
     memcpy(s->cookie, c.cookie, sizeof s->cookie);
     if (path)
-        error = write_and_publish(path, &c);
+        error = write_and_publish(s, path, &c);
     if (error) {
         gs_segment_remove(s->shmid);
         gs_segment_detach(s);
@@ -226,6 +231,10 @@ static int open_spool(struct gs_spool *s, const char *path, bool writable, char 
     int code = gs_spool_read_control(path, &c, error, size);
     if (code)
         return code;
+    struct stat st = {0};
+    (void)lstat(path, &st);
+    s->control_device = st.st_dev;
+    s->control_inode = st.st_ino;
     code = gs_segment_attach(s, &c, writable);
     if (code == EIDRM)
         snprintf(error, size, "the spool's shared memory no longer exists");
@@ -250,10 +259,8 @@ int gs_spool_peek(struct gs_spool *s, const char *path, char *error, size_t erro
 
 void gs_spool_unlink(const struct gs_spool *s, const char *path)
 {
-    struct gs_spool_control c;
-    char error[160];
-    if (!gs_spool_read_control(path, &c, error, sizeof error) &&
-        !memcmp(c.cookie, s->cookie, sizeof c.cookie))
+    struct stat st;
+    if (!lstat(path, &st) && st.st_dev == s->control_device && st.st_ino == s->control_inode)
         unlink(path);
     gs_segment_remove(s->shmid);
 }

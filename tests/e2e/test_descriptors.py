@@ -82,7 +82,7 @@ def numbers(stdout):
 def compare(recording, program, limit, how="", shell=False):
     command = ["sh", "-c", f"ulimit -n {limit}; exec {program} 0 {how}"] if shell else [program, limit, how]
     bare = recording.run(*command, check=False, LD_PRELOAD="")
-    done = recording.run(*command, check=False, GPUSPY_STACKS="python")  # libunwind keeps descriptors of its own
+    done = recording.run(*command, check=False)
     ours = [line for line in done.stderr.splitlines() if line.startswith("gpuspy: ")]
     assert done.returncode == bare.returncode, done.stderr
     assert numbers(done.stdout) == numbers(bare.stdout), done.stderr
@@ -94,21 +94,23 @@ def compare(recording, program, limit, how="", shell=False):
 @pytest.mark.parametrize("limit", [*range(3, 13), 64, 256, 500])
 @pytest.mark.parametrize("shell", [False, True], ids=["itself", "before"])
 def test_a_limit_below_our_numbers(recording, program, limit, shell):
-    """Nothing is recorded, one line says why, and nothing is left open."""
+    """Our threads have numbers of their own: from a handful on the program is recorded, below that one line says why."""
     bare, done, ours = compare(recording, program, limit, shell=shell)
-    if "call" in bare.stdout:  # else the loader itself had too few
-        assert " and higher" not in done.stdout
-        assert len(ours) == 1 and f"limited to {limit} open ones (ulimit -n)" in ours[0]
-    assert not databases(recording) and not list(recording.folder.glob("run.db*"))
+    assert " and higher" not in done.stdout
+    if "call" not in bare.stdout:  # the loader itself had too few
+        return
+    assert len(ours) == 1
+    if limit >= 12:
+        assert recording.sql("select count(*) from allocation") == [(6,)]
+    elif "not recording: " in ours[0]:
+        assert not databases(recording) and not list(recording.folder.glob("run.db*"))
 
 
 @pytest.mark.parametrize("limit", [501, 502, 503, 504, 506, 508, 512, 1024])
 def test_a_limit_near_our_numbers(recording, program, limit):
-    """Recorded or refused: either way the numbers are the program's."""
     bare, done, ours = compare(recording, program, limit)
     assert len(ours) == 1
-    if limit >= 512:
-        assert recording.sql("select count(*) from allocation") == [(6,)]
+    assert recording.sql("select count(*) from allocation") == [(6,)]
 
 
 @pytest.mark.parametrize("how", ["full", "closed", "closerange", "dup2"])

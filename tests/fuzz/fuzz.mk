@@ -4,18 +4,19 @@
 
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_COMMON := $(patsubst %,$(O)/obj/tests/fuzz/%.o,records files spools databases)
-FUZZ_LINK = $(FUZZ_COMMON) -Wl,--start-group $(ANALYZER_LIB) $(SCHEMA_LIB) -Wl,--end-group \
+FUZZ_LIBS := $(ANALYZER_LIB) $(SCHEMA_LIB) $(O)/obj/libinterpose.a
+FUZZ_LINK = $(FUZZ_COMMON) -Wl,--start-group $(FUZZ_LIBS) -Wl,--end-group \
             $(ANALYZER_LIBS) -lcmocka $(LDFLAGS)
 FUZZ_TEST := $(FUZZ_SRC:tests/fuzz/%.c=$(O)/tests/fuzz/test_%)
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(O)/fuzz/%)
 
-$(O)/tests/fuzz/test_%: $(O)/obj/tests/fuzz/%.o $(O)/obj/tests/fuzz/main.o $(FUZZ_COMMON) $(ANALYZER_LIB) $(SCHEMA_LIB)
+$(O)/tests/fuzz/test_%: $(O)/obj/tests/fuzz/%.o $(O)/obj/tests/fuzz/main.o $(FUZZ_COMMON) $(FUZZ_LIBS)
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SANFLAGS) -o $@ $< $(O)/obj/tests/fuzz/main.o $(FUZZ_LINK)
 
 # libFuzzer brings main. Only in a build with FUZZ=1 are the objects instrumented for it.
-$(O)/fuzz/%: $(O)/obj/tests/fuzz/%.o $(FUZZ_COMMON) $(ANALYZER_LIB) $(SCHEMA_LIB)
+$(O)/fuzz/%: $(O)/obj/tests/fuzz/%.o $(FUZZ_COMMON) $(FUZZ_LIBS)
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SANFLAGS) -fsanitize=fuzzer -o $@ $< $(FUZZ_LINK)

@@ -11,6 +11,7 @@
 #include <gnu/libc-version.h>
 #include <pthread.h>
 #include <unistd.h>
+#include "interpose/resolve.h"
 #include "interpose/stack_cache.h"
 #include "interpose/stack_python.h"
 
@@ -23,6 +24,11 @@ static struct {
     uint32_t build_id_len;
 } frames[4096];
 static uint32_t depth, numbers[GS_STACK_MAX_FRAMES];
+
+/* The real one brings the doors with it, and they this writer. */
+void gs_pin_later(const void *address)
+{
+}
 
 void *gs_writer_reserve(struct gs_writer *w, uint32_t bytes)
 {
@@ -213,6 +219,38 @@ static void ways_alike(void **state)
     assert_in_range(taken, 1, GS_WALKS);
 }
 
+/* --- caches that change hands ----------------------------------------------------------------- */
+
+static void *first_owner(void *unused)
+{
+    for (int n = 0; n < 20; n++)
+        for (int i = 0; i < 10; i++)
+            if (!down(n))
+                return NULL;
+    return stacks;
+}
+
+static void another_thread(void **state)
+{
+    struct gs_stacks *const kept = stacks;
+    void *whole;
+    pthread_t thread;
+    for (int i = 0; i < 3; i++) { /* mostly at the same place in memory, not always */
+        stacks = i ? stacks : gs_stacks_open(&writer);
+        assert_int_equal(pthread_create(&thread, NULL, first_owner, NULL), 0);
+        pthread_join(thread, &whole);
+        assert_ptr_equal(whole, stacks);
+        gs_stacks_adopt(stacks);
+        depth = 0;
+        assert_ptr_equal(first_owner(NULL), stacks);
+        assert_true(i || depth > 20); /* another stack than the thread's */
+        gs_stacks_adopt(stacks);
+    }
+    gs_stacks_close(stacks);
+    gs_stacks_adopt(NULL);
+    stacks = kept;
+}
+
 static void no_python_here(void **state)
 {
     assert_null(gs_stack_python_version());
@@ -318,7 +356,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(own_stack),         cmocka_unit_test(ways_alike),
-        cmocka_unit_test(no_python_here),    cmocka_unit_test(errno_is_kept),
+        cmocka_unit_test(another_thread),    cmocka_unit_test(no_python_here),    cmocka_unit_test(errno_is_kept),
         cmocka_unit_test(objects_come_and_go), cmocka_unit_test(threads_and_loads),
         cmocka_unit_test(symbols),
     };

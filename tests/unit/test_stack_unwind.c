@@ -773,13 +773,10 @@ static int descriptors(void)
     return n;
 }
 
-/* errno and descriptors; whose stack it is may change. */
 static void nothing_is_left(void **state)
 {
     const int before = descriptors();
     errno = 4711;
-    struct gs_stacks *s = NULL;
-    gs_stacks_adopt(s);
     struct trace t;
     memset(&unwinder, 0, sizeof unwinder);
     by_us(&t);
