@@ -36,7 +36,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 class Place:
     """A folder of one run, and how the run is set."""
-    raw = own_malloc = mounted = bounded = False
+    raw = own_malloc = mounted = bounded = lock_order = False
     stdin_closed = stdout_closed = stderr_closed = stderr_full = stderr_full_nonblocking = False
     pipe = None
 
@@ -80,6 +80,9 @@ class Place:
         if recorded:
             first = os.environ.get("SAN_PRELOAD")
             preload = str(BUILD / "libgpuspy.so")
+            if self.lock_order:
+                preload += f":{TORTURE}/libc.so.checked"
+                env["LOCKORDER_OUT"] = str(self.folder / "lockorder")
             env.update(LD_PRELOAD=f"{first}:{preload}" if first else preload,
                        GPUSPY_DB=str(self.database_folder / "run.db"), **self.variables)
         return env
@@ -403,6 +406,8 @@ def compare_logs(bare, recorded):
             only_bare.remove(line)
         else:
             only_recorded.append(line)
+    # What the simulated CUDA gets wrong by itself, the recorder may well hide.
+    only_bare = [line for line in only_bare if not line.startswith("WRONG: errno")]
     problems += [f"log: only bare: {line}" for line in only_bare[:5]]
     return problems + [f"log: only recorded: {line}" for line in only_recorded[:5]]
 
@@ -420,8 +425,24 @@ def compare_files(bare, recorded):
     problems = [] if a == b else [f"files: {a} bare, {b} recorded"]
     if recorded.bounded or any(i.startswith("outside_") for i in recorded.behaviours):
         return problems
-    left = [name for name in names(recorded.database_folder) if not re.fullmatch(r"run(\.\d+(-\d+)?)?\.db", name)]
+    left = [name for name in names(recorded.database_folder) if not re.fullmatch(r"run(\.\d+)?(-\d+)?\.db", name)]
     return problems + ([f"files: left beside the recording: {left[:6]}"] if left else [])
+
+
+def source_line(address):
+    """Of an address in libgpuspy.so."""
+    if not shutil.which("addr2line"):
+        return address
+    return subprocess.run(["addr2line", "-fpse", BUILD / "libgpuspy.so", address], text=True,
+                          stdout=subprocess.PIPE).stdout.strip()
+
+
+def lock_order(place):
+    """What lockorder.c found."""
+    path = place.folder / "lockorder"
+    lines = sorted(set(path.read_text().splitlines())) if path.exists() else []
+    return ["lock order: " + re.sub(r"libgpuspy\.so\+(0x\w+)", lambda m: source_line(m.group(1)), line)
+            for line in lines if not line.startswith("saw")]
 
 
 def segments_of(pids):
@@ -445,6 +466,7 @@ def compare(bare_place, bare, place, recorded):
         left = segments_of(set(place.processes())) if not (place.bounded or "outside_" in str(place.behaviours)) else []
         problems += [f"files: shared memory left: {left}"] if left else []
         problems += compare_counts(place)
+        problems += lock_order(place)
     return problems
 
 

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
+#include <unistd.h>
 
 static void use(void *library, unsigned pairs)
 {
@@ -47,16 +48,19 @@ void destructor(uint32_t n)
     t_log("destructor: unloaded %d", !dlopen(t_plugin(1), RTLD_NOW | RTLD_NOLOAD));
 }
 
+static void open_library(uint32_t random, int flag)
+{
+    void *library = dlopen(t_plugin(t_next(&random)), RTLD_NOW | flag);
+    T_CHECK(library);
+    use(library, t_pick(&random, 0, 3));
+    if (library) T_CHECK(!dlclose(library));
+}
+
 static void *open_and_close(void *argument)
 {
     uint32_t random = (uint32_t)(uintptr_t)argument;
     static const int flags[] = {RTLD_LOCAL, RTLD_GLOBAL, RTLD_DEEPBIND, RTLD_LOCAL};
-    for (unsigned i = 0; i < 20; i++) {
-        void *library = dlopen(t_plugin(t_next(&random)), RTLD_NOW | flags[t_pick(&random, 0, 3)]);
-        T_CHECK(library);
-        use(library, t_pick(&random, 0, 3));
-        if (library) T_CHECK(!dlclose(library));
-    }
+    for (unsigned i = 0; i < 20; i++) open_library(t_next(&random), flags[t_pick(&random, 0, 3)]);
     return NULL;
 }
 
@@ -70,6 +74,28 @@ void dlopen_storm(uint32_t n)
     for (unsigned i = 0; i < count; i++) pthread_join(threads[i], NULL);
     t_crew_stop();
     t_plugin_mode = 0;
+}
+
+static void *do_some(void *argument)
+{
+    uint32_t random = (uint32_t)(uintptr_t)argument;
+    for (int i = 0; i < 10; i++) {
+        t_deep_work(t_pick(&random, 0, 20), 3);
+        if (random & 1) open_library(t_next(&random), RTLD_LOCAL);
+        if (t_next(&random) % 4) continue;
+        pid_t child = fork();
+        if (!child) _exit(3);
+        if (child > 0) t_log_end_of("together", child);
+    }
+    return NULL;
+}
+
+/* Also what ThreadSanitizer and the check of the locks' order look at. */
+void together(uint32_t n)
+{
+    pthread_t threads[64];
+    for (int i = 0; i < 64; i++) threads[i] = t_start(do_some, (void *)(uintptr_t)t_next(&n), 0);
+    for (int i = 0; i < 64; i++) pthread_join(threads[i], NULL);
 }
 
 static void *thread_work(void *unused)

@@ -69,6 +69,7 @@ SETTINGS = {
     "no_folder": (0.3, no_folder),
     "stacks": (2, set_variable("GPUSPY_STACKS", ["none", "native", "python"])),
     "deepbind": (0.5, set_variable("GPUSPY_DEEPBIND", ["keep"])),
+    "lock_order": (1, flag("lock_order")),      # lockorder.c watches
     "stdin_closed": (0.7, flag("stdin_closed")),
     "stdout_closed": (0.7, flag("stdout_closed")),
     "stderr_closed": (0.7, flag("stderr_closed")),

@@ -5,7 +5,7 @@ TORTURE_OBJ := $(TORTURE_SRC:%.c=$(O)/obj/%.o)
 TORTURE_PLUGINS := $(foreach n,0 1 2 3,$(TORTURE)/plugin$(n).so)
 
 .PHONY: torture torture-programs
-torture-programs: $(TORTURE)/torture $(TORTURE)/torture_malloc $(TORTURE_PLUGINS) $(TORTURE)/raw/libcudart.so.13
+torture-programs: $(TORTURE)/torture $(TORTURE)/torture_malloc $(TORTURE_PLUGINS) $(TORTURE)/raw/libcudart.so.13 $(TORTURE)/libc.so.checked
 test-programs: torture-programs
 
 # make torture [MINUTES=10] [SEED=n] [ONLY="behaviour=number …"] [T=word: only cases with it]
@@ -28,6 +28,10 @@ $(TORTURE)/plugin%.so: tests/torture/plugin.c tests/torture/torture.h tests/tort
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -MF $@.d -shared -fPIC -o $@ $< -L$(O)/sim -l:libcudart.so.13
+$(TORTURE)/libc.so.checked: tests/torture/lockorder.c
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(filter-out $(SANFLAGS),$(ALL_CFLAGS)) -MF $@.d -shared -fPIC -o $@ $< -ldl
 $(TORTURE)/raw/libcudart.so.13: tests/torture/rawcuda.c tests/torture/rawcuda.map
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
