@@ -730,7 +730,7 @@ static void damaged(void **state)
 
 /* --- memory that is not there ----------------------------------------------------------------- */
 
-static void unmapped_neighbours(void **state)
+static void unmapped_neighbours(void)
 {
     char *room = mmap(NULL, 5 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     mprotect(room, 4096, PROT_NONE);
@@ -761,6 +761,18 @@ static void unmapped_neighbours(void **state)
     assert_false(gs_memory_word(&u->memory, 0, &word));
     free(u);
     munmap(room, 5 * 4096);
+}
+
+static void unmapped_both_ways(void **state)
+{
+    unmapped_neighbours();
+    gs_memory_open(true);
+    assert_true(gs_memory_by_copy);
+    unmapped_neighbours();
+    down(30);
+    gs_memory_open(false);
+    assert_false(gs_memory_by_copy);
+    assert_alike();
 }
 
 static int descriptors(void)
@@ -808,7 +820,7 @@ int main(void)
         TEST(loaded_anew),
         TEST(code_without_entries),
         TEST(damaged),
-        TEST(unmapped_neighbours),
+        TEST(unmapped_both_ways),
         TEST(nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
