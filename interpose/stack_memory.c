@@ -65,8 +65,7 @@ void gs_memory_open(bool valgrind)
     errno = saved;
 }
 
-/* All pages from one address to the other. */
-static bool is_readable(uintptr_t from, uintptr_t to)
+bool gs_memory_readable(uintptr_t from, uintptr_t to)
 {
     const size_t pages = (to - page_of(from) + PAGE - 1) / PAGE;
     return gs_memory_pages(page_of(from), pages) == pages;
@@ -74,27 +73,35 @@ static bool is_readable(uintptr_t from, uintptr_t to)
 
 /* --- the thread's own stack ------------------------------------------------------------------- */
 
-static bool reaches(struct gs_memory *m, uintptr_t sp, uintptr_t top)
+/* The stack with this top is the thread's if all memory between is readable. */
+static void take_up_to(struct gs_memory *m, uintptr_t sp, uintptr_t top)
 {
-    if (sp >= top || top - sp > LARGEST_STACK || !is_readable(sp, top))
-        return false;
+    if (sp >= top || top - sp > LARGEST_STACK || !gs_memory_readable(sp, top))
+        return;
     m->lo = page_of(sp);
     m->hi = top;
-    return true;
+}
+
+static pthread_t first_thread;
+
+__attribute__((constructor)) static void note_first_thread(void)
+{
+    first_thread = pthread_self();
 }
 
 /* The C library keeps a thread's descriptor above its stack, in the same memory; the first thread
- * has the kernel's stack. Nothing below the stack pointer is asked about: the kernel might take it
- * for the stack's growth. */
+ * has the kernel's stack. Between another stack and either there is a page that nobody can read.
+ * Nothing below the stack pointer is asked about: the kernel might take it for the stack's growth. */
 void gs_memory_find_stack(struct gs_memory *m, uintptr_t sp)
 {
     if (m->hi) { /* deeper than ever, or another stack */
-        if (sp < m->lo && m->lo - sp <= LARGEST_STACK && is_readable(sp, m->lo))
+        if (sp < m->lo && m->lo - sp <= LARGEST_STACK && gs_memory_readable(sp, m->lo))
             m->lo = page_of(sp);
         return;
     }
-    if (!reaches(m, sp, (uintptr_t)pthread_self()))
-        reaches(m, sp, page_of((uintptr_t)__libc_stack_end) + PAGE);
+    const pthread_t self = pthread_self();
+    take_up_to(m, sp, pthread_equal(self, first_thread) ? page_of((uintptr_t)__libc_stack_end) + PAGE
+                                                        : (uintptr_t)self);
 }
 
 /* --- any memory ------------------------------------------------------------------------------- */

@@ -42,6 +42,9 @@ static inline __attribute__((always_inline)) uintptr_t gs_memory_load(uintptr_t 
     return *(const anywhere *)address;
 }
 
+/* Whether all memory from one address to the other is. */
+bool gs_memory_readable(uintptr_t from, uintptr_t to);
+
 /* So many pages from this one on are readable. Exposed for tests, as is the way: by process_vm_readv,
  * or by rt_sigprocmask. */
 size_t gs_memory_pages(uintptr_t page, size_t pages);

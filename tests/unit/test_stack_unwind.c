@@ -775,6 +775,19 @@ static void unmapped_both_ways(void **state)
     assert_alike();
 }
 
+/* Memory that is readable up to the first thread's descriptor is not its stack. */
+static void a_stack_beside_the_threads_descriptor(void **state)
+{
+    struct gs_memory m = {0};
+    gs_memory_begin(&m, (uintptr_t)pthread_self() - 16);
+    assert_int_equal(m.hi, 0);
+    gs_memory_begin(&m, (uintptr_t)__builtin_frame_address(0));
+    const uintptr_t hi = m.hi;
+    assert_true(hi > (uintptr_t)&m);
+    gs_memory_begin(&m, (uintptr_t)pthread_self() - 16); /* remains what it was */
+    assert_int_equal(m.hi, hi);
+}
+
 static int descriptors(void)
 {
     int n = 0;
@@ -821,6 +834,7 @@ int main(void)
         TEST(code_without_entries),
         TEST(damaged),
         TEST(unmapped_both_ways),
+        TEST(a_stack_beside_the_threads_descriptor),
         TEST(nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
