@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/command/command.h"
+#include "analyzer/base/mapped.h"
 #include "analyzer/base/pager.h"
 #include "analyzer/base/progress.h"
 #include "analyzer/base/term.h"
@@ -61,6 +62,7 @@ int main(int argc, char **argv)
 {
     guard_standard_streams();
     gs_open_low(true);
+    mapped_survive();
     setlocale(LC_CTYPE, "");
     const char *name = argc > 1 ? argv[1] : "";
     const struct command *c = command_find(name);

@@ -27,6 +27,7 @@
 #include "interpose/resolve.h"
 #include "interpose/session.h"
 #include "interpose/shield.h"
+#include "schema/open_high.h"
 
 #define STACK_BYTES (1024 * 1024) /* NVML's functions run on it */
 #define EVERY_NS 1000000000ull
@@ -196,7 +197,7 @@ static void name_of(uint32_t pid, char *name, size_t size)
     if (!nvml.listed_whole) return;
     char path[32];
     snprintf(path, sizeof path, "/proc/%u/comm", pid);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = gs_open_high(path, O_RDONLY, 0);
     const ssize_t len = fd < 0 ? -1 : read(fd, name, size - 1);
     if (fd >= 0) close(fd);
     name[len > 0 ? len - 1 : 0] = 0; /* without its newline */

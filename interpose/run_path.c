@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "schema/store_files.h"
 #include "schema/spool_file.h"
 
 #define TRIES 10000 /* names run-2 … before giving up */
@@ -78,6 +79,7 @@ static bool database_is_ours(const char *path, const char *run_id)
     sqlite3 *db = NULL;
     sqlite3_stmt *query = NULL;
     bool ours = false;
+    gs_store_files_init(); /* by itself SQLite fills the numbers 0 to 2 if they are free, and leaves them open */
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
         sqlite3_prepare_v2(db, "SELECT 1 FROM process WHERE run_id = ?1", -1, &query, NULL) ==
             SQLITE_OK &&

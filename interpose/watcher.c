@@ -9,11 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "interpose/resolve.h"
 #include "interpose/session.h"
 #include "interpose/shield.h"
+#include "schema/open_high.h"
 
 #define STACK_BYTES (1024 * 1024) /* the program's exit handlers may run on it */
 enum { GOES_ON = -1 };            /* else the signal that ended the program's last thread, or 0 */
@@ -82,11 +84,24 @@ static const char *field(const char *at, int from, int to)
     return at;
 }
 
+/* A leader that is gone has no executable any more. Nothing is opened for this, because it happens many times
+ * beside a program that may be opening files. */
+static bool look_at_living_leader(struct look *l, unsigned own)
+{
+    struct stat tasks;
+    char one;
+    if (readlink("/proc/self/exe", &one, 1) < 0) return false;
+    if (stat("/proc/self/task", &tasks) || tasks.st_nlink < 3) return false; /* a link for each thread, and two */
+    *l = (struct look){.others = (long)tasks.st_nlink - 3 - (long)own};
+    return true;
+}
+
 /* /proc/self/stat is the leader's: "pid (name) state …". Field 20 is the number of threads, 52 the exit code. */
 static bool look_at_leader(struct look *l, unsigned own)
 {
     char text[1024];
-    const int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    if (look_at_living_leader(l, own)) return true;
+    const int fd = gs_open_high("/proc/self/stat", O_RDONLY, 0);
     const ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     if (fd >= 0) close(fd);
     if (len <= 0) return false;

@@ -259,8 +259,14 @@ int gs_spool_peek(struct gs_spool *s, const char *path, char *error, size_t erro
 
 void gs_spool_unlink(const struct gs_spool *s, const char *path)
 {
+    struct gs_spool_control c;
     struct stat st;
-    if (!lstat(path, &st) && st.st_dev == s->control_device && st.st_ino == s->control_inode)
+    char error[160];
+    const int code = gs_spool_read_control(path, &c, error, sizeof error);
+    bool ours = !code && !memcmp(c.cookie, s->cookie, sizeof c.cookie);
+    if (code == EMFILE || code == ENFILE) /* no descriptor to read it with */
+        ours = !lstat(path, &st) && st.st_dev == s->control_device && st.st_ino == s->control_inode;
+    if (ours)
         unlink(path);
     gs_segment_remove(s->shmid);
 }

@@ -1,6 +1,7 @@
 /* Whose a spool is, and whether that process still records into it. */
 #include "schema/spool.h"
 #include "schema/spool_file.h"
+#include "schema/open_high.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -25,7 +26,7 @@ static bool read_process(uint32_t pid, struct process *p)
 {
     char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%" PRIu32 "/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = gs_open_high(path, O_RDONLY, 0);
     if (fd < 0)
         return false;
     ssize_t n = read(fd, text, sizeof text - 1);
@@ -75,7 +76,7 @@ uint64_t gs_namespace(const char *which)
 
 void gs_spool_identify(struct gs_spool_control *c)
 {
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    int fd = gs_open_high("/proc/sys/kernel/random/boot_id", O_RDONLY, 0);
     ssize_t n = fd < 0 ? 0 : read(fd, c->boot_id, sizeof c->boot_id - 1);
     if (fd >= 0)
         close(fd);

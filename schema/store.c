@@ -1,6 +1,7 @@
 /* The database: opening it, its transactions, its end. */
 #include "schema/store_state.h"
 #include "schema/store_files.h"
+#include "schema/open_high.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -175,7 +176,7 @@ struct gs_store *gs_store_create(const char *path, const struct gs_store_info *i
                                  size_t error_size)
 {
     /* SQLite would open a file that exists. */
-    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0600);
+    int fd = gs_open_high(path, O_RDWR | O_CREAT | O_EXCL | O_NOCTTY, 0600);
     if (fd < 0) {
         snprintf(error, error_size, "%s", strerror(errno));
         return NULL;
@@ -283,6 +284,10 @@ static int commit(struct gs_store *s, const struct gs_reader *r)
     }
     if (r && gs_store_read_counters(s, r))
         return -1;
+    if (!gs_store_files_restore()) {
+        snprintf(s->error, sizeof s->error, "the database's files were cut off");
+        return -1;
+    }
     if (gs_store_sql(s, "BEGIN IMMEDIATE"))
         return -1;
     if (gs_store_write_rows(s, r) || gs_store_sql(s, "COMMIT"))

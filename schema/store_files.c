@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sqlite3.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,6 +15,8 @@ static struct file {
     int fd; /* -1: unused */
     dev_t device;
     ino_t inode;
+    bool mapped; /* the index of the log, which SQLite maps … */
+    off_t size;  /* … and how large it was */
 } files[FILES_MAX];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool private_table; /* the descriptors are in a table that the application does not have */
@@ -24,19 +27,15 @@ void gs_store_files_private(bool private)
     gs_open_low(private);
 }
 
-static void remember(int fd, int replaced)
+static void remember(int fd, int replaced, bool mapped)
 {
-    struct stat st;
+    struct stat st = {0};
     if (fd >= 0 && fstat(fd, &st))
         return;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < FILES_MAX; i++)
         if (files[i].fd == replaced) {
-            files[i].fd = fd;
-            if (fd >= 0) {
-                files[i].device = st.st_dev;
-                files[i].inode = st.st_ino;
-            }
+            files[i] = (struct file){fd, st.st_dev, st.st_ino, mapped, 0};
             break;
         }
     pthread_mutex_unlock(&lock);
@@ -46,8 +45,9 @@ static void remember(int fd, int replaced)
 static int open_high(const char *path, int flags, int mode)
 {
     int fd = gs_open_high(path, flags, mode);
+    const size_t length = strlen(path);
     if (fd >= 0)
-        remember(fd, -1);
+        remember(fd, -1, length > 4 && !strcmp(path + length - 4, "-shm"));
     return fd;
 }
 
@@ -66,8 +66,39 @@ static int close_known(int fd)
         if (files[i].fd == fd)
             ours = is_ours(&files[i]);
     pthread_mutex_unlock(&lock);
-    remember(-1, fd);
+    remember(-1, fd, false);
     return ours ? close(fd) : 0;
+}
+
+/* ---------------------------------------------------------------- a mapped file that shrinks */
+
+#define PAGE 4096
+
+/* What somebody has cut off the index of the log would be a signal when it is touched: it gets its size
+ * back, with space behind each page. As zeros it is no index, and SQLite makes it anew. */
+static bool restore(struct file *f)
+{
+    struct stat st;
+    if (f->fd < 0 || !f->mapped || !is_ours(f) || fstat(f->fd, &st))
+        return true;
+    if (st.st_size >= f->size) {
+        f->size = st.st_size;
+        return true;
+    }
+    for (off_t at = st.st_size / PAGE * PAGE; at < f->size; at += PAGE)
+        if (pwrite(f->fd, "", 1, at + PAGE - 1 < f->size ? at + PAGE - 1 : f->size - 1) != 1)
+            return false;
+    return true;
+}
+
+bool gs_store_files_restore(void)
+{
+    bool restored = true;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < FILES_MAX; i++)
+        restored = restore(&files[i]) && restored;
+    pthread_mutex_unlock(&lock);
+    return restored;
 }
 
 static void init(void)

@@ -16,6 +16,9 @@ void gs_store_files_private(bool private);
 bool gs_store_files_ours(void);
 /* Whether somebody has deleted one that is still written to: it would be gone with the process. */
 bool gs_store_files_deleted(void);
+/* Before a transaction: gives the index of the log (-shm), which SQLite maps, its size back where somebody
+ * has cut it off. False: it cannot be, and touching it would be SIGBUS. A cut during a transaction still is. */
+bool gs_store_files_restore(void);
 /* In a forked child: those descriptors are the parent's, whatever the child does with theirs. */
 void gs_store_files_forget(void);
 

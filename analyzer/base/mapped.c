@@ -1,0 +1,32 @@
+#include "analyzer/base/mapped.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static uintptr_t page_size;
+
+static void on_bus(int number, siginfo_t *info, void *unused)
+{
+    (void)unused;
+    const int saved = errno;
+    void *page = (void *)((uintptr_t)info->si_addr & ~(page_size - 1));
+    if (info->si_code <= 0) { /* sent by somebody: once more, to end it */
+        signal(number, SIG_DFL);
+        raise(number);
+    } else if (info->si_code != BUS_ADRERR ||
+        mmap(page, page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+            MAP_FAILED) {
+        signal(number, SIG_DFL); /* the instruction is tried again, and that ends it */
+    }
+    errno = saved;
+}
+
+void mapped_survive(void)
+{
+    struct sigaction action = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    page_size = (uintptr_t)sysconf(_SC_PAGESIZE);
+    sigaction(SIGBUS, &action, NULL);
+}

@@ -1,0 +1,56 @@
+/* A file that somebody cuts off while it is mapped does not end the program. */
+#include "tests/unit/events.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include "analyzer/base/mapped.h"
+
+enum { PAGES = 4, PAGE = 4096 };
+
+static void a_file_cut_off(void **state)
+{
+    char *folder = ev_folder(), path[320];
+    static const char text[PAGES * PAGE] = {[0] = 'a', [3 * PAGE] = 'b'};
+    snprintf(path, sizeof path, "%s/file", folder);
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    assert_int_equal(write(fd, text, sizeof text), sizeof text);
+    for (int shared = 0; shared < 2; shared++) {
+        assert_int_equal(ftruncate(fd, sizeof text), 0);
+        char *map = mmap(NULL, sizeof text, PROT_READ | PROT_WRITE, shared ? MAP_SHARED : MAP_PRIVATE, fd, 0);
+        assert_true(map != MAP_FAILED);
+        mapped_survive();
+        assert_int_equal(ftruncate(fd, 2), 0);
+        assert_int_equal(*(volatile char *)map, 'a');
+        for (int page = 1; page < PAGES; page++)
+            assert_int_equal(*(volatile char *)(map + page * PAGE), 0);
+        map[2 * PAGE] = 'c';
+        munmap(map, sizeof text);
+    }
+    close(fd);
+    ev_remove_folder(folder);
+}
+
+/* A signal that somebody sends is still the end. */
+static void a_signal_sent(void **state)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        mapped_survive();
+        raise(SIGBUS);
+        _exit(0);
+    }
+    int status;
+    waitpid(pid, &status, 0);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_cut_off),
+        cmocka_unit_test(a_signal_sent),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
