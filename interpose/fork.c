@@ -114,6 +114,7 @@ typedef int register_function(void (*)(void), void (*)(void), void (*)(void), vo
 /* What pthread_atfork, which is linked into each object, calls in glibc. A library that starts before
  * libgpuspy registers through it, too. */
 EXPORT register_function __register_atfork;
+__attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread"))) /* which may be starting up */
 int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *object)
 {
     static _Atomic(register_function *) found;
@@ -121,7 +122,7 @@ int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)
     register_function *real = atomic_load(&found);
     if (!real) atomic_store(&found, real = (register_function *)gs_libc_function("__register_atfork"));
     if (!real) return ENOMEM; /* the only error that it knows */
-    /* whether this process is recorded is asked later: a sanitizer may be just starting up */
+    /* whether this process is recorded is asked later: a sanitizer may be starting up */
     if (!atomic_flag_test_and_set(&registered))
         real(before, after_in_parent, after_in_child, &__dso_handle);
     return prepare || parent || child ? real(prepare, parent, child, object) : 0;
