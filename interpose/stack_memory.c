@@ -26,7 +26,7 @@ bool gs_memory_by_copy;
  * system call, and it takes a third of the time of the other. */
 static bool is_page_readable(uintptr_t page)
 {
-    return syscall(SYS_rt_sigprocmask, -1, page, NULL, 8) == -1 && errno == EINVAL;
+    return syscall(SYS_rt_sigprocmask, -1l, page, NULL, 8ul) == -1 && errno == EINVAL;
 }
 
 /* The first so many of at most BATCH pages. */
@@ -37,7 +37,7 @@ static size_t copy_from(uintptr_t page, size_t pages)
     const struct iovec here = {bytes, pages};
     for (size_t i = 0; i < pages; i++)
         there[i] = (struct iovec){(void *)(page + i * PAGE), 1};
-    const long got = syscall(SYS_process_vm_readv, getpid(), &here, 1, there, pages, 0);
+    const long got = syscall(SYS_process_vm_readv, (long)getpid(), &here, 1ul, there, pages, 0ul);
     return got > 0 ? (size_t)got : 0;
 }
 

@@ -13,7 +13,7 @@
 size_t gs_mask_words(char *out, size_t size, const char *words, size_t length);
 
 /* The same for a command line whose words are already joined by blanks. A value that contains blanks is
- * masked up to the first one only, unless it is quoted. Masking twice changes nothing. */
+ * masked up to the first one only, unless it is quoted. What is masked stays so. */
 size_t gs_mask_arguments(char *out, size_t size, const char *text);
 
 #endif

@@ -1,4 +1,5 @@
 """What a recording can be shown to others with: no command, format or file contains a secret of the command line."""
+import gzip
 import os
 import sqlite3
 import subprocess
@@ -29,6 +30,7 @@ def leaks(folder):
     found = []
     for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.name != "script.py"):
         data = path.read_bytes()
+        data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
         found += [(str(path), s) for s in SECRETS if s.encode() in data or s.encode("utf-16-le") in data]
     return found
 
@@ -66,6 +68,18 @@ def test_no_output_contains_a_secret(recording):
     assert recording.report()["run"]["command"].endswith(MASKED)
     done = recording.gpuspy("sql", recording.database, "SELECT command FROM process")
     assert MASKED in done.stdout
+
+
+def test_nobody_else_may_read_a_recording(recording):
+    for mask in (0o000, 0o022, 0o777):
+        text = PROGRAM + "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
+        done = recording.run("sh", "-c", f'umask {mask:o}; "$0" -c "$1"', sys.executable, text, check=False)
+        made = [p for p in recording.folder.iterdir() if p.name.startswith("run.db")]
+        assert len(made) > 1, done.stderr
+        assert recording.gpuspy("report", recording.database).returncode == 0
+        for path in [*made, *recording.folder.glob("run.db*")]:
+            assert not path.exists() or path.stat().st_mode & 0o777 == 0o600, (path, oct(path.stat().st_mode))
+            path.unlink(missing_ok=True)
 
 
 def test_no_secret_is_in_the_spool_of_a_killed_process(recording):

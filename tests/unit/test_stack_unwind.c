@@ -35,7 +35,13 @@
 #define INSTRUMENTED
 #endif
 #endif
+#ifdef __clang__
+#define ALONE __attribute__((noinline))
+#define NO_FRAME_POINTER
+#else
 #define ALONE __attribute__((noinline, noclone))
+#define NO_FRAME_POINTER __attribute__((optimize("omit-frame-pointer")))
+#endif
 
 /* --- three unwinders -------------------------------------------------------------------------- */
 
@@ -196,7 +202,7 @@ static void deeper_than_asked(void **state)
     assert_alike();
 }
 
-__attribute__((optimize("omit-frame-pointer"))) static ALONE uint32_t without_fp(int n, int a, int b)
+NO_FRAME_POINTER static ALONE uint32_t without_fp(int n, int a, int b)
 {
     volatile int kept[5] = {a, b};
     uint32_t depth = n ? without_fp(n - 1, a + 1, b ^ n) + (uint32_t)(kept[0] * 0) : compare();
