@@ -12,7 +12,7 @@
 /* What pthread_atfork, which is linked into each object, calls in glibc. A library that starts before
  * libgpuspy registers through it, too: gpuspy's handlers come first all the same. */
 EXPORT gs_register_atfork __register_atfork;
-int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *object)
+GS_UNCHECKED int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *object)
 {
     static _Atomic(gs_register_atfork *) found;
     gs_register_atfork *real = atomic_load(&found);

@@ -106,7 +106,7 @@ static void after_in_child(void)
 
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
-void gs_fork_load(void)
+GS_UNCHECKED void gs_fork_load(void)
 {
     static atomic_flag registered = ATOMIC_FLAG_INIT;
     gs_register_atfork *real = (gs_register_atfork *)gs_libc_function("__register_atfork");

@@ -2,6 +2,9 @@
 #ifndef GPUSPY_FORK_H
 #define GPUSPY_FORK_H
 
+/* Runs while a sanitizer is starting up. */
+#define GS_UNCHECKED __attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread")))
+
 /* glibc's, which pthread_atfork calls. 0 or ENOMEM. */
 typedef int gs_register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *object);
 

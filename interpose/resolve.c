@@ -100,7 +100,7 @@ UNCHECKED void gs_real_find(void)
     }
 }
 
-void *gs_libc_function(const char *name)
+UNCHECKED void *gs_libc_function(const char *name)
 {
     static const char *const libraries[] = {"libc.so", "libpthread.so", "libutil.so"};
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
