@@ -267,6 +267,7 @@ static bool open_files(struct gs_store **store)
     char command[sizeof((struct gs_spool_header *)0)->command], error[512];
     const uint64_t real_ns = clock_ns(CLOCK_REALTIME);
     gs_session_start_ns = clock_ns(CLOCK_MONOTONIC);
+    gs_store_files_guest();
     gs_arguments_read(command, sizeof command);
     if (!gs_run_path_claim(&session.path, gs_config(), &session.spool, command,
                            gs_session_start_ns, real_ns, error, sizeof error)) {

@@ -42,7 +42,15 @@ static inline __attribute__((always_inline)) uintptr_t gs_memory_load(uintptr_t 
     return *(const anywhere *)address;
 }
 
-/* So many pages from this one on are readable. Exposed for tests. */
+/* Whether all memory from one address to the other is. */
+bool gs_memory_readable(uintptr_t from, uintptr_t to);
+
+/* So many pages from this one on are readable. Exposed for tests, as is the way: by process_vm_readv,
+ * or by rt_sigprocmask. */
 size_t gs_memory_pages(uintptr_t page, size_t pages);
+extern bool gs_memory_by_copy;
+
+/* At a session's start. Valgrind complains of bytes that rt_sigprocmask is given and nobody wrote. */
+void gs_memory_open(bool valgrind);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "interpose/stack.h"
+#include "interpose/stack_memory.h"
 #include "interpose/stack_python.h"
 
 _Atomic uint32_t gs_module_generation, gs_module_loads;
@@ -148,22 +149,25 @@ static void find_program(void)
         program_path[(size_t)n - tail] = '\0';
 }
 
-static int find_self(struct dl_phdr_info *info, size_t size, void *to)
+static int look_at_startup(struct dl_phdr_info *info, size_t size, void *valgrind)
 {
     if (!program) {
         program = info->dlpi_phdr;
         atomic_store(&unloads_seen, info->dlpi_subs);
     }
-    if (!holds(info, (uintptr_t)&find_self))
-        return 0;
-    gs_stack_self = gs_elf_range(info);
-    return 1;
+    if (holds(info, (uintptr_t)&look_at_startup))
+        gs_stack_self = gs_elf_range(info);
+    if (info->dlpi_name && strstr(info->dlpi_name, "/vgpreload_"))
+        *(bool *)valgrind = true;
+    return 0;
 }
 
 void gs_modules_open(void)
 {
+    bool valgrind = false;
     if (program)
         return;
     find_program();
-    dl_iterate_phdr(find_self, NULL);
+    dl_iterate_phdr(look_at_startup, &valgrind);
+    gs_memory_open(valgrind);
 }

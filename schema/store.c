@@ -284,10 +284,6 @@ static int commit(struct gs_store *s, const struct gs_reader *r)
     }
     if (r && gs_store_read_counters(s, r))
         return -1;
-    if (!gs_store_files_restore()) {
-        snprintf(s->error, sizeof s->error, "the database's files were cut off");
-        return -1;
-    }
     if (gs_store_sql(s, "BEGIN IMMEDIATE"))
         return -1;
     if (gs_store_write_rows(s, r) || gs_store_sql(s, "COMMIT"))

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "schema/open_high.h"
+#include "schema/store_index.h"
 
 #define FILES_MAX 16
 
@@ -15,10 +16,9 @@ static struct file {
     int fd; /* -1: unused */
     dev_t device;
     ino_t inode;
-    bool mapped; /* the index of the log, which SQLite maps … */
-    off_t size;  /* … and how large it was */
 } files[FILES_MAX];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool guest;
 static _Atomic bool private_table; /* the descriptors are in a table that the application does not have */
 
 void gs_store_files_private(bool private)
@@ -27,7 +27,7 @@ void gs_store_files_private(bool private)
     gs_open_low(private);
 }
 
-static void remember(int fd, int replaced, bool mapped)
+static void remember(int fd, int replaced)
 {
     struct stat st = {0};
     if (fd >= 0 && fstat(fd, &st))
@@ -35,7 +35,7 @@ static void remember(int fd, int replaced, bool mapped)
     pthread_mutex_lock(&lock);
     for (int i = 0; i < FILES_MAX; i++)
         if (files[i].fd == replaced) {
-            files[i] = (struct file){fd, st.st_dev, st.st_ino, mapped, 0};
+            files[i] = (struct file){fd, st.st_dev, st.st_ino};
             break;
         }
     pthread_mutex_unlock(&lock);
@@ -47,7 +47,9 @@ static int open_high(const char *path, int flags, int mode)
     int fd = gs_open_high(path, flags, mode);
     const size_t length = strlen(path);
     if (fd >= 0)
-        remember(fd, -1, length > 4 && !strcmp(path + length - 4, "-shm"));
+        remember(fd, -1);
+    if (guest && fd >= 0 && length > 4 && !strcmp(path + length - 4, "-shm"))
+        gs_index_opened(fd);
     return fd;
 }
 
@@ -66,39 +68,9 @@ static int close_known(int fd)
         if (files[i].fd == fd)
             ours = is_ours(&files[i]);
     pthread_mutex_unlock(&lock);
-    remember(-1, fd, false);
+    remember(-1, fd);
+    gs_index_closed(fd);
     return ours ? close(fd) : 0;
-}
-
-/* ---------------------------------------------------------------- a mapped file that shrinks */
-
-#define PAGE 4096
-
-/* What somebody has cut off the index of the log would be a signal when it is touched: it gets its size
- * back, with space behind each page. As zeros it is no index, and SQLite makes it anew. */
-static bool restore(struct file *f)
-{
-    struct stat st;
-    if (f->fd < 0 || !f->mapped || !is_ours(f) || fstat(f->fd, &st))
-        return true;
-    if (st.st_size >= f->size) {
-        f->size = st.st_size;
-        return true;
-    }
-    for (off_t at = st.st_size / PAGE * PAGE; at < f->size; at += PAGE)
-        if (pwrite(f->fd, "", 1, at + PAGE - 1 < f->size ? at + PAGE - 1 : f->size - 1) != 1)
-            return false;
-    return true;
-}
-
-bool gs_store_files_restore(void)
-{
-    bool restored = true;
-    pthread_mutex_lock(&lock);
-    for (int i = 0; i < FILES_MAX; i++)
-        restored = restore(&files[i]) && restored;
-    pthread_mutex_unlock(&lock);
-    return restored;
 }
 
 static void init(void)
@@ -113,6 +85,13 @@ static void init(void)
         return;
     vfs->xSetSystemCall(vfs, "open", (sqlite3_syscall_ptr)open_high);
     vfs->xSetSystemCall(vfs, "close", (sqlite3_syscall_ptr)close_known);
+    if (guest)
+        gs_index_hook(vfs);
+}
+
+void gs_store_files_guest(void)
+{
+    guest = true;
 }
 
 void gs_store_files_init(void)
@@ -147,6 +126,7 @@ void gs_store_files_forget(void)
     for (int i = 0; i < FILES_MAX; i++) {
         if (files[i].fd >= 0 && !private_table && is_ours(&files[i]))
             close(files[i].fd);
+        gs_index_closed(files[i].fd);
         files[i].fd = -1;
     }
     gs_store_files_private(false);

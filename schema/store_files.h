@@ -6,6 +6,8 @@
 #include <signal.h>
 #include <stdbool.h>
 
+/* Before the first database: this process isn't ours, and must survive whatever happens to the files. */
+void gs_store_files_guest(void);
 /* Once per process; later calls do nothing. */
 void gs_store_files_init(void);
 /* Whether the threads that use the store share a table of descriptors of their own, where neither the
@@ -16,9 +18,6 @@ void gs_store_files_private(bool private);
 bool gs_store_files_ours(void);
 /* Whether somebody has deleted one that is still written to: it would be gone with the process. */
 bool gs_store_files_deleted(void);
-/* Before a transaction: gives the index of the log (-shm), which SQLite maps, its size back where somebody
- * has cut it off. False: it cannot be, and touching it would be SIGBUS. A cut during a transaction still is. */
-bool gs_store_files_restore(void);
 /* In a forked child: those descriptors are the parent's, whatever the child does with theirs. */
 void gs_store_files_forget(void);
 

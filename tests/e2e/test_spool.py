@@ -113,6 +113,72 @@ def test_a_spool_truncated_while_recording(recording):
     assert_same(completed(recording), lines)
 
 
+@pytest.mark.parametrize("name", ["run.db", "run.db-wal", "run.db-shm", "run.db.spool"])
+def test_files_cut_off_again_and_again(recording, name):
+    """That can cost the recording, but neither the program nor the report its life."""
+    child = start(recording, PROGRAMS / "storm", "400000")
+    while not (recording.folder / name).exists():
+        assert child.poll() is None
+    cut = 0
+    while child.poll() is None and cut < 40:
+        try:
+            os.truncate(recording.folder / name, (0, 0, 100, 4096)[cut % 4])
+        except FileNotFoundError:
+            break
+        cut += 1
+        time.sleep(0.01)
+    out, err = child.communicate(timeout=SECONDS)
+    assert (child.returncode, out) == (0, "400000 pairs\n"), err
+    assert cut
+    assert recording.gpuspy("report", recording.database).returncode in (0, 3)
+    if name in ("run.db-shm", "run.db.spool"):
+        assert "stopped" not in err
+        assert recording.sql("select count(*), count(free_ns) from allocation") == [(400000, 400000)]
+        assert recording.sql("pragma integrity_check") == [("ok",)]
+
+
+READER = """import random, sqlite3, sys, time
+reads = last = 0
+while time.time() < float(sys.argv[1]):
+    db = sqlite3.connect(f"file:run.db?mode={random.choice(['ro', 'rw']) if sys.argv[2] == 'read' else 'rw'}", uri=True, timeout=10, isolation_level=None)
+    for _ in range(5):
+        db.execute("begin")
+        first = db.execute("select count(*), max(id) from allocation_row").fetchone()
+        time.sleep(random.uniform(0, 0.05))
+        assert db.execute("select count(*), max(id) from allocation_row").fetchone() == first
+        assert first[0] == (first[1] or 0) and first[0] >= last, (first, last)
+        last = first[0]
+        if random.random() < 0.1:
+            assert db.execute("pragma integrity_check").fetchall() == [("ok",)]
+        db.execute("commit")
+        if sys.argv[2] == "write":
+            db.execute("create table if not exists mine(x)")
+            db.execute("insert into mine values(1)")
+        reads += 1
+    db.close()
+print(reads, last)
+"""
+
+
+def test_readers_and_writers_beside_the_recorder(recording):
+    """The recorder does not map the index of the log as others do: all of them see the same."""
+    child = start(recording, PROGRAMS / "storm", "600000")
+    while not (recording.folder / "run.db-wal").exists():
+        assert child.poll() is None
+    others = [subprocess.Popen(["python3", "-c", READER, str(time.time() + 3), how], cwd=recording.folder, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE) for how in ("read", "read", "write")]
+    assert child.communicate(timeout=SECONDS)[0] == "600000 pairs\n"
+    reads = []
+    for other in others:
+        out, err = other.communicate(timeout=SECONDS)
+        assert other.returncode == 0, err
+        reads.append(int(out.split()[0]))
+    assert min(reads) > 3
+    assert recording.sql("select count(*), count(free_ns) from allocation") == [(600000, 600000)]
+    assert recording.sql("select count(*) from mine") == [(reads[2],)]
+    assert recording.sql("pragma integrity_check") == [("ok",)]
+
+
 def test_a_limit_on_file_sizes(recording):
     """It holds for the database alone."""
     done = recording.run("/bin/sh", "-c", f"ulimit -f 4000; {SHORT} 10")

@@ -437,12 +437,17 @@ def source_line(address):
                           stdout=subprocess.PIPE).stdout.strip()
 
 
+# NVML may take the loader's lock under nvml.lock, for which everybody else waits for a limited time only.
+LIMITED_WAITS = "nvml.c:"
+
+
 def lock_order(place):
     """What lockorder.c found."""
     path = place.folder / "lockorder"
     lines = sorted(set(path.read_text().splitlines())) if path.exists() else []
-    return ["lock order: " + re.sub(r"libgpuspy\.so\+(0x\w+)", lambda m: source_line(m.group(1)), line)
-            for line in lines if not line.startswith("saw")]
+    lines = [re.sub(r"libgpuspy\.so\+(0x\w+)", lambda m: source_line(m.group(1)), line) for line in lines]
+    return ["lock order: " + line for line in lines
+            if not line.startswith("saw") and LIMITED_WAITS not in line.partition("under the lock")[2]]
 
 
 def segments_of(pids):
@@ -466,8 +471,20 @@ def compare(bare_place, bare, place, recorded):
         left = segments_of(set(place.processes())) if not (place.bounded or "outside_" in str(place.behaviours)) else []
         problems += [f"files: shared memory left: {left}"] if left else []
         problems += compare_counts(place)
-        problems += lock_order(place)
+        problems += lock_order(place) + races()
     return problems
+
+
+RACES = BUILD / "tests" / "tsan"
+
+
+def races():
+    """What ThreadSanitizer reported since the last call (tests/run.py says where)."""
+    found = []
+    for path in sorted(RACES.glob("log.*")) if "thread" in os.environ.get("SAN", "") else []:
+        found += [line for line in path.read_text(errors="replace").splitlines() if line.startswith("SUMMARY")]
+        path.unlink()
+    return [f"race: {line}" for line in sorted(set(found))]
 
 
 def try_case(items, needs_raw):
@@ -479,6 +496,7 @@ def try_case(items, needs_raw):
         for name in ("bare", "recorded"):
             places.append(Place(folder / name, items, needs_raw))
         bare = run(places[0], False, 0)
+        races()
         if any(p.startswith("hang") for p in bare.problems):
             return ["(bare) " + p for p in bare.problems], bare.seconds, 0
         recorded = run(places[1], True, bare.seconds)

@@ -35,7 +35,13 @@
 #define INSTRUMENTED
 #endif
 #endif
+#ifdef __clang__
+#define ALONE __attribute__((noinline))
+#define NO_FRAME_POINTER
+#else
 #define ALONE __attribute__((noinline, noclone))
+#define NO_FRAME_POINTER __attribute__((optimize("omit-frame-pointer")))
+#endif
 
 /* --- three unwinders -------------------------------------------------------------------------- */
 
@@ -196,7 +202,7 @@ static void deeper_than_asked(void **state)
     assert_alike();
 }
 
-__attribute__((optimize("omit-frame-pointer"))) static ALONE uint32_t without_fp(int n, int a, int b)
+NO_FRAME_POINTER static ALONE uint32_t without_fp(int n, int a, int b)
 {
     volatile int kept[5] = {a, b};
     uint32_t depth = n ? without_fp(n - 1, a + 1, b ^ n) + (uint32_t)(kept[0] * 0) : compare();
@@ -730,7 +736,7 @@ static void damaged(void **state)
 
 /* --- memory that is not there ----------------------------------------------------------------- */
 
-static void unmapped_neighbours(void **state)
+static void unmapped_neighbours(void)
 {
     char *room = mmap(NULL, 5 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     mprotect(room, 4096, PROT_NONE);
@@ -761,6 +767,31 @@ static void unmapped_neighbours(void **state)
     assert_false(gs_memory_word(&u->memory, 0, &word));
     free(u);
     munmap(room, 5 * 4096);
+}
+
+static void unmapped_both_ways(void **state)
+{
+    unmapped_neighbours();
+    gs_memory_open(true);
+    assert_true(gs_memory_by_copy);
+    unmapped_neighbours();
+    down(30);
+    gs_memory_open(false);
+    assert_false(gs_memory_by_copy);
+    assert_alike();
+}
+
+/* Memory that is readable up to the first thread's descriptor is not its stack. */
+static void a_stack_beside_the_threads_descriptor(void **state)
+{
+    struct gs_memory m = {0};
+    gs_memory_begin(&m, (uintptr_t)pthread_self() - 16);
+    assert_int_equal(m.hi, 0);
+    gs_memory_begin(&m, (uintptr_t)__builtin_frame_address(0));
+    const uintptr_t hi = m.hi;
+    assert_true(hi > (uintptr_t)&m);
+    gs_memory_begin(&m, (uintptr_t)pthread_self() - 16); /* remains what it was */
+    assert_int_equal(m.hi, hi);
 }
 
 static int descriptors(void)
@@ -808,7 +839,8 @@ int main(void)
         TEST(loaded_anew),
         TEST(code_without_entries),
         TEST(damaged),
-        TEST(unmapped_neighbours),
+        TEST(unmapped_both_ways),
+        TEST(a_stack_beside_the_threads_descriptor),
         TEST(nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,182 @@
+/* The index of the log (run.db-shm) in a process that isn't ours.
+ *
+ * SQLite maps this file, and touches the mapping at any moment of a transaction: somebody who cuts the
+ * file off would kill the process by SIGBUS. So SQLite gets memory of our own in place of the mapping,
+ * which is brought into line with the file by read and write where the locks that SQLite takes on the
+ * file say that it matters: after each lock what others wrote is taken over, before each unlock what
+ * SQLite wrote is written. Processes that map the file see the same as ever.
+ *
+ * The file's layout is SQLite's (walIndexHdr, WalCkptInfo, "WAL-Index Format"). Only a holder of the
+ * write lock changes the two headers and the hash tables; read marks belong to whoever holds their lock,
+ * so each is written by itself and only where it was changed here. */
+#include "schema/store_index.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define REGION (32 * 1024) /* SQLite maps as much at once */
+#define REGIONS 256
+#define PIECE 4096
+enum { HEADER = 48, HEADERS = 96, MARKS_END = 136 };
+/* Words of WalCkptInfo that others may change: nBackfill, the read marks, nBackfillAttempted. */
+static const uint16_t words[] = {96, 100, 104, 108, 112, 116, 128};
+
+static struct index {
+    int fd; /* -1: unused */
+    unsigned regions;
+    uint8_t *memory[REGIONS]; /* what SQLite has; behind each the same as the file is known to have it */
+} indexes[4] = {{.fd = -1}, {.fd = -1}, {.fd = -1}, {.fd = -1}};
+
+static struct index *find(int fd)
+{
+    for (size_t i = 0; fd >= 0 && i < sizeof indexes / sizeof *indexes; i++)
+        if (indexes[i].fd == fd)
+            return &indexes[i];
+    return NULL;
+}
+
+static uint8_t *known(uint8_t *memory)
+{
+    return memory + REGION;
+}
+
+static bool read_at(int fd, void *to, size_t n, off_t at)
+{
+    return pread(fd, to, n, at) == (ssize_t)n;
+}
+
+/* ---------------------------------------------------------------- what others wrote */
+
+static void take_region(struct index *x, unsigned region)
+{
+    uint8_t *m = x->memory[region];
+    if (read_at(x->fd, known(m), REGION, (off_t)region * REGION))
+        memcpy(m, known(m), REGION);
+}
+
+static void take_over(struct index *x)
+{
+    uint8_t now[MARKS_END], *m = x->memory[0];
+    if (!x->regions)
+        return;
+    if (!read_at(x->fd, now, sizeof now, 0)) { /* cut off: all of it is to be written */
+        for (unsigned i = 0; i < x->regions; i++)
+            memset(known(x->memory[i]), 0, REGION);
+        (void)!pwrite(x->fd, "", 1, (off_t)x->regions * REGION - 1);
+        return;
+    }
+    const bool changed_here = memcmp(m, known(m), HEADERS) != 0;
+    if (!changed_here && memcmp(now, known(m), HEADERS) != 0) {
+        for (unsigned i = 0; i < x->regions; i++)
+            take_region(x, i);
+        return;
+    }
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const uint16_t at = words[i];
+        if (!memcmp(m + at, known(m) + at, 4))
+            memcpy(m + at, now + at, 4);
+        memcpy(known(m) + at, now + at, 4);
+    }
+}
+
+/* ---------------------------------------------------------------- what SQLite wrote */
+
+static void write_part(struct index *x, unsigned region, size_t from, size_t n)
+{
+    uint8_t *m = x->memory[region];
+    if (memcmp(m + from, known(m) + from, n) &&
+        pwrite(x->fd, m + from, n, (off_t)region * REGION + (off_t)from) == (ssize_t)n)
+        memcpy(known(m) + from, m + from, n);
+}
+
+/* The headers last, the second first: who sees them changed finds the rest there. */
+static void write_out(struct index *x)
+{
+    for (unsigned region = x->regions; region-- > 0;)
+        for (size_t at = 0; at < REGION; at += PIECE)
+            write_part(x, region, at ? at : region ? 0 : MARKS_END,
+                       at || region ? PIECE : PIECE - MARKS_END);
+    if (!x->regions)
+        return;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        write_part(x, 0, words[i], 4);
+    write_part(x, 0, HEADER, HEADER);
+    write_part(x, 0, 0, HEADER);
+}
+
+/* ---------------------------------------------------------------- SQLite's system calls */
+
+void gs_index_opened(int fd)
+{
+    for (size_t i = 0; i < sizeof indexes / sizeof *indexes; i++)
+        if (indexes[i].fd < 0) {
+            indexes[i].fd = fd;
+            indexes[i].regions = 0;
+            return;
+        }
+}
+
+void gs_index_closed(int fd)
+{
+    struct index *x = find(fd);
+    if (x)
+        x->fd = -1;
+}
+
+static void *map_memory(void *at, size_t n, int protection, int flags, int fd, off_t offset)
+{
+    struct index *x = find(fd);
+    if (!x)
+        return mmap(at, n, protection, flags, fd, offset);
+    const size_t region = (size_t)offset / REGION;
+    if (n != REGION || offset % REGION || region != x->regions || region >= REGIONS) {
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
+    uint8_t *m = mmap(NULL, 2 * REGION, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (m == MAP_FAILED)
+        return m;
+    x->memory[x->regions++] = m;
+    take_region(x, (unsigned)region);
+    return m;
+}
+
+/* SQLite unmaps them one after the other, and then opens the file anew. */
+static int unmap_memory(void *at, size_t n)
+{
+    for (size_t i = 0; i < sizeof indexes / sizeof *indexes; i++)
+        for (unsigned region = 0; region < indexes[i].regions; region++)
+            if (indexes[i].memory[region] == at) {
+                indexes[i].memory[region] = indexes[i].memory[--indexes[i].regions];
+                return munmap(at, 2 * REGION);
+            }
+    return munmap(at, n);
+}
+
+static int lock_file(int fd, int command, ...)
+{
+    va_list arguments;
+    va_start(arguments, command);
+    void *argument = va_arg(arguments, void *);
+    va_end(arguments);
+    struct index *x = command == F_SETLK ? find(fd) : NULL;
+    const bool unlocks = x && ((const struct flock *)argument)->l_type == F_UNLCK;
+    if (unlocks)
+        write_out(x);
+    const int rc = fcntl(fd, command, argument);
+    if (x && !unlocks && !rc)
+        take_over(x);
+    return rc;
+}
+
+void gs_index_hook(sqlite3_vfs *vfs)
+{
+    vfs->xSetSystemCall(vfs, "mmap", (sqlite3_syscall_ptr)map_memory);
+    vfs->xSetSystemCall(vfs, "munmap", (sqlite3_syscall_ptr)unmap_memory);
+    vfs->xSetSystemCall(vfs, "fcntl", (sqlite3_syscall_ptr)lock_file);
+}

@@ -1,0 +1,14 @@
+/* See store_index.c. One thread at a time uses SQLite. */
+#ifndef GPUSPY_STORE_INDEX_H
+#define GPUSPY_STORE_INDEX_H
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+void gs_index_hook(sqlite3_vfs *vfs);
+/* SQLite has opened, or closes, the index of a log. */
+void gs_index_opened(int fd);
+void gs_index_closed(int fd);
+
+#endif
