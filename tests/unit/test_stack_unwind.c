@@ -598,6 +598,36 @@ static void loaded_anew(void **state)
     assert_alike();
 }
 
+/* The loader's trampoline keeps the CFA in a register that only its callees' entries tell. */
+static void during_lazy_binding(void **state)
+{
+    static const char text[] =
+        "static int (*hook)(void); static int real(void) { return 3; }"
+        "static void *choose(void) { hook(); return real; }"
+        "int chosen(void) __attribute__((ifunc(\"choose\")));"
+        "int enter(int (*f)(void)); int enter(int (*f)(void)) { hook = f; return chosen() + 1; }";
+    char path[] = "/tmp/gpuspy-unwind-XXXXXX.so", command[1024];
+    const int fd = mkstemps(path, 3);
+    assert_true(fd >= 0);
+    close(fd);
+    snprintf(command, sizeof command, "echo '%s' | cc -O2 -shared -fPIC -Wl,-z,lazy -x c -o %s - 2>/dev/null",
+             text, path);
+    if (system(command))
+        skip();
+    void *l = dlopen(path, RTLD_LAZY);
+    assert_non_null(l);
+    unlink(path);
+    int (*enter)(int (*)(void));
+    *(void **)&enter = dlsym(l, "enter");
+    int (*kept)(void **, int) = unw_backtrace;
+    unw_backtrace = NULL;
+    assert_int_equal(enter(compare_as_int), 4);
+    unw_backtrace = kept;
+    dlclose(l);
+    gs_stack_unloaded();
+    assert_alike();
+}
+
 /* --- code without an entry -------------------------------------------------------------------- */
 
 static uint8_t with_fp[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3}; /* push; mov; call *%rdi; pop; ret */
@@ -837,6 +867,7 @@ int main(void)
         TEST(clones),
         TEST(coroutines),
         TEST(loaded_anew),
+        TEST(during_lazy_binding),
         TEST(code_without_entries),
         TEST(damaged),
         TEST(unmapped_both_ways),
