@@ -824,6 +824,44 @@ static void a_stack_beside_the_threads_descriptor(void **state)
     assert_int_equal(m.hi, hi);
 }
 
+/* A thread that runs coroutines right below its own stack: what was found not to lead to it is not
+ * looked at again. */
+static void *beside_guard(void *room)
+{
+    struct gs_memory m = {0};
+    char *const other = mmap(room, 8 * 4096, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    mprotect(other + 7 * 4096, 4096, PROT_NONE);
+    for (int i = 0; i < 2; i++) {
+        gs_memory_begin(&m, (uintptr_t)other + 4096 + 16);
+        assert_int_equal(m.gap, (uintptr_t)other + 7 * 4096);
+        assert_int_equal(m.hi, 0);
+    }
+    gs_memory_begin(&m, (uintptr_t)__builtin_frame_address(0));
+    assert_int_equal(m.hi, (uintptr_t)pthread_self());
+    const uintptr_t lo = m.lo;
+    gs_memory_begin(&m, (uintptr_t)other + 16);
+    assert_int_equal(m.lo, lo);
+    char *const deeper = alloca(40000);
+    deeper[0] = 1;
+    gs_memory_begin(&m, (uintptr_t)deeper);
+    assert_in_range(m.lo, (uintptr_t)deeper - 4096, (uintptr_t)deeper);
+    return NULL;
+}
+
+static void coroutines_below_the_stack(void **state)
+{
+    char *const room = mmap(NULL, 40 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pthread_attr_t attr;
+    pthread_t thread;
+    pthread_attr_init(&attr);
+    pthread_attr_setstack(&attr, room + 8 * 4096, 32 * 4096);
+    assert_int_equal(pthread_create(&thread, &attr, beside_guard, room), 0);
+    pthread_join(thread, NULL);
+    pthread_attr_destroy(&attr);
+    munmap(room, 40 * 4096);
+}
+
 static int descriptors(void)
 {
     int n = 0;
@@ -872,6 +910,7 @@ int main(void)
         TEST(damaged),
         TEST(unmapped_both_ways),
         TEST(a_stack_beside_the_threads_descriptor),
+        TEST(coroutines_below_the_stack),
         TEST(nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
