@@ -251,6 +251,8 @@ void gs_spool_unlink(const struct gs_spool *s, const char *path)
 {
     struct gs_spool_control c;
     char error[160];
+    if (!s->map)
+        return;
     if (!gs_spool_read_control(path, &c, error, sizeof error) &&
         !memcmp(c.cookie, s->cookie, sizeof c.cookie))
         unlink(path);
