@@ -211,8 +211,14 @@ static void *run(void *unused)
     gs_before_finish();
     close_store();
     pthread_cond_broadcast(&drain.flushed);
+    const bool failed = drain.failed;
     pthread_mutex_unlock(&drain.lock);
-    if (ended_by >= 0) gs_watcher_end_process(ended_by);
+    if (ended_by >= 0) {
+        gs_watcher_end_process(ended_by);
+    } else if (failed) { /* nobody would see any more that the program's threads are gone */
+        gs_nvml_end();
+        gs_watcher_stop();
+    }
     return NULL;
 }
 
@@ -248,6 +254,7 @@ int gpuspy_flush(void)
     /* records so young are not read yet: those of other threads may sort before them */
     struct timespec left = {.tv_nsec = 2 * GS_SLACK_NS}, until;
     const int saved = errno;
+    if (!drain.running) return 0;
     while (nanosleep(&left, &left) != 0 && errno == EINTR) continue;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += STUCK_S;

@@ -7,14 +7,13 @@
  * for the first one of the process, which starts the session: that lock is taken when all of them have run,
  * by the handler that was the first one registered. Whatever forks without these functions (wordexp) comes
  * by the handlers alone, which wait only shortly. */
-#include <dlfcn.h>
+#include "interpose/fork.h"
+
 #include <errno.h>
 #include <pthread.h>
-#include <pty.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <unistd.h>
 #include "interpose/device.h"
 #include "interpose/drain.h"
 #include "interpose/nvml.h"
@@ -24,18 +23,16 @@
 #include "interpose/stack.h"
 #include "interpose/watcher.h"
 
-#define EXPORT __attribute__((visibility("default")))
 #define INSIDE __thread __attribute__((tls_model("initial-exec")))
-/* What a fork waits for the drain at most. In a handler the program's own may hold what the drain waits
- * for. */
-enum { REST_MS = 2000, REST_IN_HANDLER_MS = 100 };
+/* What a handler waits for the drain at most: the program's own may hold what the drain waits for. */
+#define REST_IN_HANDLER_MS 100
 
 static INSIDE unsigned depth; /* a signal handler may fork in the middle of a fork */
 static INSIDE bool at_rest;   /* the drain is, until the fork has been made */
 static INSIDE bool locked;    /* the session is, in the handlers */
 static struct gs_shield copying; /* of the thread that has it locked */
 
-static void rest(int ms)
+void gs_fork_rest(int ms)
 {
     const int saved = errno;
     if (!depth++ && gs_session_wanted()) {
@@ -49,7 +46,7 @@ static void rest(int ms)
     errno = saved;
 }
 
-static void go_on(void)
+void gs_fork_go_on(void)
 {
     const int saved = errno;
     if (depth && !--depth && gs_session_wanted()) {
@@ -68,7 +65,7 @@ static void before(void)
 {
     struct gs_shield shield;
     if (!gs_session_wanted()) return;
-    rest(REST_IN_HANDLER_MS);
+    gs_fork_rest(REST_IN_HANDLER_MS);
     gs_shield_begin(&shield);
     locked = gs_session_lock(REST_IN_HANDLER_MS);
     if (locked) copying = shield;
@@ -84,7 +81,7 @@ static void after_in_parent(void)
         gs_session_unlock();
         gs_shield_end(&shield);
     }
-    go_on();
+    gs_fork_go_on();
 }
 
 static void after_in_child(void)
@@ -105,54 +102,14 @@ static void after_in_child(void)
     errno = saved;
 }
 
-/* --- pthread_atfork --------------------------------------------------------------------------- */
+/* --- registering them ------------------------------------------------------------------------- */
 
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
-typedef int register_function(void (*)(void), void (*)(void), void (*)(void), void *);
-
-/* What pthread_atfork, which is linked into each object, calls in glibc. A library that starts before
- * libgpuspy registers through it, too. */
-EXPORT register_function __register_atfork;
-__attribute__((no_sanitize("address"), no_sanitize("undefined"), no_sanitize("thread"))) /* which may be starting up */
-int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *object)
+GS_UNCHECKED void gs_fork_load(void)
 {
-    static _Atomic(register_function *) found;
     static atomic_flag registered = ATOMIC_FLAG_INIT;
-    register_function *real = atomic_load(&found);
-    if (!real) atomic_store(&found, real = (register_function *)gs_libc_function("__register_atfork"));
-    if (!real) return ENOMEM; /* the only error that it knows */
-    /* whether this process is recorded is asked later: a sanitizer may be starting up */
-    if (!atomic_flag_test_and_set(&registered))
-        real(before, after_in_parent, after_in_child, &__dso_handle);
-    return prepare || parent || child ? real(prepare, parent, child, object) : 0;
+    gs_register_atfork *real = (gs_register_atfork *)gs_libc_function("__register_atfork");
+    /* whether this process is recorded is asked later: a sanitizer may be just starting up */
+    if (real && !atomic_flag_test_and_set(&registered)) real(before, after_in_parent, after_in_child, &__dso_handle);
 }
-
-void gs_fork_load(void)
-{
-    __register_atfork(NULL, NULL, NULL, NULL);
-}
-
-/* --- the functions that fork ------------------------------------------------------------------ */
-
-/* The child's handler has brought depth to 0: nothing is left to do there. */
-#define FORKING(result, name, params, args)                                                       \
-    EXPORT result name params;                                                                     \
-    result name params                                                                             \
-    {                                                                                              \
-        static _Atomic(void *) found;                                                              \
-        void *at = atomic_load(&found);                                                            \
-        if (!at) atomic_store(&found, at = gs_libc_function(#name));                               \
-        if (!at) {                                                                                 \
-            errno = ENOSYS;                                                                        \
-            return -1;                                                                             \
-        }                                                                                          \
-        rest(REST_MS);                                                                             \
-        const result made = ((result(*) params)at)args;                                            \
-        go_on();                                                                                   \
-        return made;                                                                               \
-    }
-FORKING(pid_t, fork, (void), ())
-FORKING(int, daemon, (int nochdir, int noclose), (nochdir, noclose))
-FORKING(int, forkpty, (int *master, char *name, const struct termios *term, const struct winsize *size),
-        (master, name, term, size))

@@ -441,6 +441,12 @@ void gs_nvml_begin(struct gs_spool *spool)
     if (reaches(LOADER_PASSED, LOADER_MS)) reaches(OPENED, PATIENCE_MS);
 }
 
+void gs_nvml_end(void)
+{
+    atomic_store(&nvml.over, true);
+    if (gs_nvml_threads()) sem_post(&nvml.wake);
+}
+
 unsigned gs_nvml_threads(void)
 {
     const enum stage stage = atomic_load(&nvml.stage);

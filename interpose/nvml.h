@@ -17,6 +17,9 @@ void gs_nvml_due(void);
 /* Has a sample made now and waits for it, a second at most. */
 void gs_nvml_ask(int device);
 
+/* No sample is needed any more: the thread ends, where NVML does not hang. */
+void gs_nvml_end(void);
+
 /* How many threads of the process are NVML's: 0 or 1. */
 unsigned gs_nvml_threads(void);
 

@@ -22,6 +22,7 @@
 #include "interpose/device.h"
 #include "interpose/door_procaddress.h"
 #include "interpose/drain.h"
+#include "interpose/fork.h"
 #include "interpose/nvml.h"
 #include "interpose/host.h"
 #include "interpose/inherit.h"

@@ -45,7 +45,6 @@ void gs_session_unlock(void);
 void gs_session_forked(void);
 /* In a child that was forked while SQLite was at work: nothing will be. */
 void gs_session_forked_at_work(void);
-void gs_fork_load(void); /* fork.c */
 
 /* The process ends: finishes the database and says what was recorded. Once; in the thread that ends it. */
 void gs_session_end(void);

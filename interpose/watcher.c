@@ -176,7 +176,7 @@ int gs_watcher_start(void)
 
 void gs_watcher_stop(void)
 {
-    print_line();
+    if (!gs_has_own_files()) print_line(); /* else the thread does it as its last */
     if (!atomic_exchange(&watcher.running, false)) return;
     atomic_store(&watcher.stop, true);
     sem_post(&watcher.wake);

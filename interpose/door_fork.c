@@ -1,0 +1,45 @@
+/* The door of the functions that fork, and of pthread_atfork. See fork.c. */
+#include <errno.h>
+#include <pty.h>
+#include <stdatomic.h>
+#include <unistd.h>
+#include "interpose/fork.h"
+#include "interpose/resolve.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define REST_MS 2000 /* what a fork waits for the drain at most */
+
+/* What pthread_atfork, which is linked into each object, calls in glibc. A library that starts before
+ * libgpuspy registers through it, too: gpuspy's handlers come first all the same. */
+EXPORT gs_register_atfork __register_atfork;
+GS_UNCHECKED int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *object)
+{
+    static _Atomic(gs_register_atfork *) found;
+    gs_register_atfork *real = atomic_load(&found);
+    if (!real) atomic_store(&found, real = (gs_register_atfork *)gs_libc_function("__register_atfork"));
+    if (!real) return ENOMEM; /* the only error that it knows */
+    gs_fork_load();
+    return real(prepare, parent, child, object);
+}
+
+/* The child's handler has brought depth to 0: nothing is left to do there. */
+#define FORKING(result, name, params, args)                                                       \
+    EXPORT result name params;                                                                     \
+    result name params                                                                             \
+    {                                                                                              \
+        static _Atomic(void *) found;                                                              \
+        void *at = atomic_load(&found);                                                            \
+        if (!at) atomic_store(&found, at = gs_libc_function(#name));                               \
+        if (!at) {                                                                                 \
+            errno = ENOSYS;                                                                        \
+            return -1;                                                                             \
+        }                                                                                          \
+        gs_fork_rest(REST_MS);                                                                          \
+        const result made = ((result(*) params)at)args;                                            \
+        gs_fork_go_on();                                                                                  \
+        return made;                                                                               \
+    }
+FORKING(pid_t, fork, (void), ())
+FORKING(int, daemon, (int nochdir, int noclose), (nochdir, noclose))
+FORKING(int, forkpty, (int *master, char *name, const struct termios *term, const struct winsize *size),
+        (master, name, term, size))
