@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -46,8 +47,7 @@ enum stage { NO_THREAD, STARTED, LOADER_PASSED, OPENED, ENDED };
 
 static struct {
     pthread_mutex_t lock; /* held in NVML, and over the writer */
-    bool locked;          /* by a fork */
-    bool slow;            /* a fork waited in vain: the next ones do not, until NVML has answered */
+    _Atomic bool slow;    /* a fork waited in vain: the next ones do not, until NVML has answered */
     enum state state;
     bool listed_whole; /* process ids mean the same to NVML as to us */
     _Atomic enum stage stage;
@@ -63,6 +63,7 @@ static struct {
     uint64_t missing; /* one bit a device */
 } nvml = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static __thread bool inside __attribute__((tls_model("initial-exec")));
+static __thread bool locked __attribute__((tls_model("initial-exec"))); /* by a fork of this thread */
 
 /* --- the library ------------------------------------------------------------------------------ */
 
@@ -349,11 +350,17 @@ static void wait_for_work(void)
     while (sem_timedwait(&nvml.wake, &until) && errno == EINTR) continue;
 }
 
+static int pass(struct dl_phdr_info *info, size_t size, void *unused)
+{
+    return 1;
+}
+
 static void *run(void *unused)
 {
     prctl(PR_SET_NAME, "gpuspy-nvml");
     inside = true;
-    gs_real_dlsym(RTLD_DEFAULT, "malloc"); /* takes the loader's lock and gives it back */
+    gs_real_dlsym(RTLD_DEFAULT, "malloc"); /* takes the loader's lock and gives it back … */
+    dl_iterate_phdr(pass, NULL); /* … and that of its list: a callback that calls CUDA holds it, and may want the first */
     atomic_store(&nvml.stage, LOADER_PASSED);
     open_library();
     atomic_store(&nvml.stage, OPENED);
@@ -454,14 +461,14 @@ void gs_nvml_lock(void)
     if (inside) return; /* NVML runs a program of its own (nvidia-modprobe) */
     clock_gettime(CLOCK_REALTIME, &until);
     if (!nvml.slow) until.tv_sec += PATIENCE_MS / 1000;
-    nvml.locked = !pthread_mutex_timedlock(&nvml.lock, &until);
-    nvml.slow = !nvml.locked;
+    locked = !pthread_mutex_timedlock(&nvml.lock, &until);
+    nvml.slow = !locked;
 }
 
 void gs_nvml_unlock(void)
 {
-    if (inside || !nvml.locked) return;
-    nvml.locked = false;
+    if (inside || !locked) return;
+    locked = false;
     pthread_mutex_unlock(&nvml.lock);
 }
 

@@ -162,12 +162,15 @@ static int look_at_startup(struct dl_phdr_info *info, size_t size, void *valgrin
     return 0;
 }
 
+/* Several threads may do this at once, and then write the same. */
 void gs_modules_open(void)
 {
+    static atomic_bool opened;
     bool valgrind = false;
-    if (program)
+    if (atomic_load(&opened))
         return;
     find_program();
     dl_iterate_phdr(look_at_startup, &valgrind);
     gs_memory_open(valgrind);
+    atomic_store(&opened, true);
 }
