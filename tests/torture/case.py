@@ -254,6 +254,7 @@ def run(place, recorded, bare_seconds):
     result = Result()
     program = TORTURE / ("torture_malloc" if place.own_malloc else "torture")
     out, err = place.folder / "out", place.folder / "err"
+    result.segments_before = segments()
     start = time.monotonic()
     with open(out, "wb") as stdout, open(err, "wb") as stderr:
         child = subprocess.Popen([str(program), str(place.shared_path), *place.behaviours], cwd=place.work,
@@ -454,10 +455,19 @@ def lock_order(place):
             if not line.startswith("saw") and LIMITED_WAITS not in line.partition("under the lock")[2]]
 
 
-def segments_of(pids):
-    """Shared memory that these processes made and left."""
-    lines = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
-    return [line.split()[1] for line in lines if int(line.split()[4]) in pids]
+def segments():
+    """Shared memory: number → the process that made it."""
+    lines = map(str.split, Path("/proc/sysvipc/shm").read_text().splitlines()[1:])
+    return {words[1]: int(words[4]) for words in lines}
+
+
+def compare_segments(place, recorded):
+    """Process ids come again: only what is new counts."""
+    if place.bounded or "outside_" in str(place.behaviours):
+        return []
+    pids = place.processes()
+    left = [s for s, maker in segments().items() if maker in pids and s not in recorded.segments_before]
+    return [f"files: shared memory left: {left}"] if left else []
 
 
 def compare(bare_place, bare, place, recorded):
@@ -472,8 +482,7 @@ def compare(bare_place, bare, place, recorded):
             problems.append(f"stderr: {others(bare.err)[-5:]} bare, {others(recorded.err)[-5:]} recorded")
         problems += compare_logs(bare_place.log(), place.log())
         problems += compare_files(bare_place, place)
-        left = segments_of(set(place.processes())) if not (place.bounded or "outside_" in str(place.behaviours)) else []
-        problems += [f"files: shared memory left: {left}"] if left else []
+        problems += compare_segments(place, recorded)
         problems += compare_counts(place)
         problems += lock_order(place) + races()
     return problems
