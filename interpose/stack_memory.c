@@ -73,11 +73,18 @@ bool gs_memory_readable(uintptr_t from, uintptr_t to)
 
 /* --- the thread's own stack ------------------------------------------------------------------- */
 
-/* The stack with this top is the thread's if all memory between is readable. */
-static void take_up_to(struct gs_memory *m, uintptr_t sp, uintptr_t top)
+/* The stack with this top is the thread's if all memory between is readable. Else it is another one,
+ * and so is any that is on the far side of what nobody can read. */
+static void take_up_to(struct gs_memory *m, uintptr_t sp, uintptr_t known, uintptr_t top)
 {
-    if (sp >= top || top - sp > LARGEST_STACK || !gs_memory_readable(sp, top))
+    if (sp >= known || sp < m->gap || known - sp > LARGEST_STACK)
         return;
+    const size_t pages = (known - page_of(sp) + PAGE - 1) / PAGE;
+    const size_t readable = gs_memory_pages(page_of(sp), pages);
+    if (readable < pages) {
+        m->gap = page_of(sp) + readable * PAGE;
+        return;
+    }
     m->lo = page_of(sp);
     m->hi = top;
 }
@@ -94,14 +101,12 @@ __attribute__((constructor)) static void note_first_thread(void)
  * Nothing below the stack pointer is asked about: the kernel might take it for the stack's growth. */
 void gs_memory_find_stack(struct gs_memory *m, uintptr_t sp)
 {
-    if (m->hi) { /* deeper than ever, or another stack */
-        if (sp < m->lo && m->lo - sp <= LARGEST_STACK && gs_memory_readable(sp, m->lo))
-            m->lo = page_of(sp);
-        return;
-    }
-    const pthread_t self = pthread_self();
-    take_up_to(m, sp, pthread_equal(self, first_thread) ? page_of((uintptr_t)__libc_stack_end) + PAGE
-                                                        : (uintptr_t)self);
+    const bool first = pthread_equal(pthread_self(), first_thread);
+    const uintptr_t top = first ? page_of((uintptr_t)__libc_stack_end) + PAGE : (uintptr_t)pthread_self();
+    if (m->hi) /* deeper than ever, or another stack */
+        take_up_to(m, sp, m->lo, m->hi);
+    else
+        take_up_to(m, sp, top, top);
 }
 
 /* --- any memory ------------------------------------------------------------------------------- */

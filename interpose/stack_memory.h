@@ -14,6 +14,7 @@
 
 struct gs_memory {
     uintptr_t lo, hi;             /* the thread's own stack, as deep as it was seen */
+    uintptr_t gap;                /* a page below it that is not readable; 0 if none was met */
     uintptr_t other_lo, other_hi; /* found during this capture */
     uint32_t looks;               /* how often this capture may still ask the kernel */
 };

@@ -262,6 +262,8 @@ void gs_spool_unlink(const struct gs_spool *s, const char *path)
     struct gs_spool_control c;
     struct stat st;
     char error[160];
+    if (!s->map)
+        return;
     const int code = gs_spool_read_control(path, &c, error, sizeof error);
     bool ours = !code && !memcmp(c.cookie, s->cookie, sizeof c.cookie);
     if (code == EMFILE || code == ENFILE) /* no descriptor to read it with */
