@@ -421,13 +421,17 @@ def names(folder):
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
 
 
+KILLED_AT_START = (".new", ".spool", "-journal")
+
+
 def compare_files(bare, recorded):
     a, b = names(bare.work), names(recorded.work)
     problems = [] if a == b else [f"files: {a} bare, {b} recorded"]
     if recorded.bounded or any(i.startswith("outside_") for i in recorded.behaviours):
         return problems
-    # From another root SQLite cannot remove its log by name; without descriptors it leaves an empty journal.
-    allowed = {"other_root": ("-shm", "-wal"), "limit_files": ("-journal",)}
+    # From another root SQLite cannot remove its log by name; without descriptors it leaves an empty journal. A
+    # process that is killed while its recording begins leaves what there is so far.
+    allowed = {"other_root": ("-shm", "-wal"), "limit_files": ("-journal",), "subreaper": KILLED_AT_START}
     allowed = tuple(end for b in recorded.behaviours for end in allowed.get(b.partition("=")[0], ()))
     left = [name for name in names(recorded.database_folder)
             if not name.endswith(allowed) and not re.fullmatch(r"run(\.\d+)?(-\d+)?\.db", name)]
@@ -463,7 +467,7 @@ def segments():
 
 def compare_segments(place, recorded):
     """Process ids come again: only what is new counts."""
-    if place.bounded or "outside_" in str(place.behaviours):
+    if place.bounded or "outside_" in str(place.behaviours) or "subreaper" in str(place.behaviours):
         return []
     pids = place.processes()
     left = [s for s, maker in segments().items() if maker in pids and s not in recorded.segments_before]
