@@ -254,6 +254,7 @@ def run(place, recorded, bare_seconds):
     result = Result()
     program = TORTURE / ("torture_malloc" if place.own_malloc else "torture")
     out, err = place.folder / "out", place.folder / "err"
+    result.segments_before = segments()
     start = time.monotonic()
     with open(out, "wb") as stdout, open(err, "wb") as stderr:
         child = subprocess.Popen([str(program), str(place.shared_path), *place.behaviours], cwd=place.work,
@@ -420,13 +421,17 @@ def names(folder):
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
 
 
+KILLED_AT_START = (".new", ".spool", "-journal")
+
+
 def compare_files(bare, recorded):
     a, b = names(bare.work), names(recorded.work)
     problems = [] if a == b else [f"files: {a} bare, {b} recorded"]
     if recorded.bounded or any(i.startswith("outside_") for i in recorded.behaviours):
         return problems
-    # From another root SQLite cannot remove its log by name; without descriptors it leaves an empty journal.
-    allowed = {"other_root": ("-shm", "-wal"), "limit_files": ("-journal",)}
+    # From another root SQLite cannot remove its log by name; without descriptors it leaves an empty journal. A
+    # process that is killed while its recording begins leaves what there is so far.
+    allowed = {"other_root": ("-shm", "-wal"), "limit_files": ("-journal",), "subreaper": KILLED_AT_START}
     allowed = tuple(end for b in recorded.behaviours for end in allowed.get(b.partition("=")[0], ()))
     left = [name for name in names(recorded.database_folder)
             if not name.endswith(allowed) and not re.fullmatch(r"run(\.\d+)?(-\d+)?\.db", name)]
@@ -454,10 +459,19 @@ def lock_order(place):
             if not line.startswith("saw") and LIMITED_WAITS not in line.partition("under the lock")[2]]
 
 
-def segments_of(pids):
-    """Shared memory that these processes made and left."""
-    lines = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
-    return [line.split()[1] for line in lines if int(line.split()[4]) in pids]
+def segments():
+    """Shared memory: number → the process that made it."""
+    lines = map(str.split, Path("/proc/sysvipc/shm").read_text().splitlines()[1:])
+    return {words[1]: int(words[4]) for words in lines}
+
+
+def compare_segments(place, recorded):
+    """Process ids come again: only what is new counts."""
+    if place.bounded or "outside_" in str(place.behaviours) or "subreaper" in str(place.behaviours):
+        return []
+    pids = place.processes()
+    left = [s for s, maker in segments().items() if maker in pids and s not in recorded.segments_before]
+    return [f"files: shared memory left: {left}"] if left else []
 
 
 def compare(bare_place, bare, place, recorded):
@@ -472,8 +486,7 @@ def compare(bare_place, bare, place, recorded):
             problems.append(f"stderr: {others(bare.err)[-5:]} bare, {others(recorded.err)[-5:]} recorded")
         problems += compare_logs(bare_place.log(), place.log())
         problems += compare_files(bare_place, place)
-        left = segments_of(set(place.processes())) if not (place.bounded or "outside_" in str(place.behaviours)) else []
-        problems += [f"files: shared memory left: {left}"] if left else []
+        problems += compare_segments(place, recorded)
         problems += compare_counts(place)
         problems += lock_order(place) + races()
     return problems

@@ -69,6 +69,7 @@ void dlopen_storm(uint32_t n)
     pthread_t threads[8];
     const unsigned count = t_pick(&n, 1, 8);
     if (t_next(&n) & 1) t_plugin_mode = T_CTOR_WORK;
+    t_work(1); /* simcuda's first call waits for the loader while other threads wait for it */
     t_crew_start(t_pick(&n, 0, 2));
     for (unsigned i = 0; i < count; i++) threads[i] = t_start(open_and_close, (void *)(uintptr_t)t_next(&n), 0);
     for (unsigned i = 0; i < count; i++) pthread_join(threads[i], NULL);

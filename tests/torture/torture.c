@@ -122,9 +122,9 @@ void t_wrong(const char *text, const char *file, int line)
     t_log("WRONG: %s (%s:%d)", text, file, line);
 }
 
-void t_log_descriptors(const char *when)
+static void list_descriptors(char *line, size_t size)
 {
-    char line[350], path[32], target[100];
+    char path[32], target[100];
     size_t used = 0;
     line[0] = 0;
     for (int fd = 0; fd < 500; fd++) {
@@ -132,11 +132,25 @@ void t_log_descriptors(const char *when)
         snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
         ssize_t len = readlink(path, target, sizeof target - 1);
         target[len > 0 ? len : 0] = 0;
-        if (used < sizeof line) used += (size_t)snprintf(line + used, sizeof line - used, " %d %s", fd, target);
+        if (used < size) used += (size_t)snprintf(line + used, size - used, " %d %s", fd, target);
     }
     int next = open("/dev/null", O_RDONLY);
     if (next >= 0) close(next);
-    t_log("descriptors after %s:%s; next %d", when, line, next);
+    if (used < size) snprintf(line + used, size - used, "; next %d", next);
+}
+
+/* Twice the same: while NVML is being loaded, a thread of the recorder's has a low number for a moment. */
+void t_log_descriptors(const char *when)
+{
+    char line[350], again[350];
+    list_descriptors(again, sizeof again);
+    for (int tries = 0; tries < 100; tries++) {
+        memcpy(line, again, sizeof line);
+        list_descriptors(again, sizeof again);
+        if (strcmp(line, again) == 0) break;
+        t_sleep_us(1000);
+    }
+    t_log("descriptors after %s:%s", when, again);
 }
 
 void t_log_children(const char *when)
