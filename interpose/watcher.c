@@ -116,20 +116,24 @@ static bool look_at_leader(struct look *l, unsigned own)
     return true;
 }
 
-static long killed_threads(const struct look *l, unsigned own)
+/* Threads of the program by libc's own count, in which those stay that the kernel has ended; -1 unknown. */
+static long counted_threads(unsigned own)
 {
-    static const unsigned *threads; /* libc's own count, in which they stay */
+    static const unsigned *threads;
     if (!threads) threads = gs_libc_function("__nptl_nthreads");
-    if (!threads) return -1;
-    return (long)__atomic_load_n(threads, __ATOMIC_RELAXED) - (long)own - l->others - !l->leader_gone;
+    return threads ? (long)__atomic_load_n(threads, __ATOMIC_RELAXED) - (long)own : -1;
 }
 
 bool gs_program_ended(unsigned own, int *signal)
 {
     static struct look before; /* nothing seen yet: the leader alone */
     struct look now;
-    if (!look_at_leader(&now, own)) return false;
-    now.killed = killed_threads(&now, own);
+    const long counted = counted_threads(own);
+    if (!look_at_leader(&now, own)) { /* no /proc, in a chroot for example */
+        *signal = 0;
+        return counted == 0;
+    }
+    now.killed = counted < 0 ? -1 : counted - now.others - !now.leader_gone;
     if (!now.leader_gone || now.others > 0) {
         before = now;
         return false;
