@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -155,15 +154,11 @@ static bool set_environment(const struct launch *l)
     return !l->library[0] || (set_preload(l->library) && set_sanitizer_options());
 }
 
-static void child(const struct launch *l, pid_t parent, const sigset_t *mask, const struct sigaction *on_child,
+static void child(const struct launch *l, const sigset_t *mask, const struct sigaction *on_child,
                   int report)
 {
     int error;
 
-    /* Who kills us with SIGKILL, which cannot be passed on, means the program. */
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(LAUNCH_FAILED);
     sigaction(SIGCHLD, on_child, NULL);
     sigprocmask(SIG_SETMASK, mask, NULL);
     if (set_environment(l))
@@ -290,10 +285,9 @@ bool launch_wait(struct launch *l, int *code)
     sigaction(SIGCHLD, &standard, &on_child);
     sigprocmask(SIG_BLOCK, &signals, &mask);
     fflush(NULL);
-    const pid_t parent = getpid();
     pid_t pid = fork();
     if (pid == 0)
-        child(l, parent, &mask, &on_child, report[1]);
+        child(l, &mask, &on_child, report[1]);
     close(report[1]);
     if (pid < 0) {
         complain("run: cannot start '%s': %s", l->argv[0], strerror(errno));

@@ -65,8 +65,6 @@ class Recording:
         sanitizer = os.environ.get("SAN_PRELOAD")  # a sanitized library needs its run time first
         env.update(LD_PRELOAD=f"{sanitizer}:{preload}" if sanitizer else preload,
                    LD_LIBRARY_PATH=str(BUILD / "sim"), GPUSPY_DB=str(self.database))
-        if "thread" in SAN:  # libunwind does not go with it, and the line that says so would be in every test
-            env["GPUSPY_STACKS"] = "python"
         env.update({k: str(v) for k, v in more.items()})
         return {k: v for k, v in env.items() if v != ""}
 

@@ -71,13 +71,14 @@ def test_a_program_that_signals_its_group_gets_it_once(tmp_path, how):
     assert out == ("[]\n" if "getppid" in how else f"[{number}]\n") and job.returncode == 9, err
 
 
-def test_who_kills_gpuspy_kills_the_job(tmp_path):
-    job = start(tmp_path, "import os, time; print(os.getpid(), flush=True); time.sleep(60)")
-    pid = int(job.stdout.readline())
+def test_the_job_survives_gpuspy(tmp_path):
+    """gpuspy may be killed, the job may not: SIGKILL cannot be passed on."""
+    job = start(tmp_path, "import time; print(1, flush=True); time.sleep(0.5); open('done', 'w').close()")
+    job.stdout.readline()
     job.kill()
     job.wait(SECONDS)
     deadline = time.monotonic() + SECONDS
-    while os.path.exists(f"/proc/{pid}") and open(f"/proc/{pid}/stat").read().rsplit(")")[1].split()[0] != "Z":
+    while not (tmp_path / "done").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
