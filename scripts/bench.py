@@ -284,7 +284,7 @@ def tail_of_calls(calls, times):
             for who, where in (("bare", ""), ("gpuspy", f", recording on {name} ({kind})")):
                 p50, p99, p999, most = (median([r[n] for r in results[who]]) for n in range(4))
                 within = None if who == "bare" else p999 <= 20000
-                row(f"{who}{where}: p99.9", f"{p999 / 1000:.1f}", "µs", "" if within is None else "≤ 20", within)
+                row(f"{who}{where}: p99.9", f"{p999 / 1000:.2f}", "µs", "" if within is None else "≤ 20", within)
                 row("  of it p50, p99, maximum", f"{p50 / 1000:.2f}", "µs", f"{p99 / 1000:.2f} µs, {most / 1000:,.0f} µs")
     finally:
         for folder in places.values():

@@ -58,7 +58,7 @@ void alarm_storm(uint32_t n)
 }
 
 static sigjmp_buf back;
-static volatile sig_atomic_t may_jump;
+static __thread volatile sig_atomic_t may_jump; /* the signal may go to any thread */
 
 static void jump(int number)
 {
