@@ -21,7 +21,7 @@ static const char *taken_by[LOCKS]; /* where it was first taken */
 static _Atomic unsigned lock_count, loader_calls;
 static _Atomic bool before[LOCKS][LOCKS]; /* transitive */
 static _Atomic bool reported[LOCKS + 1][LOCKS + 1];
-static _Atomic int busy;                  /* guards the tables; no libc lock, and never held across a call */
+static int busy;                          /* guards the tables; no libc lock, and never held across a call */
 static uintptr_t own_low, own_high, own_base; /* libgpuspy.so */
 static __thread unsigned held[HELD], held_count;
 static __thread bool inside;
