@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "interpose/before.h"
+#include "interpose/clock.h"
 #include "interpose/nvml.h"
 #include "interpose/recorder.h"
 #include "interpose/shield.h"
@@ -28,7 +29,7 @@
 #define COMMIT_NS (GS_SPOOL_COMMIT_MS * 1000000ull) /* … or this old … */
 #define COMMIT_FILL 0.25    /* … or the spool this full, for only a commit gives chunks back */
 #define BATCH 20000         /* records between two looks at who else wants the lock */
-#define STUCK_S 5           /* without any progress the end is given up */
+#define STUCK_MS 5000       /* without any progress the end is given up */
 #define BURY_FILL 0.5       /* so many chunks in use: perhaps by threads that are no more … */
 #define BURY_NS 50000000    /* … looked at this often */
 
@@ -143,13 +144,7 @@ static void finish(void)
 
 static void wait_ms(unsigned ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)ms * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
+    const struct timespec until = gs_deadline(CLOCK_MONOTONIC, ms);
     if (!drain.stop) pthread_cond_timedwait(&drain.wake, &drain.lock, &until);
 }
 
@@ -252,12 +247,11 @@ __attribute__((visibility("default"))) int gpuspy_flush(void);
 int gpuspy_flush(void)
 {
     /* records so young are not read yet: those of other threads may sort before them */
-    struct timespec left = {.tv_nsec = 2 * GS_SLACK_NS}, until;
+    struct timespec left = {.tv_nsec = 2 * GS_SLACK_NS};
     const int saved = errno;
     if (!drain.running) return 0;
     while (nanosleep(&left, &left) != 0 && errno == EINTR) continue;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += STUCK_S;
+    const struct timespec until = gs_deadline(CLOCK_MONOTONIC, STUCK_MS);
     pthread_mutex_lock(&drain.lock);
     const uint64_t ticket = ++drain.flush_asked;
     pthread_cond_signal(&drain.wake);
@@ -275,9 +269,7 @@ static bool join(void)
 {
     for (;;) {
         const uint64_t before = atomic_load(&drain.progress);
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += STUCK_S;
+        const struct timespec until = gs_deadline(CLOCK_REALTIME, STUCK_MS);
         int failed = pthread_timedjoin_np(drain.thread, NULL, &until);
         if (!failed) return true;
         if (failed != ETIMEDOUT || atomic_load(&drain.progress) == before) return false;
@@ -307,11 +299,7 @@ bool gs_drain_vanished(void)
 
 bool gs_drain_lock(int ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += ms / 1000;
-    until.tv_nsec += ms % 1000 * 1000000l;
-    if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+    const struct timespec until = gs_deadline(CLOCK_REALTIME, ms);
     return !pthread_mutex_timedlock(&drain.lock, &until);
 }
 

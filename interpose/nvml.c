@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "interpose/arguments.h"
+#include "interpose/clock.h"
 #include "interpose/config.h"
 #include "interpose/device.h"
 #include "interpose/limit.h"
@@ -342,11 +343,8 @@ static bool wanted(uint64_t now)
 
 static void wait_for_work(void)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    if (gs_device_located() && !atomic_load(&nvml.due)) until.tv_sec++;
-    else until.tv_nsec += (long)SOON_NS;
-    if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+    const bool soon = !gs_device_located() || atomic_load(&nvml.due);
+    const struct timespec until = gs_deadline(CLOCK_REALTIME, (soon ? SOON_NS : EVERY_NS) / 1000000);
     while (sem_timedwait(&nvml.wake, &until) && errno == EINTR) continue;
 }
 
@@ -457,10 +455,8 @@ unsigned gs_nvml_threads(void)
 
 void gs_nvml_lock(void)
 {
-    struct timespec until;
     if (inside) return; /* NVML runs a program of its own (nvidia-modprobe) */
-    clock_gettime(CLOCK_REALTIME, &until);
-    if (!nvml.slow) until.tv_sec += PATIENCE_MS / 1000;
+    const struct timespec until = gs_deadline(CLOCK_REALTIME, nvml.slow ? 0 : PATIENCE_MS);
     locked = !pthread_mutex_timedlock(&nvml.lock, &until);
     nvml.slow = !locked;
 }

@@ -140,14 +140,13 @@ static enum gs_version version_called(const char *node)
 /* The first version that is defined beside the base version, which is the object's own name. */
 static enum gs_version version_defined(const ElfW(Dyn) * dynamic, ElfW(Addr) base)
 {
-    const struct link_map at = {.l_addr = base};
     if (dynamic == _DYNAMIC) return GS_VERSION_NONE; /* ours, with all of those versions */
     const char *string = NULL;
     const ElfW(Verdef) *definition = NULL;
     size_t left = 0;
     for (const ElfW(Dyn) *d = dynamic; d && d->d_tag != DT_NULL; d++) {
-        if (d->d_tag == DT_STRTAB) string = dynamic_pointer(&at, d->d_un.d_ptr);
-        if (d->d_tag == DT_VERDEF) definition = dynamic_pointer(&at, d->d_un.d_ptr);
+        if (d->d_tag == DT_STRTAB) string = gs_elf_pointer(base, d->d_un.d_ptr);
+        if (d->d_tag == DT_VERDEF) definition = gs_elf_pointer(base, d->d_un.d_ptr);
         if (d->d_tag == DT_VERDEFNUM) left = d->d_un.d_val;
     }
     if (!string || !definition) return GS_VERSION_NONE;
@@ -240,21 +239,12 @@ struct search {
     struct match any;
 };
 
-static const ElfW(Dyn) * dynamic_of(const struct dl_phdr_info *info)
-{
-    for (int i = 0; i < info->dlpi_phnum; i++)
-        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-            return (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-    return NULL;
-}
-
 static bool has_soname(const struct dl_phdr_info *info, const ElfW(Dyn) * dynamic, const char *prefix)
 {
-    const struct link_map at = {.l_addr = info->dlpi_addr};
     const char *string = NULL;
     size_t soname = 0;
     for (const ElfW(Dyn) *d = dynamic; d && d->d_tag != DT_NULL; d++) {
-        if (d->d_tag == DT_STRTAB) string = dynamic_pointer(&at, d->d_un.d_ptr);
+        if (d->d_tag == DT_STRTAB) string = gs_elf_pointer(info->dlpi_addr, d->d_un.d_ptr);
         if (d->d_tag == DT_SONAME) soname = d->d_un.d_val;
     }
     return string && soname && starts(string + soname, prefix);
@@ -276,7 +266,7 @@ static int look_in(struct dl_phdr_info *info, size_t size, void *data)
 {
     struct search *s = data;
     const bool startup = s->index++ < startup_objects;
-    const ElfW(Dyn) *dynamic = dynamic_of(info);
+    const ElfW(Dyn) *dynamic = gs_elf_dynamic(info);
     if (dynamic == _DYNAMIC) {
         s->behind = true;
         return 0;

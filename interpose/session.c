@@ -17,6 +17,7 @@
 #include "interpose/api.h"
 #include "interpose/arguments.h"
 #include "interpose/before.h"
+#include "interpose/clock.h"
 #include "interpose/config.h"
 #include "interpose/door_nvtx.h"
 #include "interpose/device.h"
@@ -58,7 +59,7 @@ static struct {
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 #define START_STACK (256 * 1024)
-#define START_S 5 /* longer than a start ever takes */
+#define START_MS 5000 /* longer than a start ever takes */
 #define PATIENCE_MS 200 /* for whoever should read stderr */
 
 static _Atomic bool said_failure;
@@ -453,11 +454,7 @@ void gs_session_watch_thread(void *thread)
 
 bool gs_session_lock(int ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += ms / 1000;
-    until.tv_nsec += ms % 1000 * 1000000l;
-    if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+    const struct timespec until = gs_deadline(CLOCK_REALTIME, ms);
     return !pthread_mutex_timedlock(&session.lock, &until);
 }
 
@@ -538,13 +535,11 @@ void gs_session_end(void)
 static void __attribute__((destructor)) unload(void)
 {
     int saved = errno, cancel;
-    struct timespec until;
     gs_resolve_end();
     if (unprepared_child()) return;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     /* another thread may be starting the session: what it has begun is to be finished */
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += START_S;
+    const struct timespec until = gs_deadline(CLOCK_REALTIME, START_MS);
     if (!pthread_mutex_timedlock(&session.lock, &until)) pthread_mutex_unlock(&session.lock);
     gs_session_end();
     pthread_setcancelstate(cancel, NULL);

@@ -21,6 +21,14 @@ struct gs_elf_range gs_elf_range(const struct dl_phdr_info *info)
     return r;
 }
 
+const ElfW(Dyn) * gs_elf_dynamic(const struct dl_phdr_info *info)
+{
+    for (unsigned i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+            return (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+    return NULL;
+}
+
 /* --- dynamic symbols -------------------------------------------------------------------------- */
 
 struct tables {
@@ -30,22 +38,11 @@ struct tables {
     const uint32_t *hash;
 };
 
-/* The loader relocates these addresses in place where the section is writable, elsewhere (the
- * vdso) they are still relative to the load address. */
-static const void *dynamic_address(const struct dl_phdr_info *info, ElfW(Addr) value)
-{
-    return (const void *)(value < info->dlpi_addr ? value + info->dlpi_addr : value);
-}
-
 static bool find_tables(const struct dl_phdr_info *info, struct tables *t)
 {
-    const ElfW(Dyn) *d = NULL;
-    for (unsigned i = 0; i < info->dlpi_phnum; i++)
-        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-            d = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
     memset(t, 0, sizeof *t);
-    for (; d && d->d_tag != DT_NULL; d++) {
-        const void *at = dynamic_address(info, d->d_un.d_ptr);
+    for (const ElfW(Dyn) *d = gs_elf_dynamic(info); d && d->d_tag != DT_NULL; d++) {
+        const void *at = gs_elf_pointer(info->dlpi_addr, d->d_un.d_ptr);
         if (d->d_tag == DT_SYMTAB)
             t->symbols = at;
         else if (d->d_tag == DT_STRTAB)

@@ -14,6 +14,14 @@ struct gs_elf_range {
     uintptr_t lo, hi; /* hi: the first byte after */
 };
 
+/* The object's dynamic section, or NULL. */
+const ElfW(Dyn) * gs_elf_dynamic(const struct dl_phdr_info *info);
+/* The address that an entry of it holds: the loader relocates them in place where the section is writable;
+ * elsewhere (the vdso, a few machines) they are still relative to the load address. */
+static inline const void *gs_elf_pointer(ElfW(Addr) base, ElfW(Addr) value)
+{
+    return (const void *)(value < base ? value + base : value);
+}
 /* The address range that the object's segments span. */
 struct gs_elf_range gs_elf_range(const struct dl_phdr_info *info);
 /* The address of a symbol that this object itself defines, or NULL. */

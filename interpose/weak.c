@@ -27,24 +27,17 @@ struct object {
     size_t bytes, relative; /* of the relocations; how many of them, the first, have no symbol */
 };
 
-static const void *pointer(const struct dl_phdr_info *info, ElfW(Addr) value)
-{
-    return (const void *)(value < info->dlpi_addr ? value + info->dlpi_addr : value);
-}
-
 static bool read_object(struct object *o, const struct dl_phdr_info *info)
 {
-    const ElfW(Dyn) *d = NULL;
+    const ElfW(Dyn) *d = gs_elf_dynamic(info);
     *o = (struct object){.info = info};
-    for (int i = 0; i < info->dlpi_phnum; i++)
-        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-            d = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
     if (!d || d == _DYNAMIC) return false;
     for (; d->d_tag != DT_NULL; d++) {
-        if (d->d_tag == DT_SYMTAB) o->symbols = pointer(info, d->d_un.d_ptr);
-        if (d->d_tag == DT_STRTAB) o->strings = pointer(info, d->d_un.d_ptr);
-        if (d->d_tag == DT_GNU_HASH) o->hash = pointer(info, d->d_un.d_ptr);
-        if (d->d_tag == DT_RELA) o->relocations = pointer(info, d->d_un.d_ptr);
+        const void *at = gs_elf_pointer(info->dlpi_addr, d->d_un.d_ptr);
+        if (d->d_tag == DT_SYMTAB) o->symbols = at;
+        if (d->d_tag == DT_STRTAB) o->strings = at;
+        if (d->d_tag == DT_GNU_HASH) o->hash = at;
+        if (d->d_tag == DT_RELA) o->relocations = at;
         if (d->d_tag == DT_RELASZ) o->bytes = d->d_un.d_val;
         if (d->d_tag == DT_RELACOUNT) o->relative = d->d_un.d_val;
     }

@@ -1,0 +1,18 @@
+/* Deadlines of waits. */
+#ifndef GPUSPY_CLOCK_H
+#define GPUSPY_CLOCK_H
+
+#include <time.h>
+
+/* The time of `clock` in so many milliseconds. */
+static inline struct timespec gs_deadline(clockid_t clock, long ms)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    t.tv_sec += ms / 1000;
+    t.tv_nsec += ms % 1000 * 1000000;
+    if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
+    return t;
+}
+
+#endif
