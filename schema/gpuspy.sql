@@ -32,7 +32,7 @@ CREATE TABLE process (
 );
 
 CREATE TABLE thread (
-    id INTEGER PRIMARY KEY,     -- in no order
+    id INTEGER PRIMARY KEY,     -- unique in the recording, in no order
     process_id INTEGER NOT NULL,
     tid INTEGER,                -- the kernel's thread id
     name TEXT
@@ -324,7 +324,7 @@ CREATE TABLE handle_kind (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
 CREATE TABLE recovery_thread (
     thread INTEGER PRIMARY KEY, seq INTEGER, offset INTEGER, time_ns INTEGER,
     free_layer INTEGER, free_address INTEGER, free_id INTEGER,
-    row INTEGER                 -- of the table thread: whom the slot stands for now; 0 unknown
+    row INTEGER                 -- id in table thread of the thread that uses the slot now; 0 unknown
 );
 -- What the last free, unmapping or release of a thread undid, and of which contexts things are: where
 -- it is not the primary one of the row's own device.

@@ -186,7 +186,7 @@ static int check_control(const struct gs_spool_control *c, size_t bytes, char *e
         snprintf(error, size, "not a gpuspy spool");
     else if (c->version != GS_SPOOL_VERSION)
         snprintf(error, size,
-                 "the spool is another gpuspy's (version %" PRIu32 ", this one reads version %d); "
+                 "the spool has version %" PRIu32 ", and this gpuspy reads version %d; "
                  "complete it with the gpuspy that recorded it",
                  c->version, GS_SPOOL_VERSION);
     else if (bytes < sizeof *c || !memchr(c->run_id, 0, sizeof c->run_id) ||

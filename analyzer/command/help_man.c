@@ -175,8 +175,8 @@ void help_man(FILE *f)
          "The recording: an SQLite database. Each further process of the run writes one "
          "of its own beside it.");
     term(f, "run.db.spool",
-         "Names the shared memory that holds what is not in the database yet. It is left if the "
-         "program was killed; gpuspy report completes the database from it.");
+         "Names the shared memory that holds what is not in the database yet. It remains if the "
+         "program is killed; then gpuspy report completes the database from that memory.");
     fputs(".SH EXAMPLES\n", f);
     term(f, "gpuspy run -- python train.py", "record a training run");
     term(f, "gpuspy report run.db", "say what happened in it");

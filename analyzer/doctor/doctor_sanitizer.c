@@ -1,4 +1,4 @@
-/* Programs built with a sanitizer that minds a preloaded library. */
+/* Programs built with a sanitizer that refuses or misjudges a preloaded library. */
 #include <fcntl.h>
 #include <gelf.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 
 enum sanitizer { NONE, ADDRESS, MEMORY };
 
-/* By the run time's entry: AddressSanitizer's check is the shared run time's only. */
+/* Recognised by the run time's entry point. Only AddressSanitizer's shared run time checks the order of libraries. */
 static enum sanitizer of_symbol(const char *name, const GElf_Sym *symbol)
 {
     if (name && strcmp(name, "__msan_init") == 0)
@@ -54,7 +54,8 @@ bool doctor_sanitizer(struct doctor *d, const char *path)
     switch (sanitizer_of(path)) {
     case MEMORY:
         doctor_say(d, DOCTOR_RECORDER, DOCTOR_PROBLEM, "memory_sanitizer", "record a build without it",
-                   "%s is built with MemorySanitizer, which takes what gpuspy writes for uninitialised: it runs unrecorded",
+                   "%s is built with MemorySanitizer, which would report memory that gpuspy writes as uninitialised: "
+                   "it runs unrecorded",
                    path);
         return false;
     case ADDRESS:

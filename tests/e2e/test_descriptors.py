@@ -124,7 +124,7 @@ def test_a_limit_below_our_numbers(recording, program, allocator, limit, shell):
     bare, done, ours = compare(recording, program, limit, shell=shell, beside=allocator)
     if "call" in bare.stdout:  # else the loader itself had too few
         assert " and higher" not in done.stdout
-        assert len(ours) == 1 and f"limited to {limit} open ones (ulimit -n)" in ours[0]
+        assert len(ours) == 1 and f"the limit on open files (ulimit -n) is {limit}, " in ours[0]
     assert not databases(recording) and not list(recording.folder.glob("run.db*"))
 
 
