@@ -126,7 +126,7 @@ static long killed_threads(const struct look *l, unsigned own)
 
 bool gs_program_ended(unsigned own, int *signal)
 {
-    static struct look before; /* nothing seen yet: the leader alone */
+    static struct look before; /* nothing seen yet: only the leader */
     struct look now;
     if (!look_at_leader(&now, own)) return false;
     now.killed = killed_threads(&now, own);

@@ -70,7 +70,7 @@ static void add_quoted(struct text *t, const char *text)
     add(t, "'", 1);
 }
 
-/* A substitution loses the newlines at its end: they stand in quotes after it. */
+/* A substitution loses the newlines at its end, so they follow it in quotes. */
 static void add_printf(struct text *t, const char *text)
 {
     char octal[8];
