@@ -160,7 +160,7 @@ static void child(const struct launch *l, pid_t parent, const sigset_t *mask, co
 {
     int error;
 
-    /* SIGKILL cannot be forwarded: the program gets it when we die of it. */
+    /* SIGKILL cannot be forwarded: if it kills gpuspy run, the kernel also kills the program. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(LAUNCH_FAILED);

@@ -1,5 +1,5 @@
-/* A check of the order of gpuspy's locks, the loader's among them; preloaded behind libgpuspy.so under a name that begins
- * with libc.so, so that the recorder takes its real dlopen, dlsym and dlclose from here.
+/* Checks the order in which gpuspy's locks and the loader's are taken. It is preloaded after libgpuspy.so, under a name
+ * that begins with libc.so, so that the recorder takes its real dlopen, dlsym and dlclose from here.
  *
  * It watches mutexes that code of libgpuspy.so locks and calls into the loader, and appends a line to the file
  * LOCKORDER_OUT for each pair of locks that is taken in both orders, by a path of any length, and for each loader call
