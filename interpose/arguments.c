@@ -33,7 +33,8 @@ static size_t whole_words(const char *words, size_t n, size_t size)
 /* "python", "python3.11", "/opt/bin/bash": a program that runs another one's text. */
 static bool is_interpreter(const char *path)
 {
-    static const char *const names[] = {"python", "pypy", "ipython", "node", "bash", "dash", "sh", "zsh", "perl", "ruby", "julia", "Rscript"};
+    static const char *const names[] = {"python", "pypy", "ipython", "node", "bash",  "dash",
+                                        "sh",     "zsh",  "perl",    "ruby", "julia", "Rscript"};
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -1,4 +1,4 @@
-/* The program's command line, as a recording may contain it. */
+/* The program's command line in the form that a recording may contain. */
 #ifndef GPUSPY_ARGUMENTS_H
 #define GPUSPY_ARGUMENTS_H
 
@@ -6,11 +6,11 @@
 #include <stddef.h>
 
 /* Reads /proc/self/cmdline into `out`, joined by blanks and without secrets (schema/mask.h); with GPUSPY_ARGS=0
- * only which program it is: "python train.py", "python -m torch.distributed.run". "" where it cannot be read.
- * Needs 24 KB of stack, and a descriptor for a moment, 500 or higher; leaves errno alone. */
+ * only which program it is: "python train.py", "python -m torch.distributed.run". "" if it cannot be read.
+ * Uses 24 KB of stack and, briefly, a descriptor numbered 500 or higher; keeps errno. */
 void gs_arguments_read(char *out, size_t size);
 
-/* Another process's command line, as NVML gives it in text[size], is made one that may be stored. */
+/* Masks another process's command line, as NVML returns it in text[size], so that it may be stored. */
 void gs_arguments_clean(char *text, size_t size);
 
 /* Of `words`, each ended by a NUL: how many bytes name the program. */

@@ -1,5 +1,5 @@
-/* What the programs left that this process ran before an exec: their recordings are unfinished, as none
- * of them had an end. The drain completes them in small steps. Used with the drain's lock held. */
+/* Recordings of the programs that this process ran before an exec: they are unfinished, because exec runs no
+ * exit handlers. The drain completes them in small steps. Used with the drain's lock held. */
 #ifndef GPUSPY_BEFORE_H
 #define GPUSPY_BEFORE_H
 

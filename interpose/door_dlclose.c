@@ -1,6 +1,6 @@
-/* The door before anything is unloaded: libraries in which gpuspy holds addresses are kept, and what it
- * knows of addresses in others is void afterwards. The caller takes the loader's lock here anyway, so
- * gpuspy may. */
+/* dlclose: before anything is unloaded, gpuspy keeps the libraries loaded whose addresses it holds; afterwards
+ * it forgets what it knows of addresses in others. The caller takes the loader's lock here anyway, so gpuspy
+ * may take it too. */
 #include "interpose/resolve.h"
 #include "interpose/stack.h"
 

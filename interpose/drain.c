@@ -155,7 +155,7 @@ static unsigned next_wait(unsigned ms, int records)
     return records > 1000 ? WAIT_MIN_MS : ms;
 }
 
-/* Whoever flushes waits for the lock: what it recorded before is read. Locked. */
+/* gpuspy_flush waits for the lock, so everything that its thread recorded before has been read. Locked. */
 static void serve_flush(uint64_t asked)
 {
     if (asked == drain.flush_done || !commit()) return;
@@ -177,7 +177,7 @@ static unsigned own_threads(void)
     return 2 + gs_nvml_threads(); /* the watcher and this one */
 }
 
-/* Returns what ended the program's last thread where all of them are gone, else -1. Locked. */
+/* Returns the signal that ended the program's last thread (0: none) if all of them have ended, else -1. Locked. */
 static int drain_until_told(void)
 {
     unsigned ms = WAIT_MIN_MS;
@@ -198,7 +198,7 @@ static int drain_until_told(void)
 static void *run(void *unused)
 {
     prctl(PR_SET_NAME, "gpuspy-drain");
-    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE); /* on Linux: of this thread alone */
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE); /* on Linux: of this thread only */
     pthread_mutex_lock(&drain.lock);
     const int ended_by = drain_until_told();
     if (!drain.failed) finish();
@@ -210,7 +210,7 @@ static void *run(void *unused)
     pthread_mutex_unlock(&drain.lock);
     if (ended_by >= 0) {
         gs_watcher_end_process(ended_by);
-    } else if (failed) { /* nobody would see any more that the program's threads are gone */
+    } else if (failed) { /* nobody would notice any more that the program's threads have ended */
         gs_nvml_end();
         gs_watcher_stop();
     }

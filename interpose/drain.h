@@ -16,7 +16,7 @@ bool gs_drain_stop(struct gs_summary *summary);
 /* After that: nobody can make anything of the spool, for its database is gone. */
 bool gs_drain_vanished(void);
 
-/* Around fork: while locked, SQLite is at rest. False: it was not within so many ms. The child forgets the
+/* Around fork: while this is locked, SQLite is idle. False: it was not within so many ms. The child forgets the
  * thread and the store, which are its parent's. */
 bool gs_drain_lock(int ms);
 void gs_drain_unlock(void);

@@ -1,12 +1,11 @@
-/* fork: gpuspy is brought to rest first, then the program's own fork handlers run, then the process is
- * copied.
+/* fork: first gpuspy's drain pauses, then the program's own fork handlers run, then the process is copied.
  *
  * The order matters. Handlers that prepare a fork run last in, first out, and may call CUDA, wait for a
- * thread that does, or take the locks of malloc (jemalloc's do). So the drain, which calls malloc, is
- * brought to rest before any of them runs, in the functions that fork. A hooked call takes no lock, but
- * for the first one of the process, which starts the session: that lock is taken when all of them have run,
- * by the handler that was the first one registered. Whatever forks without these functions (wordexp) comes
- * by the handlers alone, which wait only shortly. */
+ * thread that does, or take the locks of malloc (jemalloc's do). So the drain, which calls malloc,
+ * pauses before any of them runs, in the wrappers of the functions that fork. A hooked call takes no lock,
+ * except the first one of the process, which starts the session: the handler that was registered first takes
+ * that lock, after all the others have run. Code that forks without these functions (wordexp) reaches only
+ * the handlers, which wait only briefly. */
 #include "interpose/fork.h"
 
 #include <errno.h>
@@ -24,12 +23,12 @@
 #include "interpose/watcher.h"
 
 #define INSIDE __thread __attribute__((tls_model("initial-exec")))
-/* What a handler waits for the drain at most: the program's own may hold what the drain waits for. */
+/* A handler waits at most this long: one of the program's may hold a lock that the drain waits for. */
 #define REST_IN_HANDLER_MS 100
 
 static INSIDE unsigned depth; /* a signal handler may fork in the middle of a fork */
-static INSIDE bool at_rest;   /* the drain is, until the fork has been made */
-static INSIDE bool locked;    /* the session is, in the handlers */
+static INSIDE bool at_rest;   /* the drain is paused until the fork is done */
+static INSIDE bool locked;    /* the session is locked, in the handlers */
 static struct gs_shield copying; /* of the thread that has it locked */
 
 void gs_fork_rest(int ms)
@@ -38,7 +37,7 @@ void gs_fork_rest(int ms)
     if (!depth++ && gs_session_wanted()) {
         struct gs_shield shield;
         gs_shield_begin(&shield);
-        if (gs_session_lock(ms)) gs_session_unlock(); /* what is being started has been */
+        if (gs_session_lock(ms)) gs_session_unlock(); /* a session that is being started has started */
         gs_shield_end(&shield);
         gs_nvml_lock();
         at_rest = gs_drain_lock(ms);
@@ -59,8 +58,8 @@ void gs_fork_go_on(void)
 
 /* --- handlers --------------------------------------------------------------------------------- */
 
-/* The last to run. A first CUDA call in another thread may be starting the session just now; that one
- * may wait for what another handler has locked. */
+/* The last to run. A first CUDA call in another thread may be starting the session now, and that thread may
+ * wait for a lock that another handler holds. */
 static void before(void)
 {
     struct gs_shield shield;

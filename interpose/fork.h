@@ -1,4 +1,4 @@
-/* Around fork. */
+/* What gpuspy does before and after fork. */
 #ifndef GPUSPY_FORK_H
 #define GPUSPY_FORK_H
 
@@ -8,11 +8,11 @@
 /* glibc's, which pthread_atfork calls. 0 or ENOMEM. */
 typedef int gs_register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *object);
 
-/* Registers gpuspy's handlers, once. When the library is loaded, or before anybody else's are. */
+/* Registers gpuspy's handlers, once: when the library is loaded, or before any other handlers. */
 void gs_fork_load(void);
 
-/* Brings the drain to rest, waiting so many ms at most, before the program's fork handlers run; and lets it
- * go on, where the handlers have not done so already. They may be nested. */
+/* Pauses the drain before the program's fork handlers run, waiting at most so many ms; resumes it, unless the
+ * handlers have already done so. Calls may be nested. */
 void gs_fork_rest(int ms);
 void gs_fork_go_on(void);
 

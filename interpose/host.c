@@ -6,7 +6,7 @@
 #include "interpose/resolve.h"
 #include "schema/open_high.h"
 
-#define DESCRIPTORS 12 /* so many of our own at once are enough */
+#define DESCRIPTORS 12 /* gpuspy opens at most this many at once */
 
 static bool memory_sanitizer, malloc_replaced;
 static _Atomic bool malloc_traced;
@@ -27,7 +27,7 @@ bool gs_host_malloc_is_libcs(void)
     return !malloc_replaced && !malloc_traced;
 }
 
-/* Low numbers are the program's. */
+/* gpuspy leaves low numbers to the program. */
 static bool has_high_numbers(char *why, size_t size)
 {
     struct rlimit limit;

@@ -5,13 +5,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* When the library is loaded: looks for what does not go with gpuspy. */
+/* When the library is loaded: looks for libraries that are not compatible with gpuspy. */
 void gs_host_load(void);
 
-/* The same before a session starts, without a lock: what was loaded later. */
+/* The same before a session starts, for libraries that were loaded later. Call it without a lock. */
 void gs_host_look(void);
-/* Whether malloc is the C library's. Others (heaptrack's, memray's) may write to files of theirs in any thread
- * that allocates, so that thread must have the program's descriptors. */
+/* Whether malloc is the C library's. Others (heaptrack's, memray's) may write to their files in any thread that
+ * allocates, so every thread must have the program's descriptors. */
 bool gs_host_malloc_is_libcs(void);
 
 /* Asked before a recording opens anything, in threads that have a table of descriptors of their own or

@@ -1,9 +1,9 @@
-/* Samples of the devices by NVML, made by a thread of their own: a driver that hangs holds up nobody
- * else, and only this thread waits for the dynamic loader.
+/* Samples of the devices by NVML, made by a thread of their own: a driver that hangs blocks only
+ * this thread, and no other thread waits for the dynamic loader.
  *
  * Samples go through the spool, as the application's events do, so that a kill loses none. The thread
  * shares the program's descriptors, because the program may use NVML itself: both then use one copy of
- * the library, which counts who has begun and ended its use. */
+ * the library, which counts calls of nvmlInit and nvmlShutdown. */
 #include "interpose/nvml.h"
 
 #include <dlfcn.h>
@@ -358,7 +358,8 @@ static void *run(void *unused)
     prctl(PR_SET_NAME, "gpuspy-nvml");
     inside = true;
     gs_real_dlsym(RTLD_DEFAULT, "malloc"); /* takes the loader's lock and gives it back … */
-    dl_iterate_phdr(pass, NULL); /* … and that of its list: a callback that calls CUDA holds it, and may want the first */
+    /* … and that of its list: a callback that calls CUDA holds it, and may wait for the first */
+    dl_iterate_phdr(pass, NULL);
     atomic_store(&nvml.stage, LOADER_PASSED);
     open_library();
     atomic_store(&nvml.stage, OPENED);
@@ -408,7 +409,7 @@ void gs_nvml_ask(int device)
  * due, then none. A program that fails for want of memory often ends here at once. */
 static void stop(void)
 {
-    if (nvml.pid != getpid() || inside) return; /* a copy that was made behind libc's back */
+    if (nvml.pid != getpid() || inside) return; /* a copy of the process that libc does not know of */
     const int saved = errno;
     atomic_store(&nvml.over, true);
     if (atomic_load(&nvml.stage) > STARTED) { /* else it waits for the loader's lock, perhaps ours */

@@ -231,8 +231,8 @@ struct search {
     enum gs_version version; /* the runtime that is asked for */
     const char *file;        /* how the file name or the soname of the library starts */
     unsigned index;
-    bool behind; /* libgpuspy itself has been passed */
-    struct match next;  /* the first one behind libgpuspy in the global scope */
+    bool after_us; /* libgpuspy itself has been visited */
+    struct match next;  /* the first one after libgpuspy in the global scope */
     struct match exact; /* in an object of that version */
     struct match newest; /* in the newest runtime */
     struct match named; /* in an object of that file name */
@@ -260,26 +260,26 @@ static void keep_first(struct match *to, struct match m)
     if (!to->at) *to = m;
 }
 
-/* Objects that the program started with are in the global scope, in the order of the list. Whether a
- * later one is, its flags do not show: such a one counts by its version or its name only. */
+/* Objects that the program started with are in the global scope, in the order of the list. A
+ * later object's flags do not show whether it is, so it counts by its version or its name only. */
 static int look_in(struct dl_phdr_info *info, size_t size, void *data)
 {
     struct search *s = data;
     const bool startup = s->index++ < startup_objects;
     const ElfW(Dyn) *dynamic = gs_elf_dynamic(info);
     if (dynamic == _DYNAMIC) {
-        s->behind = true;
+        s->after_us = true;
         return 0;
     }
     struct match m = {.at = gs_elf_symbol(info, s->name)};
     if (!m.at) return 0;
     m.version = version_defined(dynamic, info->dlpi_addr);
     m.object = startup ? NULL : m.at;
-    if (s->behind && startup) keep_first(&s->next, m);
+    if (s->after_us && startup) keep_first(&s->next, m);
     if (m.version != GS_VERSION_NONE && m.version == s->version) keep_first(&s->exact, m);
     if (m.version != GS_VERSION_NONE && (!s->newest.at || m.version > s->newest.version)) s->newest = m;
     if (s->file && is_called(info, dynamic, s->file)) keep_first(&s->named, m);
-    if (s->behind) keep_first(&s->any, m);
+    if (s->after_us) keep_first(&s->any, m);
     return 0;
 }
 

@@ -515,7 +515,7 @@ void gs_session_end(void)
     const int state = atomic_load(&session.state);
     /* a child made by a bare clone has the parent's memory and no fork handler */
     if (!atomic_load(&session.spooling) || session.pid != getpid()) return;
-    /* What other threads still do while the process ends is behind the recording's end, and no loss. */
+    /* What other threads still do while the process ends comes after the recording's end: it is not lost. */
     atomic_store(&session.spooling, false);
     atomic_store(&session.state, OVER);
     atomic_store(&gs_session_live, 0);

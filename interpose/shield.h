@@ -19,9 +19,9 @@ void gs_shield_end(struct gs_shield *s);
 /* When the library is loaded. */
 void gs_shield_load(void);
 
-/* Gives the calling thread, one of our own, an empty table of descriptors: what it and the threads that
- * it starts open never has a number in the program, and what the program closes or replaces is never
- * theirs. False where the kernel refuses (before 5.9, or forbidden): the table stays the program's. */
+/* Gives the calling thread, one of our own, an empty table of descriptors, which the threads that it starts
+ * share: files that they open have no number in the program, and the program cannot close or replace them.
+ * False if the kernel refuses (older than 5.9, or forbidden): the table stays the program's. */
 bool gs_own_files(void);
 /* Whether this thread has one. */
 bool gs_has_own_files(void);

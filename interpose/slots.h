@@ -9,9 +9,9 @@
 #include "interpose/stack.h"
 #include "schema/spool.h"
 
-/* The thread ends. False: none can be kept; close both. Else both are gone from the thread. */
+/* The thread ends. False: no more can be kept, so close both. True: the thread no longer has them. */
 bool gs_slot_park(struct gs_writer *writer, struct gs_stacks *stacks, uint32_t session);
-/* A thread begins. False: there is none. Writes nothing: a GS_REC_THREAD has to come next. */
+/* A thread begins. False: none is parked. Writes nothing: write a GS_REC_THREAD next. */
 bool gs_slot_adopt(struct gs_writer *writer, struct gs_stacks **stacks, uint32_t session);
 /* In a forked child: they are the parent's. */
 void gs_slots_forget(void);

@@ -73,9 +73,9 @@ struct gs_cfi_work {
 enum gs_cfi_result {
     GS_CFI_OK,
     GS_CFI_NONE,    /* the place has no entry in the table */
-    GS_CFI_DAMAGED, /* or something that is not understood */
+    GS_CFI_DAMAGED, /* or contains something that is not understood */
     GS_CFI_END,     /* the outermost frame */
-    GS_CFI_UNKNOWN, /* it takes a register that is not known */
+    GS_CFI_UNKNOWN, /* it needs a register whose value is not known */
 };
 /* Fills work->row with the rules for `pc`. They point into the image. */
 enum gs_cfi_result gs_cfi_find(const struct gs_image *image, uintptr_t pc, struct gs_cfi_work *work);

@@ -1,9 +1,9 @@
-/* Which memory of the thread's stack may be read. Nothing is read that was not found to be there.
+/* Which memory of the thread's stack may be read. Only memory that was found to be mapped is read.
  * Private to interpose/stack*.c and its tests.
  *
  * The stack that the C library made for the thread stays for as long as the thread, so what was
  * found of it is kept. Any other stack (a coroutine's, a signal handler's own) may be unmapped at any
- * time: it is looked at anew in each capture. No descriptor, no lock, no malloc. */
+ * time: each capture checks it again. No descriptor, no lock, no malloc. */
 #ifndef GPUSPY_STACK_MEMORY_H
 #define GPUSPY_STACK_MEMORY_H
 

@@ -1,7 +1,7 @@
 /* Loaded objects: which one holds an address. Private to interpose/stack*.c and its tests.
  *
- * No lock of ours: each thread remembers the few objects that it met last, for as long as the loader's
- * counters say that nothing came or went, and asks dl_iterate_phdr for any other. */
+ * No lock of ours: each thread remembers the few objects that it met last, as long as the loader's
+ * counters show that no object was loaded or unloaded, and asks dl_iterate_phdr for any other. */
 #ifndef GPUSPY_STACK_MODULE_H
 #define GPUSPY_STACK_MODULE_H
 

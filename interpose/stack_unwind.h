@@ -2,10 +2,10 @@
  * Private to interpose/stack*.c and its tests.
  *
  * Safe in a signal handler, at any instruction, on any stack: it reads only memory that was found to
- * be readable, takes no lock, and allocates nothing. A stack that is not understood ends there.
+ * be readable, takes no lock, and allocates nothing. It stops at a frame that it cannot interpret.
  *
- * What a place in the code says of its frame is kept in a table of the process, which any thread may
- * read and write at any time: 5 ns a frame. */
+ * A table of the process caches the rule for each place in the code; any thread may read and write it at
+ * any time. A cached frame takes 5 ns. */
 #ifndef GPUSPY_STACK_UNWIND_H
 #define GPUSPY_STACK_UNWIND_H
 
@@ -31,7 +31,7 @@ struct gs_frame {
     bool interrupted; /* by a signal, at ip; else a call returns there */
 };
 
-/* One thread's; zero at first. */
+/* One thread's; starts as zeros. */
 struct gs_unwinder {
     struct gs_memory memory;
     uint32_t switches; /* between stacks, left to this capture */
@@ -42,9 +42,9 @@ struct gs_unwinder {
     uintptr_t address[GS_UNWIND_MAX], place[GS_UNWIND_MAX];
 };
 
-/* Goes up from a frame of the calling thread, which is the first of them. gs_memory_begin comes before
- * it. Ends at the first address in `stop` (none: an empty range), and after `max` at the latest.
- * Returns how many. */
+/* Walks from a frame of the calling thread, which counts as the first, to its callers. Call gs_memory_begin
+ * before. Stops at the first address in `stop` (none: an empty range), at the latest after `max` frames.
+ * Returns the number of frames. */
 uint32_t gs_unwind(struct gs_unwinder *u, struct gs_frame from, struct gs_elf_range stop, uint32_t max);
 
 #endif

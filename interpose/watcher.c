@@ -126,7 +126,7 @@ static long counted_threads(unsigned own)
 
 bool gs_program_ended(unsigned own, int *signal)
 {
-    static struct look before; /* nothing seen yet: the leader alone */
+    static struct look before; /* nothing seen yet: only the leader */
     struct look now;
     const long counted = counted_threads(own);
     if (!look_at_leader(&now, own)) { /* no /proc, in a chroot for example */

@@ -13,13 +13,13 @@ void gs_watcher_stop(void);
 /* In a forked child, which has no such thread. */
 void gs_watcher_forget(void);
 
-/* Has one line printed on stderr, by the watcher or at the latest by gs_watcher_stop. For threads that
- * have no stderr; of several lines before the first is printed, the first stays. */
+/* Queues one line for stderr; the watcher prints it, or gs_watcher_stop at the latest. For threads that have
+ * no stderr. While a line is queued, further lines are dropped. */
 void gs_watcher_print(const char *line, size_t len);
 
-/* Whether all of the program's threads are gone, `own` of ours not counted. If so, *signal is what ended
- * the last one, 0 for an orderly end. Called every now and then by one thread, with a table of descriptors
- * that may lack standard input and output. */
+/* Whether all of the program's threads have ended; `own` threads are gpuspy's and not counted. If so, *signal is
+ * the signal that ended the last one, 0 for a normal end. One thread calls this from time to time; its table of
+ * descriptors may lack standard input and output. */
 bool gs_program_ended(unsigned own, int *signal);
 /* Ends the process as its last thread would have: by the signal, or by exit(0). Returns at once. */
 void gs_watcher_end_process(int signal);

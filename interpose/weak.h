@@ -3,8 +3,8 @@
 #define GPUSPY_WEAK_H
 
 /* "if (cudaMalloc)" asks whether the program has CUDA; with gpuspy's wrapper in its place the answer would
- * always be yes. Makes the references null, of the objects that the program started with, that would be null
- * without gpuspy. When libgpuspy is loaded, after gs_resolve_load. */
+ * always be yes. In the objects that the program started with, sets those references to null that would be null
+ * without gpuspy. Call it when libgpuspy is loaded, after gs_resolve_load. */
 void gs_weak_load(void);
 
 #endif

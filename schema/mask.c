@@ -400,7 +400,8 @@ static bool assigned(const struct scan *s, size_t i, size_t *value)
     while (is_blank(at(s, i)))
         i++;
     const char sign = at(s, i);
-    if ((sign != '=' && sign != ':') || (sign == '=' && at(s, i + 1) == '=') || (sign == ':' && at(s, i + 1) == '/' && at(s, i + 2) == '/'))
+    if ((sign != '=' && sign != ':') || (sign == '=' && at(s, i + 1) == '=') ||
+        (sign == ':' && at(s, i + 1) == '/' && at(s, i + 2) == '/'))
         return false;
     i++;
     if (at(s, i) == '=' || (sign == '=' && at(s, i) == '>'))

@@ -1,4 +1,4 @@
-/* Which names suggest a secret: tables of words, and how the words of a name stand together. */
+/* Which names suggest a secret: tables of words, and rules for their combinations. */
 #include "schema/mask_name.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ struct name {
     size_t n;
 };
 
-/* A secret wherever they stand in a name, unless a word of `properties` ends it. */
+/* Each marks a secret anywhere in a name, unless a word of `properties` ends the name. */
 static const char strong[] =
     " password passwords passwd passphrase passcode secret secrets credential credentials cred creds jwt psk apikey "
     "apikeys apitoken accesskey accesstoken authkey authtoken accountkey privatekey secretkey licensekey masterkey "
@@ -28,9 +28,9 @@ static const char properties[] =
     "column col index env var prefix format class min max strength hint ttl expiry expires timeout enable enabled "
     "required stdin prompt version method model layer layers head heads rate weight weights loss acc score ratio "
     "txt json yaml yml toml py pem cfg conf ini csv bin header domain ";
-/* After a secret's name they change nothing. */
+/* After a secret's name these change nothing. */
 static const char suffixes[] = " value base64 b64 string plaintext raw prod production dev staging ";
-/* Written together with what stands before: hftoken, dbpassword. */
+/* Written together with the word before: hftoken, dbpassword. */
 static const char *const endings[] = {"passwords", "password",   "passwd",      "passphrase", "secret", "token",
                                       "apikey",    "credential", "credentials", "accesskey"};
 

@@ -1,4 +1,4 @@
-/* Descriptors of ours, out of the program's way. */
+/* Descriptors with high numbers, so that gpuspy does not take the program's low ones. */
 #ifndef GPUSPY_OPEN_HIGH_H
 #define GPUSPY_OPEN_HIGH_H
 
@@ -10,7 +10,7 @@
  * would have without us. -1 and errno where there is no such number (EMFILE); nothing is open then. */
 int gs_open_high(const char *path, int flags, int mode);
 
-/* Where there is no high number, a low one does: in gpuspy's own process, and in threads with a table of
+/* Permits low numbers if no high one is free: in gpuspy's own process, and in threads with a table of
  * their own. */
 void gs_open_low(bool allowed);
 

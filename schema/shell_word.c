@@ -30,7 +30,11 @@ static bool is_plain(const char *text)
 /* The length of a character of UTF-8, 0 if it is none, and its code. */
 static size_t decode(const unsigned char *p, unsigned *code)
 {
-    const size_t n = *p < 0x80 ? 1 : *p >= 0xc2 && *p < 0xe0 ? 2 : *p >= 0xe0 && *p < 0xf0 ? 3 : *p >= 0xf0 && *p < 0xf5 ? 4 : 0;
+    const size_t n = *p < 0x80                 ? 1
+                     : *p >= 0xc2 && *p < 0xe0 ? 2
+                     : *p >= 0xe0 && *p < 0xf0 ? 3
+                     : *p >= 0xf0 && *p < 0xf5 ? 4
+                                               : 0;
     *code = n == 1 ? *p : *p & (0xffu >> (n + 1));
     for (size_t i = 1; i < n; i++) {
         if ((p[i] & 0xc0) != 0x80)
@@ -41,12 +45,12 @@ static size_t decode(const unsigned char *p, unsigned *code)
     return twice || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000) ? 0 : n;
 }
 
-/* Controls, and what is not seen or changes the direction of what is. */
+/* Control characters, invisible ones, and those that change the direction of text. */
 static bool is_hidden(unsigned c)
 {
     return c < 0x20 || (c >= 0x7f && c <= 0xa0) || c == 0xad || c == 0x61c || (c >= 0x200b && c <= 0x200f) ||
-           (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff || (c >= 0xfff9 && c <= 0xfffb) ||
-           (c >= 0xe0000 && c <= 0xe0fff);
+           (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff ||
+           (c >= 0xfff9 && c <= 0xfffb) || (c >= 0xe0000 && c <= 0xe0fff);
 }
 
 static bool is_printable(const char *text)
@@ -70,7 +74,7 @@ static void add_quoted(struct text *t, const char *text)
     add(t, "'", 1);
 }
 
-/* A substitution loses the newlines at its end: they stand in quotes after it. */
+/* A substitution loses the newlines at its end, so they follow it in quotes. */
 static void add_printf(struct text *t, const char *text)
 {
     char octal[8];
@@ -81,8 +85,11 @@ static void add_printf(struct text *t, const char *text)
         add(t, "\"$(printf '", 11);
     for (size_t i = 0; i < end; i++) {
         const unsigned char c = (unsigned char)text[i];
-        const bool itself = c > ' ' && c < 0x7f && !strchr("'\\%!\"$`", c);
-        add(t, itself || c == ' ' ? (const char *)&c : octal, itself || c == ' ' ? 1 : (size_t)snprintf(octal, sizeof octal, "\\%03o", c));
+        const bool itself = c >= ' ' && c < 0x7f && !strchr("'\\%!\"$`", c);
+        if (itself)
+            add(t, (const char *)&c, 1);
+        else
+            add(t, octal, (size_t)snprintf(octal, sizeof octal, "\\%03o", c));
     }
     if (end)
         add(t, "')\"", 3);

@@ -61,7 +61,7 @@ static bool is_gone(const struct process *p, uint64_t start_ticks)
 bool gs_process_is_gone(uint32_t pid, uint64_t start_ticks)
 {
     struct process p;
-    if (!read_process(pid, &p) || !start_ticks) /* no /proc here, or there */
+    if (!read_process(pid, &p) || !start_ticks) /* /proc cannot be read here, or could not in the recorder */
         return kill((pid_t)pid, 0) && errno == ESRCH;
     return is_gone(&p, start_ticks);
 }
@@ -92,7 +92,7 @@ void gs_spool_identify(struct gs_spool_control *c)
 
 /* ---------------------------------------------------------------- who has it mapped */
 
-/* Segments appear in maps with their id as inode number, private memory by its address alone. */
+/* Segments appear in maps with their id as inode number, private memory only by its address. */
 static bool is_line_of(const char *line, const struct gs_spool_control *c)
 {
     unsigned long long from = 0, inode = 0;
@@ -103,7 +103,7 @@ static bool is_line_of(const char *line, const struct gs_spool_control *c)
                         : inode == (unsigned long long)c->shmid && !strncmp(name, "/SYSV", 5);
 }
 
-/* 1 yes, 0 no, -1 that may not be looked at. */
+/* 1 yes, 0 no, -1 unknown: its maps cannot be read. */
 static int maps_spool(const struct gs_spool_control *c)
 {
     char path[64], *line = NULL;
@@ -122,7 +122,7 @@ static int maps_spool(const struct gs_spool_control *c)
     return found ? 1 : any ? 0 : -1;
 }
 
-/* Whether anybody has the segment attached: 1, 0, -1 where it is gone, -2 where that is not told. */
+/* Whether any process has the segment attached: 1, 0, -1 the segment is gone, -2 unknown. */
 static int is_attached(const struct gs_spool_control *c)
 {
     struct shmid_ds ds;

@@ -92,8 +92,9 @@ void gs_store_close(struct gs_store *s);
 int gs_recover(const char *db_path, uint32_t *pid, char *error, size_t error_size);
 /* The same for a copy of the database, from the spool beside the original, which stays. */
 int gs_recover_copy(const char *db_path, const char *spool_path, char *error, size_t error_size);
-/* The same as gs_recover in steps of some 20 ms, for a process that has more to do. begin returns as it
- * does, *out only with 1, and waits so long for another gpuspy that is at it; step returns 1 more to do, 0 done, -1 failed; end also abandons it. */
+/* The same as gs_recover in steps of some 20 ms, for a process that has other work. begin returns the same
+ * values, sets *out only with 1, and waits at most patience_s for another gpuspy that completes it; step returns
+ * 1 more to do, 0 done, -1 failed; end also abandons it. */
 struct gs_recovery;
 int gs_recovery_begin(struct gs_recovery **out, const char *db_path, const char *spool_path,
                       unsigned patience_s, uint32_t *pid, char *error, size_t error_size);

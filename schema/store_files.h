@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <stdbool.h>
 
-/* Before the first database: this process isn't ours, and must survive whatever happens to the files. */
+/* Call it before the first database. This process isn't ours and must survive whatever happens to the files. */
 void gs_store_files_guest(void);
 /* Once per process; later calls do nothing. */
 void gs_store_files_init(void);

@@ -1,10 +1,9 @@
 /* The index of the log (run.db-shm) in a process that isn't ours.
  *
- * SQLite maps this file, and touches the mapping at any moment of a transaction: somebody who cuts the
- * file off would kill the process by SIGBUS. So SQLite gets memory of our own in place of the mapping,
- * which is brought into line with the file by read and write where the locks that SQLite takes on the
- * file say that it matters: after each lock what others wrote is taken over, before each unlock what
- * SQLite wrote is written. Processes that map the file see the same as ever.
+ * SQLite maps this file and reads the mapping at any moment of a transaction: another process that truncates
+ * the file would kill this one by SIGBUS. So SQLite gets ordinary memory instead of the mapping. SQLite's locks
+ * on the file show when it must agree with the file: after each lock gpuspy reads what others wrote, before
+ * each unlock it writes what SQLite wrote. Processes that map the file see no difference.
  *
  * The file's layout is SQLite's (walIndexHdr, WalCkptInfo, "WAL-Index Format"). Only a holder of the
  * write lock changes the two headers and the hash tables; read marks belong to whoever holds their lock,
@@ -29,7 +28,7 @@ static const uint16_t words[] = {96, 100, 104, 108, 112, 116, 128};
 static struct index {
     int fd; /* -1: unused */
     unsigned regions;
-    uint8_t *memory[REGIONS]; /* what SQLite has; behind each the same as the file is known to have it */
+    uint8_t *memory[REGIONS]; /* what SQLite has; after each region, the file's last known content of it */
 } indexes[4] = {{.fd = -1}, {.fd = -1}, {.fd = -1}, {.fd = -1}};
 
 static struct index *find(int fd)
@@ -94,7 +93,7 @@ static void write_part(struct index *x, unsigned region, size_t from, size_t n)
         memcpy(known(m) + from, m + from, n);
 }
 
-/* The headers last, the second first: who sees them changed finds the rest there. */
+/* The headers last, the second before the first: a process that sees them changed finds the rest written. */
 static void write_out(struct index *x)
 {
     for (unsigned region = x->regions; region-- > 0;)

@@ -272,7 +272,7 @@ static int define_stack(struct gs_store *s, uint32_t thread, const struct gs_rec
 
 /* ---------------------------------------------------------------- the others */
 
-/* A slot stands for one thread after the other. The first one's row has the slot's number, which packs
+/* Threads use a slot one after the other. The first one's row has the slot's number, which packs
  * best (GS_ALLOCATION_KIND); those after it have numbers that no slot has. */
 static int define_thread(struct gs_store *s, uint32_t thread, const struct gs_rec_thread *rec)
 {

@@ -201,7 +201,7 @@ struct gs_store_thread {
     bool last_free_graph;     /* it was a row of graph_memory, last_free.id */
     struct gs_undo *undo;     /* its last unmapping or release; NULL: none yet */
     struct gs_progress saved; /* as the database has it */
-    uint32_t row;             /* the row of `thread` that the slot stands for; 0: none yet */
+    uint32_t row;             /* in table thread, of the thread that uses the slot; 0: none yet */
 };
 
 struct gs_open_oom { /* a failed allocation that may yet turn out to be recovered */
@@ -366,7 +366,7 @@ int gs_store_sql(struct gs_store *s, const char *sql);   /* runs it: 0 or -1 */
 
 /* store_add.c */
 struct gs_store_thread *gs_store_thread(struct gs_store *s, uint32_t thread);
-/* The thread_id of rows: the thread that the writer's slot stands for now. */
+/* The thread_id of rows: the thread that uses the writer's slot now. */
 uint32_t gs_store_thread_row(const struct gs_store *s, uint32_t slot);
 void gs_store_track(struct gs_store *s, const struct gs_live *live, int sign); /* totals, ranges */
 void gs_store_track_bytes(struct gs_store *s, const struct gs_live *live, int sign); /* totals only */

@@ -13,13 +13,13 @@ static void on_bus(int number, siginfo_t *info, void *unused)
     (void)unused;
     const int saved = errno;
     void *page = (void *)((uintptr_t)info->si_addr & ~(page_size - 1));
-    if (info->si_code <= 0) { /* sent by somebody: once more, to end it */
+    if (info->si_code <= 0) { /* another process sent it: raise it again without the handler */
         signal(number, SIG_DFL);
         raise(number);
     } else if (info->si_code != BUS_ADRERR ||
         mmap(page, page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
             MAP_FAILED) {
-        signal(number, SIG_DFL); /* the instruction is tried again, and that ends it */
+        signal(number, SIG_DFL); /* the instruction runs again and ends the process */
     }
     errno = saved;
 }

@@ -1,9 +1,10 @@
-/* Files that libraries map (ELF readers, SQLite's index of the log) can be cut off by others, or have no
- * space behind them: touching what is not there is SIGBUS. */
+/* SIGBUS in files that libraries map (ELF readers, SQLite's index of the log): another process can truncate
+ * such a file, or its disk is full, and reading the missing page raises SIGBUS. */
 #ifndef GPUSPY_MAPPED_H
 #define GPUSPY_MAPPED_H
 
-/* For the whole process: such a page reads as zeros from then on, which every reader takes for damage. */
+/* Installs a handler for the whole process: a missing page then reads as zeros, which every reader treats as
+ * damage. */
 void mapped_survive(void);
 
 #endif

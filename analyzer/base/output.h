@@ -21,7 +21,8 @@ bool output_open(struct output *o, const char *who, const char *path);
 bool output_keep(struct output *o, const char *who);
 void output_drop(struct output *o);
 
-/* For what is written by name: an empty file beside `path`, for its owner only, which goes with a program that ends too early, too.
+/* For what is written by name: an empty file beside `path`, readable by its owner only, which is also removed
+ * if the program ends too early.
  * Its name, or NULL with errno. One at a time. */
 char *output_beside(const char *path);
 /* Removes and frees it; NULL is none. What should stay has another name by then. */

@@ -67,7 +67,7 @@ void doctor_test(struct doctor *d);
 /* Can the recorder be loaded into this program? False after a finding. */
 bool doctor_preloadable(struct doctor *d, const char *path);
 
-/* What a sanitizer in the program means for its recording. False after a problem. */
+/* Can a program that was built with a sanitizer be recorded? False after a problem. */
 bool doctor_sanitizer(struct doctor *d, const char *path);
 
 /* Before the others: what the operand is. False after a line on stderr. */

@@ -108,7 +108,7 @@ static void add_entries(char *out, size_t size, size_t *used, const char *list, 
     }
 }
 
-/* Before other preloaded libraries, such as an allocator, which come after it as before. */
+/* Comes before the other preloaded libraries, such as an allocator, which keep their order. */
 static bool set_preload(const char *library)
 {
     const char *others = getenv("LD_PRELOAD");
@@ -125,8 +125,8 @@ static bool set_preload(const char *library)
     return set;
 }
 
-/* A program of gcc's -fsanitize=address, be it this one or one that it starts, ends at once where a library is
- * loaded before libasan, because that might replace malloc. The recorder does not. */
+/* A program built with gcc's -fsanitize=address ends at once if a library is loaded before libasan, because that
+ * library might replace malloc. The recorder does not. The program may also be one that the job starts. */
 static bool set_sanitizer_options(void)
 {
     static const char allow[] = "verify_asan_link_order=0";
@@ -181,7 +181,7 @@ static int not_started(const char *program, int error)
 /* ---------------------------------------------------------------- waiting */
 
 /* A key typed at the terminal (^C) goes to the whole foreground group, the program included, and the kernel is its
- * sender: passing it on would deliver it twice. But an alarm that was set before us is the program's. */
+ * sender: forwarding it would deliver it twice. But an alarm that was set before gpuspy started is the program's. */
 static bool program_has_it(const siginfo_t *info)
 {
     return info->si_code == SI_KERNEL && info->si_signo != SIGALRM;
@@ -214,7 +214,7 @@ static pid_t parent_of(pid_t pid)
     return after_name && sscanf(after_name, ") %*c %d", &parent) == 1 ? parent : 0;
 }
 
-/* A program that signals its whole group (kill 0), or its parent, does not mean itself once more. */
+/* If the program signals its whole group (kill 0) or its parent, the signal is not forwarded back to it. */
 static bool sent_by_program(const siginfo_t *info, pid_t program)
 {
     pid_t pid = info->si_code == SI_USER || info->si_code == SI_QUEUE || info->si_code == SI_TKILL ? info->si_pid : 0;

@@ -1,4 +1,4 @@
-/* Which recordings go on now, as /proc tells: a process that records has its database open. */
+/* Finds running recordings through /proc: a process that records has its database open. */
 #ifndef GPUSPY_TOP_FIND_H
 #define GPUSPY_TOP_FIND_H
 

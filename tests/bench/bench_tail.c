@@ -1,4 +1,4 @@
-/* bench_tail DEPTH CALLS: how long each single call takes, not the average: p50, p99, p99.9 and maximum in nanoseconds of
+/* bench_tail DEPTH CALLS: p50, p99, p99.9 and maximum of the time of a single call, in nanoseconds, of
  * cudaMalloc and cudaFree, CALLS in all, over a CUDA that does nothing (nullcuda.c). The call sites vary a little, as
  * those of a program do. The clock's own cost is in every figure. */
 #include <stdint.h>

@@ -228,7 +228,7 @@ def test_the_spool_of_an_older_gpuspy(recording):
     recording.run(LIVES, "plain", "1000")
     (recording.folder / "run.db.spool").write_bytes(b"gpuspy spool".ljust(16, b"\0") + (5).to_bytes(4, "little") + bytes(30000))
     done = recording.gpuspy("report", recording.database)
-    assert done.returncode == 0 and "version 5, this one reads version" in " ".join(done.stdout.split())
+    assert done.returncode == 0 and "version 5, and this gpuspy reads version" in " ".join(done.stdout.split())
 
 
 def seccomp(program, call):

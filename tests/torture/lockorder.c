@@ -1,5 +1,5 @@
-/* A check of the order of gpuspy's locks, the loader's among them; preloaded behind libgpuspy.so under a name that begins
- * with libc.so, so that the recorder takes its real dlopen, dlsym and dlclose from here.
+/* Checks the order in which gpuspy's locks and the loader's are taken. It is preloaded after libgpuspy.so, under a name
+ * that begins with libc.so, so that the recorder takes its real dlopen, dlsym and dlclose from here.
  *
  * It watches mutexes that code of libgpuspy.so locks and calls into the loader, and appends a line to the file
  * LOCKORDER_OUT for each pair of locks that is taken in both orders, by a path of any length, and for each loader call
@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -117,7 +118,7 @@ static bool ours(const void *caller)
 
 static unsigned number_of(const void *mutex, const void *caller)
 {
-    while (__atomic_exchange_n(&busy, 1, __ATOMIC_ACQUIRE)) continue;
+    while (atomic_exchange_explicit(&busy, 1, memory_order_acquire)) continue;
     unsigned i = 0;
     while (i < lock_count && lock_at[i] != mutex) i++;
     if (i == lock_count && i < LOCKS) {
@@ -125,7 +126,7 @@ static unsigned number_of(const void *mutex, const void *caller)
         taken_by[i] = (const char *)caller;
         lock_count++;
     }
-    __atomic_store_n(&busy, 0, __ATOMIC_RELEASE);
+    atomic_store_explicit(&busy, 0, memory_order_release);
     return i;
 }
 
@@ -144,7 +145,7 @@ static void order(unsigned lock)
         for (unsigned i = 0; i < lock_count; i++)
             for (unsigned j = 0; j < lock_count; j++)
                 if ((i == a || before[i][a]) && (j == lock || before[lock][j])) before[i][j] = true;
-        if (!before[lock][a] || __atomic_exchange_n((bool *)&reported[a][lock], true, __ATOMIC_SEQ_CST)) continue;
+        if (!before[lock][a] || atomic_exchange(&reported[a][lock], true)) continue;
         name_of(a, first, sizeof first);
         name_of(lock, second, sizeof second);
         snprintf(line, sizeof line, "both orders: %s and %s\n", first, second);
@@ -179,7 +180,7 @@ static void loader(const char *call, const void *caller)
     loader_calls++;
     if (!held_count) return;
     inside = true;
-    if (!__atomic_exchange_n((bool *)&reported[held[0] % LOCKS][LOCKS], true, __ATOMIC_SEQ_CST)) {
+    if (!atomic_exchange(&reported[held[0] % LOCKS][LOCKS], true)) {
         name_of(held[0] % LOCKS, name, sizeof name);
         snprintf(line, sizeof line, "%s at libgpuspy.so+%#lx under %s\n", call,
                  (unsigned long)((uintptr_t)caller - own_base), name);
