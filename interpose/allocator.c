@@ -3,6 +3,7 @@
 #include <link.h>
 #include <stddef.h>
 #include "interpose/resolve.h"
+#include "interpose/stack_elf.h"
 
 _Atomic uintptr_t gs_allocator_lo, gs_allocator_hi;
 _Atomic bool gs_allocator_waiting;
@@ -27,7 +28,7 @@ void gs_allocator_seen(const void *caller)
 {
     static atomic_flag looked = ATOMIC_FLAG_INIT;
     if (atomic_load_explicit(&gs_allocator_lo, memory_order_relaxed)) return;
-    if (!atomic_flag_test_and_set(&looked)) dl_iterate_phdr(around, (void *)(uintptr_t)caller);
+    if (!atomic_flag_test_and_set(&looked)) gs_elf_each(around, (void *)(uintptr_t)caller);
 }
 
 /* --- streams --------------------------------------------------------------------------------- */

@@ -457,6 +457,8 @@ unsigned gs_nvml_threads(void)
 void gs_nvml_lock(void)
 {
     if (inside) return; /* NVML runs a program of its own (nvidia-modprobe) */
+    /* A child would keep the loader's locks, which NVML's thread holds while the library is being opened */
+    if (!nvml.slow && atomic_load(&nvml.stage) == LOADER_PASSED) reaches(OPENED, PATIENCE_MS);
     const struct timespec until = gs_deadline(CLOCK_REALTIME, nvml.slow ? 0 : PATIENCE_MS);
     locked = !pthread_mutex_timedlock(&nvml.lock, &until);
     nvml.slow = !locked;

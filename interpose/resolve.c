@@ -190,7 +190,7 @@ void gs_resolve_load(void)
 {
     unsigned objects = 0;
     if (startup_objects) return;
-    dl_iterate_phdr(count_object, &objects);
+    gs_elf_each(count_object, &objects);
     startup_objects = objects;
 }
 
@@ -287,7 +287,7 @@ static struct search search(const char *name, const char *file, enum gs_version 
 {
     struct search s = {.name = name, .version = version, .file = file};
     gs_resolve_load();
-    dl_iterate_phdr(look_in, &s);
+    gs_elf_each(look_in, &s);
     return s;
 }
 

@@ -1,6 +1,7 @@
 #include "interpose/stack_elf.h"
 
 #include <elf.h>
+#include <signal.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -19,6 +20,16 @@ struct gs_elf_range gs_elf_range(const struct dl_phdr_info *info)
     if (!r.hi)
         r.lo = 0;
     return r;
+}
+
+int gs_elf_each(int (*visit)(struct dl_phdr_info *info, size_t size, void *data), void *data)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int result = dl_iterate_phdr(visit, data);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return result;
 }
 
 const ElfW(Dyn) * gs_elf_dynamic(const struct dl_phdr_info *info)

@@ -14,6 +14,9 @@ struct gs_elf_range {
     uintptr_t lo, hi; /* hi: the first byte after */
 };
 
+/* dl_iterate_phdr with all signals blocked: a handler that leaves it by longjmp would leave the lock of the
+ * loader's list held for ever. */
+int gs_elf_each(int (*visit)(struct dl_phdr_info *info, size_t size, void *data), void *data);
 /* The object's dynamic section, or NULL. */
 const ElfW(Dyn) * gs_elf_dynamic(const struct dl_phdr_info *info);
 /* The address that an entry of it holds: the loader relocates them in place where the section is writable;

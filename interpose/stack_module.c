@@ -93,7 +93,7 @@ bool gs_module_visit(struct gs_modules *modules, uintptr_t address,
                      void (*visit)(const struct dl_phdr_info *, void *), void *to)
 {
     struct search s = {modules, address, visit, to, false};
-    return dl_iterate_phdr(try, &s) != 0;
+    return gs_elf_each(try, &s) != 0;
 }
 
 /* --- what is said of them --------------------------------------------------------------------- */
@@ -170,7 +170,7 @@ void gs_modules_open(void)
     if (atomic_load(&opened))
         return;
     find_program();
-    dl_iterate_phdr(look_at_startup, &valgrind);
+    gs_elf_each(look_at_startup, &valgrind);
     gs_memory_open(valgrind);
     atomic_store(&opened, true);
 }

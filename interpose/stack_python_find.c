@@ -23,7 +23,7 @@ static int count_objects(struct dl_phdr_info *info, size_t size, void *to)
 
 __attribute__((constructor)) static void note_startup_objects(void)
 {
-    dl_iterate_phdr(count_objects, &startup_objects);
+    gs_elf_each(count_objects, &startup_objects);
 }
 
 /* --- symbols ---------------------------------------------------------------------------------- */
@@ -125,7 +125,7 @@ static enum state look(void)
 {
     struct search s = {0};
     memset(&python, 0, sizeof python);
-    dl_iterate_phdr(look_at_object, &s);
+    gs_elf_each(look_at_object, &s);
     if (!s.version || !python.code_type)
         return NOT_FOUND;
     const char *version = s.version();
@@ -222,14 +222,11 @@ static enum state verify(void)
     return SETTLED;
 }
 
-void gs_python_find(void)
+static void find(unsigned now)
 {
-    unsigned now = atomic_load_explicit(&state, memory_order_relaxed);
-    if (now == SETTLED || now == LOOKING)
-        return;
     unsigned long long loads = 0;
     if (now == NOT_FOUND) {
-        dl_iterate_phdr(first_object, &loads);
+        gs_elf_each(first_object, &loads);
         if (loads == atomic_load_explicit(&seen_loads, memory_order_relaxed))
             return;
     }
@@ -243,6 +240,19 @@ void gs_python_find(void)
         atomic_store_explicit(&seen_loads, loads, memory_order_relaxed);
     atomic_store_explicit(&state, next, memory_order_release);
     errno = saved;
+}
+
+/* With signals blocked: a handler that leaves by longjmp would leave it looking for ever. */
+void gs_python_find(void)
+{
+    const unsigned now = atomic_load_explicit(&state, memory_order_relaxed);
+    sigset_t all, before;
+    if (now == SETTLED || now == LOOKING)
+        return;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    find(now);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 void gs_python_forked(void)

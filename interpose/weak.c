@@ -109,5 +109,5 @@ static int find_own(struct dl_phdr_info *info, size_t size, void *data)
 void gs_weak_load(void)
 {
     struct gs_elf_range own;
-    if (dl_iterate_phdr(find_own, &own)) dl_iterate_phdr(clear_weak, &own);
+    if (gs_elf_each(find_own, &own)) gs_elf_each(clear_weak, &own);
 }

@@ -55,6 +55,12 @@ def set_variable(name, values):
     return setting
 
 
+def keep_deepbind(place, _):
+    """What a library that is opened with RTLD_DEEPBIND calls is not seen then."""
+    place.variables["GPUSPY_DEEPBIND"] = "keep"
+    place.bounded = True
+
+
 def flag(name):
     def setting(place, _):
         setattr(place, name, True)
@@ -68,7 +74,7 @@ SETTINGS = {
     "ext4": (1, ext4),                          # on an ext4 of so many KiB
     "no_folder": (0.3, no_folder),
     "stacks": (2, set_variable("GPUSPY_STACKS", ["none", "native", "python"])),
-    "deepbind": (0.5, set_variable("GPUSPY_DEEPBIND", ["keep"])),
+    "deepbind": (0.5, keep_deepbind),
     "lock_order": (1, flag("lock_order")),      # lockorder.c watches
     "stdin_closed": (0.7, flag("stdin_closed")),
     "stdout_closed": (0.7, flag("stdout_closed")),
