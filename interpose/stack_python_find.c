@@ -2,6 +2,7 @@
 #include "interpose/stack_python.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include "interpose/resolve.h"
