@@ -18,8 +18,8 @@ void gs_watcher_forget(void);
 void gs_watcher_print(const char *line, size_t len);
 
 /* Whether all of the program's threads are gone, `own` of ours not counted. If so, *signal is what ended
- * the last one, its status << 8 where it left by the system call itself, 0 for an orderly end. Called every now and then by one thread, with a table of descriptors
- * that may lack standard input and output. */
+ * the last one, its status << 8 where it left by the system call itself, 0 for an orderly end. Called every
+ * now and then by one thread, with a table of descriptors that may lack standard input and output. */
 bool gs_program_ended(unsigned own, int *signal);
 /* Ends the process as its last thread would have: by the signal, with the status, or by exit(0). Returns at once. */
 void gs_watcher_end_process(int signal);
