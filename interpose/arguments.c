@@ -14,7 +14,7 @@ static ssize_t read_all(char *out, size_t size)
 {
     size_t n = 0;
     ssize_t got = 0;
-    int fd = gs_open_high("/proc/self/cmdline", O_RDONLY, 0);
+    int fd = gs_open_high("/proc/thread-self/cmdline", O_RDONLY, 0);
     if (fd < 0) return 0;
     while (n < size && ((got = read(fd, out + n, size - n)) > 0 || (got < 0 && errno == EINTR)))
         if (got > 0) n += (size_t)got;

@@ -185,7 +185,7 @@ static struct gs_store *create_store(const char *command, uint64_t real_ns, char
 {
     char host[256] = "", exe[PATH_MAX] = "";
     gethostname(host, sizeof host - 1);
-    ssize_t len = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    ssize_t len = readlink("/proc/thread-self/exe", exe, sizeof exe - 1);
     const struct gs_store_info info = {
         .run_id = gs_config()->run_id,
         .command = command,

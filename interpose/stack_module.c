@@ -141,7 +141,7 @@ static void find_program(void)
 {
     static const char deleted[] = " (deleted)";
     const size_t tail = sizeof deleted - 1;
-    const ssize_t n = readlink("/proc/self/exe", program_path, sizeof program_path - 1);
+    const ssize_t n = readlink("/proc/thread-self/exe", program_path, sizeof program_path - 1);
     if (n <= 0)
         return;
     program_path[n] = '\0';

@@ -18,7 +18,7 @@
 #include "schema/open_high.h"
 
 #define STACK_BYTES (1024 * 1024) /* the program's exit handlers may run on it */
-enum { GOES_ON = -1 };            /* else the signal that ended the program's last thread, or 0 */
+enum { GOES_ON = -1 };            /* else the signal that ended the program's last thread, its status << 8, or 0 */
 enum { EMPTY, FILLING, FULL };
 
 static struct {
@@ -56,6 +56,10 @@ static void print_line(void)
  * by the signal where the kernel had ended it (seccomp). */
 static void end_process(int number)
 {
+    if (number > 0xff) { /* that of a thread that left by the system call itself: no handlers run */
+        gs_session_end();
+        _exit(number >> 8);
+    }
     if (number) {
         sigset_t set;
         gs_session_end(); /* no destructor runs */
@@ -138,7 +142,7 @@ bool gs_program_ended(unsigned own, int *signal)
         before = now;
         return false;
     }
-    const int leaders = now.exit_code & 0x7f;
+    const int leaders = now.exit_code & 0x7f ? now.exit_code & 0x7f : now.exit_code & 0xff00;
     /* Of those that ended since the last look, the leader was more likely the last one if it was killed: threads are
      * joined before that far more often than they end in the tenth of a second after it. */
     const bool leader_was_last = !before.leader_gone && (before.others <= 0 || leaders);

@@ -18,10 +18,10 @@ void gs_watcher_forget(void);
 void gs_watcher_print(const char *line, size_t len);
 
 /* Whether all of the program's threads have ended; `own` threads are gpuspy's and not counted. If so, *signal is
- * the signal that ended the last one, 0 for a normal end. One thread calls this from time to time; its table of
- * descriptors may lack standard input and output. */
+ * the signal that ended the last one, its status << 8 if it left by the system call itself, 0 for a normal end.
+ * One thread calls this from time to time; its table of descriptors may lack standard input and output. */
 bool gs_program_ended(unsigned own, int *signal);
-/* Ends the process as its last thread would have: by the signal, or by exit(0). Returns at once. */
+/* Ends the process as its last thread would have: by the signal, with the status, or by exit(0). Returns at once. */
 void gs_watcher_end_process(int signal);
 
 #endif

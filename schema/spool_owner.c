@@ -66,11 +66,12 @@ bool gs_process_is_gone(uint32_t pid, uint64_t start_ticks)
     return is_gone(&p, start_ticks);
 }
 
+/* Of a process whose first thread has ended, /proc/self tells neither namespaces nor program nor arguments. */
 uint64_t gs_namespace(const char *which)
 {
     char path[64];
     struct stat st;
-    snprintf(path, sizeof path, "/proc/self/ns/%s", which);
+    snprintf(path, sizeof path, "/proc/thread-self/ns/%s", which);
     return stat(path, &st) ? 0 : (uint64_t)st.st_ino;
 }
 

@@ -75,6 +75,19 @@ def test_the_end_is_that_of_the_programs_last_thread(recording, how):
     assert recording.sql("select complete from process") == [(1,)]
 
 
+@sanitized("a sanitizer's own threads take part")
+def test_the_only_thread_leaves_by_the_system_call(recording):
+    """SYS_exit (60 and 93 are its numbers), as under strict seccomp: its status is the process's."""
+    source = """import ctypes, platform
+pointer = ctypes.c_void_p()
+assert ctypes.CDLL("libcudart.so.13").cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(1000)) == 0
+ctypes.CDLL(None).syscall(60 if platform.machine() == "x86_64" else 93, 7)
+"""
+    assert recording.python(source, check=False, LD_PRELOAD="").returncode == 7
+    assert recording.python(source, check=False).returncode == 7
+    assert recording.sql("select complete from process") == [(1,)]
+
+
 # --- descriptors ---------------------------------------------------------------------------------
 
 @sanitized("a sanitizer opens files of its own")

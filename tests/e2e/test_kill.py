@@ -77,3 +77,28 @@ def test_the_report_is_complete_after_kill_9(recording, threads, round_):
 def test_a_second_report_says_the_same(recording):
     killed_run(recording, 2, 0.3)
     assert recording.report() == recording.report()
+
+
+MAIN_LEAVES = """import ctypes, os, threading, time
+lib = ctypes.CDLL("libcudart.so.13")
+def work():
+    while "State:\\tZ" not in open(f"/proc/{os.getpid()}/status").read():
+        time.sleep(0.001)
+    for _ in range(100):
+        pointer = ctypes.c_void_p()
+        assert lib.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(1000)) == 0
+        assert lib.cudaFree(pointer) == 0
+    os.kill(os.getpid(), 9)
+threading.Thread(target=work).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_kill_after_the_first_thread_has_ended(recording):
+    """/proc/self tells nothing of such a process: its spool must be found, and its program named, all the same."""
+    assert recording.python(MAIN_LEAVES, check=False).returncode == -signal.SIGKILL
+    report = recording.report()
+    assert report["run"]["lost_events"] == 0
+    assert recording.sql("select count(*) from allocation") == [(100,)]
+    assert "script.py" in report["run"]["command"]
+    assert not list(recording.folder.glob("*.spool"))
