@@ -39,7 +39,7 @@ test: setup
 
 # PyTorch's CUDA builds on the simulated GPU: gigabytes to fetch, so apart from `test`.
 .PHONY: test-torch
-test-torch: all
+test-torch: all programs
 	$(Q)O=$(O) PYTHON=$(PYTHON) tests/torch.sh $(T)
 
 bench-programs: all programs
