@@ -31,7 +31,7 @@ bool gs_host_malloc_is_libcs(void)
 static bool has_high_numbers(char *why, size_t size)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > GS_HIGH_FD) return true;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= GS_HIGH_FD + DESCRIPTORS) return true;
     snprintf(why, size, "the limit on open files (ulimit -n) is %llu, and gpuspy needs %d because it leaves the low "
              "numbers to the program", (unsigned long long)limit.rlim_cur, GS_HIGH_FD + DESCRIPTORS);
     return false;
