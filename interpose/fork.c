@@ -20,6 +20,7 @@
 #include "interpose/session.h"
 #include "interpose/shield.h"
 #include "interpose/stack.h"
+#include "interpose/stack_elf.h"
 #include "interpose/watcher.h"
 
 #define INSIDE __thread __attribute__((tls_model("initial-exec")))
@@ -28,8 +29,9 @@
 
 static INSIDE unsigned depth; /* a signal handler may fork in the middle of a fork */
 static INSIDE bool at_rest;   /* the drain is paused until the fork is done */
+static INSIDE bool quiet;     /* no thread reads the list of loaded objects for us, in the handlers */
 static INSIDE bool locked;    /* the session is locked, in the handlers */
-static struct gs_shield copying; /* of the thread that has it locked */
+static INSIDE struct gs_shield copying; /* from the last handler before the fork to the first one after it */
 
 void gs_fork_rest(int ms)
 {
@@ -62,32 +64,30 @@ void gs_fork_go_on(void)
  * wait for a lock that another handler holds. */
 static void before(void)
 {
-    struct gs_shield shield;
     if (!gs_session_wanted()) return;
     gs_fork_rest(REST_IN_HANDLER_MS);
-    gs_shield_begin(&shield);
+    gs_shield_begin(&copying);
     locked = gs_session_lock(REST_IN_HANDLER_MS);
-    if (locked) copying = shield;
-    else gs_shield_end(&shield);
+    quiet = gs_elf_rest(REST_IN_HANDLER_MS);
 }
 
 /* These two are the first to run. */
 static void after_in_parent(void)
 {
-    if (locked) {
-        struct gs_shield shield = copying;
-        locked = false;
-        gs_session_unlock();
-        gs_shield_end(&shield);
-    }
+    if (!gs_session_wanted()) return;
+    gs_elf_go_on();
+    if (locked) gs_session_unlock();
+    locked = false;
+    gs_shield_end(&copying);
     gs_fork_go_on();
 }
 
 static void after_in_child(void)
 {
     const int saved = errno;
-    const bool usable = locked && at_rest, shielded = locked;
+    const bool usable = locked && at_rest && quiet;
     if (!gs_session_wanted()) return;
+    gs_elf_forked();
     gs_stack_forked();
     gs_drain_forget(at_rest);
     gs_watcher_forget();
@@ -97,7 +97,7 @@ static void after_in_child(void)
     locked = at_rest = false;
     if (usable) gs_session_forked();
     else gs_session_forked_at_work();
-    if (shielded) gs_shield_end(&copying);
+    gs_shield_end(&copying);
     errno = saved;
 }
 

@@ -1,9 +1,12 @@
 #include "interpose/stack_elf.h"
 
 #include <elf.h>
+#include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
+#include <time.h>
 
 struct gs_elf_range gs_elf_range(const struct dl_phdr_info *info)
 {
@@ -22,14 +25,58 @@ struct gs_elf_range gs_elf_range(const struct dl_phdr_info *info)
     return r;
 }
 
+/* Threads that are in dl_iterate_phdr for us, and forks that wait until there are none. */
+static _Atomic int visitors, forks;
+static __thread int visiting __attribute__((tls_model("initial-exec")));
+
+static void enter(void)
+{
+    const struct timespec step = {.tv_nsec = 50000};
+    for (;;) {
+        while (atomic_load(&forks))
+            nanosleep(&step, NULL);
+        atomic_fetch_add(&visitors, 1);
+        if (!atomic_load(&forks))
+            return;
+        atomic_fetch_sub(&visitors, 1);
+    }
+}
+
 int gs_elf_each(int (*visit)(struct dl_phdr_info *info, size_t size, void *data), void *data)
 {
+    const int saved = errno;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (!visiting++)
+        enter();
     const int result = dl_iterate_phdr(visit, data);
+    if (!--visiting)
+        atomic_fetch_sub(&visitors, 1);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = saved;
     return result;
+}
+
+bool gs_elf_rest(int ms)
+{
+    const struct timespec step = {.tv_nsec = 100000};
+    atomic_fetch_add(&forks, 1);
+    for (int left = ms * 10; atomic_load(&visitors) > 0 && left > 0; left--)
+        nanosleep(&step, NULL);
+    return atomic_load(&visitors) <= 0;
+}
+
+void gs_elf_go_on(void)
+{
+    atomic_fetch_sub(&forks, 1);
+}
+
+void gs_elf_forked(void)
+{
+    atomic_store(&visitors, 0);
+    atomic_store(&forks, 0);
+    visiting = 0;
 }
 
 const ElfW(Dyn) * gs_elf_dynamic(const struct dl_phdr_info *info)
