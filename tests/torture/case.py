@@ -28,7 +28,7 @@ MAY_LOSE, UNRECORDED, STOPPED, COUNTED = 1, 2, 4, 8
 KINDS = ("alloc", "free", "copy", "sync")
 
 STUCK_S = 10     # no processor time used for so long: a hang
-SLOW_S = 150     # and at most this, and SLOW_TIMES the bare run, while it computes
+SLOW_S = 45      # and at most this, and SLOW_TIMES the bare run, while it computes
 SLOW_TIMES = 25
 REPORT_S = 120
 PR_SET_CHILD_SUBREAPER = 36

@@ -83,7 +83,7 @@ static void *do_some(void *argument)
     for (int i = 0; i < 10; i++) {
         t_deep_work(t_pick(&random, 0, 20), 3);
         if (random & 1) open_library(t_next(&random), RTLD_LOCAL);
-        if (t_next(&random) % 16) continue;
+        if (t_next(&random) % 4) continue;
         pid_t child = fork();
         if (!child) _exit(3);
         if (child > 0) t_log_end_of("together", child);
