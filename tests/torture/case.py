@@ -53,6 +53,7 @@ class Place:
                 outside.SETTINGS[name][1](self, number)
             else:
                 self.behaviours.append(f"{name}={number}")
+        self.lock_order &= not self.own_malloc  # the check looks functions up, which allocates, which locks
         self.shared_path = folder / "shared"
         with open(self.shared_path, "w+b") as file:
             file.truncate(HEADER.size + SLOT.size * SLOTS + LOG_BYTES)
