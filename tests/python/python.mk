@@ -8,7 +8,7 @@ STACKPROBE := $(O)/tests/python/libstackprobe.so
 EMBED      := $(O)/tests/python/embed
 
 $(PROBE_OBJ) $(STACKPROBE) $(EMBED): SANFLAGS :=
-$(PROBE_OBJ): ALL_CFLAGS += -fPIC -fvisibility=hidden -Wno-missing-prototypes
+$(PROBE_OBJ): ALL_CFLAGS += -fPIC -fvisibility=hidden -Wno-missing-prototypes -DGS_STATIC_TLS=
 
 $(O)/obj/probe/%.o: %.c
 	$(call say,CC,$<)
