@@ -96,7 +96,7 @@ bool gs_module_visit(struct gs_modules *modules, uintptr_t address,
     return gs_elf_each(try, &s) != 0;
 }
 
-/* --- what is said of them --------------------------------------------------------------------- */
+/* --- what the spool states of them ----------------------------------------------------------------- */
 
 static void describe(const struct dl_phdr_info *info, void *to)
 {

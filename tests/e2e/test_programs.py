@@ -364,7 +364,7 @@ def test_a_folder_that_cannot_be_written(recording):
 
 
 def test_a_limit_on_the_size_of_files(recording):
-    """It holds for the database; the spool is no file."""
+    """The limit applies to the database; the spool is not a file."""
     def limited(pairs):
         return subprocess.run([PROGRAMS / "storm", str(pairs)], env=recording.environment(), cwd=recording.folder, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS,

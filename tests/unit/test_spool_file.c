@@ -328,7 +328,7 @@ static void a_forked_child(void **state)
 
 /* ---------------------------------------------------------------- limits and refusals */
 
-/* Shared memory is no file: its limits do not touch it. Only the control file needs some bytes. */
+/* Limits on files do not apply to shared memory. Only the control file needs some bytes. */
 static void limit_on_file_size(void **state)
 {
     for (rlim_t bytes = 0; bytes <= 8192; bytes += 8192) {
