@@ -162,7 +162,8 @@ install: $(O)/libgpuspy.so $(O)/gpuspy sim
 	$(call say,INSTALL,$(DESTDIR)$(PREFIX))
 	$(Q)install -D -m 755 $(O)/gpuspy $(DESTDIR)$(PREFIX)/bin/gpuspy
 	$(Q)install -D -m 755 $(O)/libgpuspy.so $(DESTDIR)$(PREFIX)/lib/libgpuspy.so
-	$(Q)install -d $(DESTDIR)$(PREFIX)/lib/gpuspy/sim/math
+	$(Q)install -d $(DESTDIR)$(PREFIX)/lib/gpuspy/sim/math $(DESTDIR)$(PREFIX)/lib/gpuspy/sim/python
+	$(Q)install -m 644 $(SIM_PYTHON) $(DESTDIR)$(PREFIX)/lib/gpuspy/sim/python
 	$(Q)install -m 755 $(filter-out %/old-driver/libcuda.so.1 %.a,$(SIM_LIBS)) $(DESTDIR)$(PREFIX)/lib/gpuspy/sim
 	$(Q)install -m 755 $(SIM)/math/*.so.* $(DESTDIR)$(PREFIX)/lib/gpuspy/sim/math
 	$(Q)install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,man/man1 $(dir $(COMPLETIONS)))

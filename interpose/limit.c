@@ -42,16 +42,23 @@ static _Atomic uint64_t others[DEVICES]; /* plus 1; 0: not asked yet */
 
 /* --- the variable ---------------------------------------------------------------------------- */
 
+/* By hand: strncasecmp asks the program's locale. `lower` has letters only. */
+static bool equal_ignoring_case(const char *lower, const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (lower[i] != (text[i] | 0x20)) return false;
+    return true;
+}
+
 static double factor_of(const char *unit, size_t len)
 {
     static const struct {
         const char *unit;
         double factor;
-    } units[] = {{"", 1},         {"B", 1},     {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
-                 {"TiB", 0x1p40}, {"kB", 1e3}, {"KB", 1e3},  {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},
-                 {"K", 0x1p10},   {"M", 0x1p20}, {"G", 0x1p30},  {"T", 0x1p40}};
+    } units[] = {{"b", 1},      {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40}, {"kb", 1e3},   {"mb", 1e6},
+                 {"gb", 1e9},   {"tb", 1e12},    {"k", 0x1p10},   {"m", 0x1p20},   {"g", 0x1p30},   {"t", 0x1p40}};
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (strlen(units[i].unit) == len && strncmp(units[i].unit, unit, len) == 0)
+        if (strlen(units[i].unit) == len && equal_ignoring_case(units[i].unit, unit, len))
             return units[i].factor;
     return 0;
 }

@@ -18,7 +18,8 @@ struct settings {
 static const struct option_row options[] = {
     {"json", 0, OPTION_FLAG, offsetof(struct settings, json), NULL, NULL, 0, 0, "print the findings as JSON"},
     {"deep", 0, OPTION_FLAG, offsetof(struct settings, deep), NULL, NULL, 0, 0,
-     "import PyTorch, too, and ask it for its GPUs: takes seconds, and memory on the GPU for a moment"},
+     "import PyTorch, too, and ask it for its GPUs: takes seconds, and memory on the GPU for a moment; and import it on "
+     "the simulated GPU, as without a GPU is always done"},
     {0},
 };
 
@@ -34,7 +35,8 @@ const struct command_text text_doctor = {
     .about =
         "Checks what a recording needs, and says what it will see: the recorder and whether it loads, the "
         "folder of the recording, gpuspy's settings, NVIDIA's driver and its GPUs, Python, PyTorch's build "
-        "and other frameworks, and tools that are in the way. Last, it records an allocation of 1 MiB "
+        "and other frameworks, and tools that are in the way. Without a GPU it imports PyTorch on the simulated one "
+        "and names the functions that the simulator lacks. Last, it records an allocation of 1 MiB "
         "and reads it back, on the GPU or, where there is none, on the simulated one.\n\n"
         "Each line is ok, a warning (something will not be seen), or a problem (it prevents recording), "
         "with what to do. It exits with 1 where there is a problem. Give it the Python or the program "

@@ -11,7 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 #include "analyzer/command/command.h"
+#include "analyzer/launch/lacks.h"
 #include "analyzer/launch/launch.h"
+#include "analyzer/estimate/gpu.h"
 #include "analyzer/launch/limit.h"
 #include "analyzer/command/recorded.h"
 #include "analyzer/launch/simulate.h"
@@ -21,6 +23,7 @@ struct settings {
     const char *output, *stacks, *simulate, *limit;
     int native_depth; /* 0: the recorder's default */
     int gpus;         /* simulated ones; 0: one */
+    int loops;        /* -1: not given */
     bool torch_cpu, quiet, no_summary;
 };
 
@@ -34,11 +37,14 @@ static const struct option_row options[] = {
      "record at most N native frames of a stack"},
     {"torch-cpu", 0, OPTION_FLAG, offsetof(struct settings, torch_cpu), NULL, NULL, 0, 0,
      "record PyTorch's CPU tensors too"},
-    {"simulate", 0, OPTION_CHOICE, offsetof(struct settings, simulate), "GPU", simulate_words, 0, 0,
-     "a dry run on a simulated GPU of this kind, on a machine that has none: allocators, copies and "
-     "waits are real, kernels do not run, so values mean nothing and memory does"},
+    {"simulate", 0, OPTION_TEXT, offsetof(struct settings, simulate), "GPU|SIZE", gpu_words, 0, 0,
+     "a dry run on a simulated GPU of this kind or size (rtx-4090, 24GiB), on a machine that has none: allocators, "
+     "copies and waits are real, kernels do not run, so values mean nothing and memory does"},
     {"gpus", 0, OPTION_NUMBER, offsetof(struct settings, gpus), "N", NULL, 1, 16,
      "simulate N of them"},
+    {"simulate-loops", 0, OPTION_NUMBER, offsetof(struct settings, loops), "N", NULL, 0, 1000000000,
+     "stop the dry run in a loop that has read N values which a simulated GPU does not compute and made no "
+     "progress; the default is 1000, 0 never stops"},
     {"limit", 0, OPTION_TEXT, offsetof(struct settings, limit), "GPU|SIZE", NULL, 0, 0,
      "what-if: the program sees its GPUs as ones of this size, such as 24GiB, rtx-4090, or 0:24GiB,1:40GiB by "
      "device; what does not fit is refused as out of memory"},
@@ -68,7 +74,7 @@ const struct command_text text_run = {
         "ended, however it ended, the recording is completed and a summary printed on stderr.\n\n"
         "It ends as the program did: with the same exit status, or by the same signal; with 127 where "
         "the program does not exist, 126 where it cannot be executed, and 125 where gpuspy cannot "
-        "start it. Signals that gpuspy gets are passed on to the program.",
+        "start it; with 124 after a dry run was stopped in a loop (--simulate-loops). Signals that gpuspy gets are passed on to the program.",
     .examples = examples,
     .program_follows = true,
 };
@@ -192,7 +198,8 @@ static int record(const struct settings *s, struct launch *l, const char *db, co
                          .started = time(NULL),
                          .program = l->argv[0],
                          .torch_cpu = s->torch_cpu,
-                         .quiet = s->quiet};
+                         .quiet = s->quiet,
+                         .what_if = s->simulate || s->limit};
     int code;
 
     if (!launch_find_library(l))
@@ -200,8 +207,12 @@ static int record(const struct settings *s, struct launch *l, const char *db, co
     set_environment(s, l, db, r.run_id);
     if (!launch_wait(l, &code))
         return code;
+    r.pid = l->pid;
+    r.status = l->status;
     if (!s->no_summary)
         recorded_say(&r);
+    if (s->simulate && !s->no_summary)
+        lacks_complain();
     return launch_end(l);
 }
 
@@ -223,7 +234,7 @@ static bool resolve_limit(struct settings *s)
 
 int cmd_run(int argc, char **argv)
 {
-    struct settings s = {0};
+    struct settings s = {.loops = -1};
     struct launch launch = {.argv = argv};
     char db[PATH_MAX], on_this_host[PATH_MAX];
     const char *output;
@@ -251,8 +262,12 @@ int cmd_run(int argc, char **argv)
         complain("run: --gpus says how many GPUs to simulate: add --simulate GPU");
         return EXIT_USAGE;
     }
-    if (s.simulate && !simulate_set(&launch, s.simulate, s.gpus))
-        return LAUNCH_FAILED;
+    if (s.loops >= 0 && !s.simulate) {
+        complain("run: --simulate-loops is for dry runs: add --simulate GPU");
+        return EXIT_USAGE;
+    }
+    if (s.simulate && (code = simulate_set(&launch, s.simulate, s.gpus, s.loops)) != 0)
+        return code;
     here(db, on_this_host, sizeof on_this_host);
     make_folder(db, on_this_host);
     if (can_record(on_this_host))

@@ -70,6 +70,9 @@ bool doctor_preloadable(struct doctor *d, const char *path);
 /* Can a program that was built with a sanitizer be recorded? False after a problem. */
 bool doctor_sanitizer(struct doctor *d, const char *path);
 
+/* Tries PyTorch of that version on the simulated GPU. */
+void doctor_simulate(struct doctor *d, const char *version);
+
 /* Before the others: what the operand is. False after a line on stderr. */
 bool doctor_target(struct doctor *d);
 

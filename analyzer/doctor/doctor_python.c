@@ -174,6 +174,12 @@ static void check_torch(struct doctor *d, const json_t *o)
         check_cuda(d, version, cuda);
 }
 
+/* On a machine without a GPU a dry run is how a program is recorded. */
+static bool is_for_dry_runs(const struct doctor *d, const json_t *o)
+{
+    return *text_of(json_object_get(o, "torch"), "cuda") && (d->deep || !d->devices);
+}
+
 static void check_torch_deep(struct doctor *d)
 {
     struct child *c = calloc(1, sizeof *c);
@@ -257,6 +263,8 @@ void doctor_python(struct doctor *d)
         check_torch(d, o);
         if (d->deep && json_object_get(o, "torch"))
             check_torch_deep(d);
+        if (is_for_dry_runs(d, o))
+            doctor_simulate(d, text_of(json_object_get(o, "torch"), "version"));
         check_frameworks(d, o);
     }
     json_decref(o);

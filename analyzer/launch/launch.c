@@ -299,6 +299,7 @@ bool launch_wait(struct launch *l, int *code)
     while ((n = read(report[0], &error, sizeof error)) < 0 && errno == EINTR)
         ;
     close(report[0]);
+    l->pid = pid;
     wait_and_forward(l, pid, &signals);
     /* What came in the last moment was the program's too. From here on ^C ends us. */
     while (sigtimedwait(&signals, NULL, &(struct timespec){0}) > 0)

@@ -16,7 +16,7 @@ struct launch {
     char library[PATH_MAX];  /* to preload; "" none */
     const char *name[LAUNCH_VARIABLES], *value[LAUNCH_VARIABLES]; /* added to its environment */
     int variables;
-    int status;              /* as of waitpid */
+    int pid, status;         /* as of waitpid */
 };
 
 /* Finds libgpuspy.so: $GPUSPY_LIB, beside the executable (a build folder), or in ../lib of it (an

@@ -54,8 +54,8 @@ bool limit_value(const char *text, bool names, char *out, size_t size, char *wro
         }
         said[device + 1] = true;
         char entry[64];
-        const int n = device < 0 ? snprintf(entry, sizeof entry, "%s%" PRIu64, at ? "," : "", bytes)
-                                 : snprintf(entry, sizeof entry, "%s%d:%" PRIu64, at ? "," : "", device, bytes);
+        const int n = device < 0 ? snprintf(entry, sizeof entry, "%s%" PRIu64 "B", at ? "," : "", bytes)
+                                 : snprintf(entry, sizeof entry, "%s%d:%" PRIu64 "B", at ? "," : "", device, bytes);
         if (at + (size_t)n >= size) {
             text_put(wrong, wrong_size, "%s", part);
             return false;

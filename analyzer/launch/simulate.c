@@ -6,14 +6,15 @@
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
 #include "analyzer/estimate/gpu.h"
+#include "analyzer/launch/lacks.h"
+#include "analyzer/launch/simulate_settings.h"
 #include "analyzer/run/run.h"
+#include "schema/lacks.h"
 
-const char simulate_words[] =
-#define GPU(key, ...) key "|"
-#include "analyzer/estimate/gpus.def"
-#undef GPU
-    "";
+#define SIZE_LEAST ((uint64_t)64 << 20)
+#define SIZE_MOST ((uint64_t)1 << 50)
 
 bool simulate_folder(char *folder, size_t size, char *why, size_t why_size)
 {
@@ -38,45 +39,96 @@ bool simulate_folder(char *folder, size_t size, char *why, size_t why_size)
     return false;
 }
 
-bool simulate_set(struct launch *l, const char *key, int count)
+/* The GPU of that name or size. A GPU of another maker has its memory, and the capability of a Hopper: programs that
+ * were built for CUDA cannot name another. */
+static bool find_simulated(const char *key, struct gpu *gpu)
 {
-    static char redirect[PATH_MAX + 64], libraries[2 * PATH_MAX + 16], name[128], memory[32], sms[16],
-        devices[16], hbm[32], pcie[32];
-    char folder[PATH_MAX], why[PATH_MAX + 256];
-    const struct gpu *gpu = gpu_find(key);
+    static char product[UNITS_TEXT + 8];
+    char why[UNITS_WHY], text[UNITS_TEXT];
+    uint64_t bytes;
+    const bool size = parse_bytes(key, &bytes, why);
+    const struct gpu *named = size ? gpu_find("a100-80g") : gpu_named("run", "simulate", key);
 
-    if (!gpu || !gpu->simulated)
-        return false;
-    if (!simulate_folder(folder, sizeof folder, why, sizeof why)) {
-        complain("run: %s", why);
+    if (size && (bytes < SIZE_LEAST || bytes > SIZE_MOST)) {
+        complain("run: --simulate: '%s' is out of range; give 64MiB to 1024TiB, or a GPU's name", key);
         return false;
     }
-    /* The loader takes LD_AUDIT's colons and blanks for separators, like LD_PRELOAD's. */
-    if (strpbrk(folder, " :")) {
-        complain("run: cannot simulate from '%s': the loader allows no blank and no colon in that "
-                 "path; install gpuspy elsewhere",
-                 folder);
+    if (!named)
         return false;
+    *gpu = *named;
+    if (size) {
+        snprintf(product, sizeof product, "%s GPU", format_bytes(text, bytes));
+        gpu->product = product;
+        gpu->total_bytes = bytes;
     }
-    snprintf(redirect, sizeof redirect, "%s/libsimcuda-redirect.so", folder);
-    snprintf(libraries, sizeof libraries, "%s:%s/math", folder, folder);
+    gpu->capability = gpu->simulated ? gpu->capability : "9.0";
+    return true;
+}
+
+static void set_hardware(const struct gpu *gpu, int count, void (*set)(void *, const char *, const char *), void *self)
+{
+    static char name[128], memory[32], sms[16], devices[16], hbm[32], pcie[32];
+
     snprintf(name, sizeof name, "%s" GS_SIMULATED, gpu->product);
     snprintf(memory, sizeof memory, "%" PRIu64, gpu->total_bytes);
     snprintf(sms, sizeof sms, "%d", gpu->multiprocessors);
     snprintf(devices, sizeof devices, "%d", count ? count : 1);
     snprintf(hbm, sizeof hbm, "%.0f", gpu->hbm);
     snprintf(pcie, sizeof pcie, "%.0f", gpu->pcie);
-    launch_set(l, "LD_AUDIT", redirect);
-    launch_set(l, "SIMCUDA_LIBRARIES", libraries);
-    launch_set(l, "SIMCUDA_NAME", name);
-    launch_set(l, "SIMCUDA_MEMORY", memory);
-    launch_set(l, "SIMCUDA_CAPABILITY", gpu->capability);
-    launch_set(l, "SIMCUDA_SMS", sms);
-    launch_set(l, "SIMCUDA_DEVICES", devices);
-    launch_set(l, "SIMCUDA_HBM", hbm);
-    launch_set(l, "SIMCUDA_PCIE", pcie);
+    set(self, "SIMCUDA_NAME", name);
+    set(self, "SIMCUDA_MEMORY", memory);
+    set(self, "SIMCUDA_CAPABILITY", gpu->capability);
+    set(self, "SIMCUDA_SMS", sms);
+    set(self, "SIMCUDA_DEVICES", devices);
+    set(self, "SIMCUDA_HBM", hbm);
+    set(self, "SIMCUDA_PCIE", pcie);
+}
+
+bool simulate_variables(const struct gpu *gpu, int count, void (*set)(void *self, const char *name, const char *value), void *self,
+                        char *why, size_t why_size)
+{
+    static char redirect[PATH_MAX + 64], libraries[2 * PATH_MAX + 16], folder[PATH_MAX];
+    const char *lacks = lacks_table();
+
+    if (!simulate_folder(folder, sizeof folder, why, why_size))
+        return false;
+    /* The loader takes LD_AUDIT's colons and blanks for separators, like LD_PRELOAD's. */
+    if (strpbrk(folder, " :")) {
+        snprintf(why, why_size,
+                 "cannot simulate from '%s': the loader allows no blank and no colon in that path; install gpuspy elsewhere",
+                 folder);
+        return false;
+    }
+    snprintf(redirect, sizeof redirect, "%s/libsimcuda-redirect.so", folder);
+    snprintf(libraries, sizeof libraries, "%s:%s/math", folder, folder);
+    set(self, "LD_AUDIT", redirect);
+    set(self, "SIMCUDA_LIBRARIES", libraries);
+    if (lacks)
+        set(self, GS_LACKS_VARIABLE, lacks);
+    set_hardware(gpu, count, set, self);
     if (!getenv("TRITON_LIBCUDA_PATH")) /* Triton links to the driver, by the loader's cache unless told */
-        launch_set(l, "TRITON_LIBCUDA_PATH", folder);
-    launch_set(l, "SIMCUDA_UNKNOWN", "zero"); /* sizes that kernels compute: none, not garbage */
+        set(self, "TRITON_LIBCUDA_PATH", folder);
+    set(self, "SIMCUDA_UNKNOWN", "zero"); /* sizes that kernels compute: none, not garbage */
     return true;
+}
+
+static void set_in_launch(void *self, const char *name, const char *value)
+{
+    launch_set(self, name, value);
+}
+
+int simulate_set(struct launch *l, const char *key, int count, int loops)
+{
+    static char folder[PATH_MAX];
+    char why[2 * PATH_MAX];
+    struct gpu gpu;
+
+    if (!find_simulated(key, &gpu))
+        return SIMULATE_UNKNOWN;
+    if (!simulate_variables(&gpu, count, set_in_launch, l, why, sizeof why) || !simulate_folder(folder, sizeof folder, why, sizeof why)) {
+        complain("run: %s", why);
+        return LAUNCH_FAILED;
+    }
+    simulate_settings(l, folder, loops);
+    return 0;
 }

@@ -76,7 +76,100 @@ def test_too_much_for_it_is_out_of_memory(tmp_path):
 
 
 def test_wrong_words(tmp_path):
-    done = simulate(tmp_path, "--simulate", "h100", "--", "true")
+    done = simulate(tmp_path, "--simulate", "h10", "--", "true")
     assert done.returncode == 2 and "did you mean 'h100-80g'?" in done.stderr
+    done = simulate(tmp_path, "--simulate", "24", "--", "true")
+    assert done.returncode == 2
     done = simulate(tmp_path, "--gpus", "2", "--", "true")
     assert done.returncode == 2 and "--simulate" in done.stderr
+
+
+@pytest.mark.parametrize("option", [("run", "--simulate", "{}", "--", "true"), ("run", "--limit", "{}", "--", "true"),
+                                    ("estimate", "--params", "1e9", "--gpu", "{}")], ids=["simulate", "limit", "estimate"])
+def test_every_option_knows_the_same_gpus(tmp_path, option):
+    """Keys, what people call them, the driver's name, any case; also those of other makers."""
+    for name in "h100", "RTX-4090", "rtx4090-24g", "NVIDIA A100-SXM4-80GB", "mi300x", "T4":
+        done = subprocess.run([BUILD / "gpuspy", *(word.format(name) for word in option)], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode in (0, 1), (name, done.stderr)
+
+
+@sanitized
+@pytest.mark.parametrize("size, total", [("24GiB", 24 << 30), ("24g", 24 << 30), ("mi300x", 196592 << 20)])
+def test_sizes_and_other_makers_are_simulated(tmp_path, loader, size, total):
+    done = simulate(tmp_path, "--simulate", size, "--", loader, "libcudart.so.13")
+    assert (done.returncode, done.stdout) == (0, "0 0 1\n"), done.stderr
+    device = Recording(tmp_path).report()["devices"][0]
+    assert device["total_bytes"] == total and device["simulated"] is True
+
+
+# A loop that reads a flag which its kernel would set; with an argument the host also sends a counter.
+POLL = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+struct dim { unsigned x, y, z; };
+int main(int argc, char **argv)
+{
+    void *h = dlopen("libcudart.so.13", RTLD_NOW), *p = 0;
+    int (*allocate)(void **, size_t) = (int (*)(void **, size_t))dlsym(h, "cudaMalloc");
+    int (*copy)(void *, void *, size_t, int) = (int (*)(void *, void *, size_t, int))dlsym(h, "cudaMemcpy");
+    int (*launch)(void *, struct dim, struct dim, void **, size_t, void *) =
+        (int (*)(void *, struct dim, struct dim, void **, size_t, void *))dlsym(h, "cudaLaunchKernel");
+    struct dim one = {1, 1, 1};
+    int done = 0, i = 0, most = argc > 1 ? atoi(argv[1]) : 1 << 30;
+    allocate(&p, 64);
+    while (!done && i < most) {
+        i++;
+        if (argc > 1) copy((char *)p + 8, &i, sizeof i, 1);
+        launch(main, one, one, NULL, 0, NULL);
+        copy(&done, p, sizeof done, 2);
+    }
+    printf("%d\n", i);
+    return 0;
+}
+"""
+
+
+@pytest.fixture
+def poll(tmp_path):
+    (tmp_path / "poll.c").write_text(POLL)
+    subprocess.run(["gcc", "-w", "-rdynamic", "-o", tmp_path / "poll", tmp_path / "poll.c", "-ldl"], check=True)
+    return tmp_path / "poll"
+
+
+@sanitized
+def test_a_native_loop_that_waits_for_a_value_is_stopped(tmp_path, poll):
+    done = simulate(tmp_path, "--simulate", "t4-16g", "--simulate-loops", "2", "--", poll, SIMCUDA_KERNEL_US="0")
+    assert done.returncode == 124 and done.stdout == ""
+    assert "/poll(main+0x" in done.stderr and "waits for values that a simulated GPU does not compute" in done.stderr
+    recording = Recording(tmp_path)
+    report = recording.gpuspy("report", recording.database).stdout
+    assert report.startswith("! a loop at ") and "killed" not in report
+    assert recording.report()["run"]["loop"].startswith("a loop at ")
+
+
+@sanitized
+def test_a_native_loop_with_new_data_ends_by_itself(tmp_path, poll):
+    done = simulate(tmp_path, "--simulate", "t4-16g", "--simulate-loops", "1", "--", poll, "3000", SIMCUDA_KERNEL_US="0")
+    assert (done.returncode, done.stdout) == (0, "3000\n"), done.stderr
+
+
+@sanitized
+def test_settings_are_for_dry_runs_only(tmp_path):
+    show = "import os; print(os.environ.get('SIMCUDA_LOOPS'), 'python' in os.environ.get('PYTHONPATH', ''))"
+    for options, printed in (((), "None False"), (("--simulate", "t4-16g"), "1000 True"),
+                             (("--simulate", "t4-16g", "--simulate-loops", "0"), "0 True")):
+        done = simulate(tmp_path, *options, "--", "/usr/bin/python3", "-c", show)
+        assert done.stdout.strip() == printed, (options, done.stderr)
+    done = simulate(tmp_path, "--simulate-loops", "5", "--", "true")
+    assert done.returncode == 2 and "--simulate" in done.stderr
+
+
+@sanitized
+def test_the_programs_own_sitecustomize_still_runs(tmp_path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "sitecustomize.py").write_text("print('own')\n")
+    done = simulate(tmp_path, "--simulate", "t4-16g", "--", "/usr/bin/python3", "-c",
+                    "import sys; print(any(path.endswith('sim/python') for path in sys.path))", PYTHONPATH=str(tmp_path / "own"))
+    assert done.stdout == "own\nFalse\n", done.stderr

@@ -1,0 +1,84 @@
+/* Does PyTorch come up on the simulated GPU? Tried in a child, because which functions a version imports is known only
+ * when it is loaded. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/doctor/doctor.h"
+#include "analyzer/launch/child.h"
+#include "analyzer/launch/lacks.h"
+#include "analyzer/estimate/gpu.h"
+#include "analyzer/launch/simulate.h"
+
+enum { TIMEOUT_MS = 180000, NAMED = 8 };
+
+static const char try_torch[] = "import torch\n"
+                                "torch.zeros(1, device='cuda')\n"
+                                "print('gpuspy: works')\n";
+
+static void set_in_child(void *self, const char *name, const char *value)
+{
+    child_set(self, name, value);
+}
+
+static void last_line(char *text, char *out, size_t size)
+{
+    size_t n = strlen(text);
+
+    while (n && text[n - 1] == '\n')
+        text[--n] = 0;
+    const char *last = strrchr(text, '\n');
+    snprintf(out, size, "%s", last ? last + 1 : text);
+}
+
+/* "; of what it imports, the simulated GPU lacks a, b and 3 more, which return "not supported"" */
+static void list_lacks(char *out, size_t size)
+{
+    struct lack *list;
+    size_t all = lacks_list(&list), n = 0, used = 0;
+
+    for (size_t i = 0; i < all; i++)
+        if (!list[i].refused)
+            list[n++] = list[i];
+    out[0] = 0;
+    for (size_t i = 0; i < n && i < NAMED && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "; of what it imports, the simulated GPU lacks ",
+                                 *list[i].name ? list[i].name : list[i].library);
+    if (n > NAMED && used < size)
+        used += (size_t)snprintf(out + used, size - used, " and %zu more", n - NAMED);
+    if (n && used < size)
+        snprintf(out + used, size - used, ": calls of %s return \"not supported\"", n == 1 ? "it" : "them");
+    free(list);
+}
+
+void doctor_simulate(struct doctor *d, const char *version)
+{
+    const char *const argv[] = {d->python, "-c", try_torch, NULL};
+    struct child *c = calloc(1, sizeof *c);
+    char why[2 * PATH_MAX] = "", lacks[1024];
+
+    if (!c)
+        return;
+    *c = (struct child){.argv = argv, .timeout_ms = TIMEOUT_MS};
+    child_set(c, "LD_PRELOAD", NULL); /* it is not to be recorded */
+    child_set(c, "PYTHONWARNINGS", "ignore");
+    child_set(c, "CUDA_VISIBLE_DEVICES", NULL);
+    if (!simulate_variables(gpu_find("h100-80g"), 1, set_in_child, c, why, sizeof why)) {
+        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_simulated", NULL, "gpuspy run --simulate cannot work: %s", why);
+        free(c);
+        return;
+    }
+    bool works = child_run(c) && strstr(c->out, "gpuspy: works");
+    list_lacks(lacks, sizeof lacks);
+    last_line(c->err, why, sizeof why);
+    if (works)
+        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_OK, "torch_simulated", NULL,
+                   "PyTorch %s was imported on the simulated GPU (gpuspy run --simulate)%s", version, lacks);
+    else if (c->timed_out)
+        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_simulated", NULL,
+                   "PyTorch %s took more than %d s to be imported on the simulated GPU", version, TIMEOUT_MS / 1000);
+    else
+        doctor_say(d, DOCTOR_FRAMEWORKS, DOCTOR_WARNING, "torch_simulated", NULL,
+                   "PyTorch %s cannot be used on the simulated GPU (gpuspy run --simulate): %s%s", version,
+                   *why ? why : "it ended without a message", lacks);
+    free(c);
+}

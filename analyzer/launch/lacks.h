@@ -1,0 +1,27 @@
+/* What the simulated CUDA lacks of what a program imports, and how often the program called it: counted by the
+ * simulator in every process of the run (schema/lacks.h). */
+#ifndef GPUSPY_LAUNCH_LACKS_H
+#define GPUSPY_LAUNCH_LACKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct lack {
+    const char *name;    /* "": the whole library */
+    const char *library; /* libnccl.so.2 */
+    uint64_t calls;
+    bool refused; /* the simulator knows it, and does not do its work */
+};
+
+/* The path of an empty table, for GS_LACKS_VARIABLE in the program's environment. NULL: there is no memory for it,
+ * so nothing is counted. */
+const char *lacks_table(void);
+
+/* After the program has ended: each name once, the most called first. The caller frees the list; its text stays. */
+size_t lacks_list(struct lack **list);
+
+/* A line on stderr that names what was called, if anything was. */
+void lacks_complain(void);
+
+#endif

@@ -1,0 +1,20 @@
+#include "analyzer/launch/simulate_settings.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void simulate_settings(struct launch *l, const char *folder, int loops)
+{
+    static char count[16];
+    const char *others = getenv("PYTHONPATH");
+    size_t size = strlen(folder) + sizeof "/python:" + (others ? strlen(others) : 0);
+    char *path = malloc(size); /* the program's environment keeps it */
+
+    snprintf(count, sizeof count, "%d", loops < 0 ? SIMULATE_LOOPS : loops);
+    launch_set(l, "SIMCUDA_LOOPS", count);
+    if (!path)
+        return;
+    snprintf(path, size, "%s/python%s%s", folder, others && *others ? ":" : "", others ? others : "");
+    launch_set(l, "PYTHONPATH", path);
+}
