@@ -133,7 +133,7 @@ static void finish(void)
     struct gs_spool_header *h = drain.spool->header;
     gs_spool_end(drain.spool, gs_now());
     if (read_all(true) < 0 || !commit()) return;
-    gs_store_exit(drain.store, atomic_load(&h->exit_status));
+    gs_store_exit(drain.store, h);
     if (gs_store_finish(drain.store, atomic_load(&h->end_ns), true, atomic_load(&h->lost),
                         atomic_load(&h->lost_first_ns), gs_reader_damaged(drain.reader)) != 0) {
         fail();

@@ -25,6 +25,7 @@
 #include "interpose/drain.h"
 #include "interpose/fork.h"
 #include "interpose/nvml.h"
+#include "interpose/python_failure.h"
 #include "interpose/host.h"
 #include "interpose/inherit.h"
 #include "interpose/recorder.h"
@@ -293,13 +294,22 @@ static bool unprepared_child(void)
     return session.wiped && !atomic_load_explicit(&gs_session_page.here, memory_order_relaxed);
 }
 
+static bool spool_is_ours(void)
+{
+    return atomic_load(&session.spooling) && session.pid == getpid() && !unprepared_child();
+}
+
 /* Whether a program that ran out of memory ended well is told by nothing else that can be seen in it. */
 static void note_exit(int status, void *unused)
 {
     (void)unused;
     gs_resolve_end();
-    if (atomic_load(&session.spooling) && session.pid == getpid() && !unprepared_child())
-        gs_spool_exit(&session.spool, status);
+    if (spool_is_ours()) gs_spool_exit(&session.spool, status);
+}
+
+void gs_session_exception(const char *exception, const char *place, bool collector_off)
+{
+    if (spool_is_ours()) gs_spool_exception(&session.spool, exception, place, collector_off);
 }
 
 /* Not when the library is loaded: handlers run last in, first out, and destructors, of which ours ends the
@@ -504,6 +514,7 @@ static void __attribute__((constructor)) load(void)
         gs_weak_load();
         gs_shield_load();
         gs_host_load();
+        gs_python_failure_load();
     }
     gs_nvtx_announce();
     errno = saved;

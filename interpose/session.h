@@ -33,6 +33,8 @@ void gs_session_missed(void);
  * handler that calls CUDA must not meet the lock held by what it interrupted. */
 bool gs_session_begin(void);
 struct gs_spool *gs_session_spool(void);
+/* Nobody caught this exception: see gs_spool_exception. Nothing is kept where nothing is recorded. */
+void gs_session_exception(const char *exception, const char *place, bool collector_off);
 /* Arranges that gs_thread_end is called for this thread. */
 void gs_session_watch_thread(void *thread);
 void gs_thread_end(void *thread); /* recorder.c */

@@ -8,6 +8,9 @@ CREATE TABLE meta (
                             -- env.NAME: a variable of the environment that changes how memory is used
                             -- (interpose/settings.def), as it was at the first CUDA call; those that
                             -- were not set have no row. env: present where they were looked at;
+                            -- exception: "ValueError: its message" that no Python code caught, where the status
+                            -- is not 0; exception_place: the program's innermost line of its traceback;
+                            -- python_gc: 0 where Python's garbage collector was off then;
                             -- exit_status: what the process gave to exit (0 to 255), where it called that:
                             -- none of one that a signal or _exit ended
     value
@@ -392,8 +395,8 @@ CREATE VIEW frames AS
 SELECT f.id, k.word AS kind, f.function, f.file, f.line, f.module_id, m.path AS module, m.build_id, f.offset
 FROM frame f LEFT JOIN frame_kind k ON k.id = f.kind LEFT JOIN module m ON m.id = f.module_id;
 
--- The innermost Python line of each stack, or its innermost frame where it has none: what an
--- answer points at.
+-- The innermost Python line of each stack, or its innermost frame if it has none. `gpuspy sql` replaces this
+-- view by the line that the report names: the innermost of the user's own code, past libraries and helpers.
 CREATE VIEW sites AS
 WITH RECURSIVE up(stack_id, at, frame_id, parent_id, kind, hops) AS (
     SELECT s.id, s.id, s.frame_id, s.parent_id, f.kind, 0 FROM stack s JOIN frame f ON f.id = s.frame_id
@@ -413,6 +416,8 @@ SELECT a.device, a.layer, a.space, sum(a.bytes) AS bytes, count(*) AS count, s.f
 FROM allocations a LEFT JOIN sites s ON s.stack_id = a.alloc_stack_id
 WHERE a.free_ns IS NULL AND NOT (a.layer = 'device' AND a.space = 'shared') GROUP BY a.device, a.layer, a.space, s.function, s.file, s.line ORDER BY bytes DESC;
 
+-- The rows of `syncs` by line. The report's waits also contain the copies during which the host was blocked, and
+-- count a copy together with the wait that follows it: copy_sites has them.
 CREATE VIEW sync_sites AS
 SELECT y.kind, y.api, count(*) AS count, sum(y.blocked_ns) / 1e9 AS blocked_s, s.function, s.file, s.line
 FROM syncs y LEFT JOIN sites s ON s.stack_id = y.stack_id

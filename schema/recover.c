@@ -214,7 +214,7 @@ static int finish(struct gs_recovery *r)
     const struct gs_spool_header *h = r->spool.header;
     if (gs_store_commit(r->store, r->reader))
         return -1;
-    gs_store_exit(r->store, h->exit_status);
+    gs_store_exit(r->store, h);
     r->done = true;
     return gs_store_finish(r->store, h->end_ns, h->closed, h->lost, h->lost_first_ns,
                            gs_reader_damaged(r->reader));

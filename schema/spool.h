@@ -61,6 +61,8 @@
 #define GS_SPOOL_BYTES (GS_SPOOL_HEADER_BYTES + (size_t)GS_SPOOL_CHUNKS * GS_CHUNK_BYTES)
 #define GS_SPOOL_MAP_WORDS (GS_SPOOL_CHUNKS / 64)
 
+enum { GS_EXCEPTION_BYTES = 640, GS_PLACE_BYTES = 512 }; /* NUL included; longer ones are cut */
+
 enum gs_chunk_state {
     GS_CHUNK_FREE = 0, /* or taken a moment ago and not yet described */
     GS_CHUNK_TAKEN,    /* its writer appends */
@@ -90,6 +92,9 @@ struct gs_spool_header {
     char command[2048];           /* argv joined by spaces, cut if longer */
     _Atomic uint32_t drained;     /* 1: something of it is in the database only */
     _Atomic uint32_t exit_status; /* what exit was given, its low byte, plus 1; 0: it was not called */
+    char exception[GS_EXCEPTION_BYTES]; /* "ValueError: its message" that no Python code caught; "" none */
+    char exception_place[GS_PLACE_BYTES]; /* "train.py:31"; "" unknown */
+    uint32_t collector_off; /* 1: Python's garbage collector was off when the exception came */
 };
 _Static_assert(sizeof(struct gs_spool_header) <= 4096, "header fits its page");
 
@@ -238,6 +243,8 @@ bool gs_spool_count(struct gs_spool *s, uint64_t key);
 void gs_spool_end(struct gs_spool *s, uint64_t end_ns);
 /* The status that exit was called with. */
 void gs_spool_exit(struct gs_spool *s, int status);
+/* Of an exception that ends a Python program, probably: both NUL terminated, cut to their fields. */
+void gs_spool_exception(struct gs_spool *s, const char *exception, const char *place, bool collector_off);
 
 /* --- read by the drain, or after a death ------------------------------------------------------ */
 

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -258,6 +259,14 @@ void gs_spool_end(struct gs_spool *s, uint64_t end_ns)
 void gs_spool_exit(struct gs_spool *s, int status)
 {
     atomic_store(&s->header->exit_status, ((uint32_t)status & 0xff) + 1);
+}
+
+void gs_spool_exception(struct gs_spool *s, const char *exception, const char *place, bool collector_off)
+{
+    struct gs_spool_header *h = s->header;
+    snprintf(h->exception, sizeof h->exception, "%s", exception);
+    snprintf(h->exception_place, sizeof h->exception_place, "%s", place);
+    h->collector_off = collector_off;
 }
 
 /* ---------------------------------------------------------------- counters */

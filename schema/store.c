@@ -303,6 +303,33 @@ int gs_store_commit(struct gs_store *s, const struct gs_reader *r)
 
 /* ---------------------------------------------------------------- the end */
 
+static int write_text(struct gs_store *s, const char *key, const char *text)
+{
+    sqlite3_stmt *st = NULL;
+    if (!*text)
+        return 0;
+    if (sqlite3_prepare_v2(s->db, "INSERT OR REPLACE INTO meta VALUES(?,?)", -1, &st, NULL) == SQLITE_OK) {
+        sqlite3_bind_text(st, 1, key, -1, SQLITE_STATIC);
+        sqlite3_bind_text(st, 2, text, -1, SQLITE_STATIC);
+        (void)sqlite3_step(st);
+    }
+    return sqlite3_finalize(st) == SQLITE_OK ? 0 : gs_store_fail(s, "write");
+}
+
+static int write_exit(struct gs_store *s)
+{
+    char sql[128];
+    const bool told = s->exit_status && s->exit_status <= 256; /* not by a recorder: larger */
+    snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO meta VALUES('exit_status',%u)", s->exit_status - 1);
+    if (told && gs_store_sql(s, sql))
+        return -1;
+    if (s->exit_status == 1) /* what went on after it, and ended well, did not die of it */
+        return 0;
+    if (s->collector_off && gs_store_sql(s, "INSERT OR REPLACE INTO meta VALUES('python_gc',0)"))
+        return -1;
+    return write_text(s, "exception", s->exception) || write_text(s, "exception_place", s->exception_place) ? -1 : 0;
+}
+
 static int write_end(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost,
                      uint64_t lost_first_ns, uint64_t damaged)
 {
@@ -326,15 +353,16 @@ static int write_end(struct gs_store *s, uint64_t end_ns, bool complete, uint64_
              (long long)lost, (long long)(damaged + s->damaged_counters));
     if (gs_store_sql(s, sql))
         return -1;
-    if (!s->exit_status || s->exit_status > 256) /* not told, or not by a recorder */
-        return 0;
-    snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO meta VALUES('exit_status',%u)", s->exit_status - 1);
-    return gs_store_sql(s, sql);
+    return write_exit(s);
 }
 
-void gs_store_exit(struct gs_store *s, uint32_t exit_status)
+void gs_store_exit(struct gs_store *s, const struct gs_spool_header *header)
 {
-    s->exit_status = exit_status;
+    s->exit_status = atomic_load(&header->exit_status);
+    snprintf(s->exception, sizeof s->exception, "%.*s", (int)sizeof header->exception - 1, header->exception);
+    snprintf(s->exception_place, sizeof s->exception_place, "%.*s", (int)sizeof header->exception_place - 1,
+             header->exception_place);
+    s->collector_off = header->collector_off != 0;
 }
 
 static int finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost,

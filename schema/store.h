@@ -73,8 +73,8 @@ bool gs_store_counted(const struct gs_store *s, const struct gs_reader *r);
  * so in `process`). `end_ns` 0: the last event's time. */
 int gs_store_finish(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost,
                     uint64_t lost_first_ns, uint64_t damaged);
-/* Before gs_store_finish, which writes it: a spool header's exit_status. */
-void gs_store_exit(struct gs_store *s, uint32_t exit_status);
+/* Before gs_store_finish, which writes it: how the process ended. */
+void gs_store_exit(struct gs_store *s, const struct gs_spool_header *header);
 /* Events that were dropped after the end of a recording that gs_store_finish closed: for the report's
  * first line. Best effort. */
 void gs_store_add_lost(const char *path, uint64_t events, uint64_t time_ns);

@@ -291,6 +291,8 @@ struct gs_store {
     char error[512];
     bool finished;
     uint32_t exit_status; /* plus 1; 0 unknown */
+    char exception[GS_EXCEPTION_BYTES], exception_place[GS_PLACE_BYTES];
+    bool collector_off;
 
     GS_ARRAY(struct gs_row_allocation) allocations;
     GS_ARRAY(struct gs_row_end) ends;

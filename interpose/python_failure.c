@@ -1,0 +1,183 @@
+#include "interpose/python_failure.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include "interpose/session.h"
+#include "interpose/stack_elf.h"
+#include "schema/mask.h"
+
+typedef struct _object PyObject;
+typedef int (*audit_hook)(const char *event, PyObject *arguments, void *self);
+
+enum { ENTRIES = 2000, WORDS = 8 }; /* of a traceback, twice Python's limit of recursion; of an exception's arguments */
+
+/* Python's own functions, all of its stable interface. */
+static struct {
+    int (*add_hook)(audit_hook hook, void *self);
+    int (*is_initialized)(void);
+    PyObject *(*occurred)(void);
+    void (*clear)(void);
+    PyObject *(*get)(PyObject *o, const char *name);
+    PyObject *(*item)(PyObject *tuple, intptr_t i);
+    intptr_t (*length)(PyObject *tuple);
+    PyObject *(*type)(PyObject *o);
+    PyObject *(*text)(PyObject *o);
+    const char *(*utf8)(PyObject *o);
+    long (*number)(PyObject *o);
+    void (*release)(PyObject *o);
+    int (*collects)(void); /* NULL before 3.10 */
+} py;
+
+static const struct {
+    const char *name;
+    void *slot;
+} names[] = {
+    {"PySys_AddAuditHook", &py.add_hook},     {"Py_IsInitialized", &py.is_initialized},
+    {"PyErr_Occurred", &py.occurred},         {"PyErr_Clear", &py.clear},
+    {"PyObject_GetAttrString", &py.get}, {"PyTuple_GetItem", &py.item},
+    {"PyTuple_Size", &py.length},             {"PyObject_Type", &py.type},
+    {"PyObject_Str", &py.text},               {"PyUnicode_AsUTF8", &py.utf8},
+    {"PyLong_AsLong", &py.number},            {"Py_DecRef", &py.release},
+    {"PyGC_IsEnabled", &py.collects}, /* the last one: may be missing */
+};
+
+static void let_go(PyObject *o)
+{
+    if (o) py.release(o);
+}
+
+static PyObject *attribute(PyObject *o, const char *name)
+{
+    PyObject *value = o ? py.get(o, name) : NULL;
+    if (o && !value) py.clear();
+    return value;
+}
+
+/* Of an attribute that is text; "" where it is not. */
+static void copy_text(char *out, size_t size, PyObject *of, const char *name)
+{
+    PyObject *value = attribute(of, name);
+    const char *text = value ? py.utf8(value) : NULL;
+    if (value && !text) py.clear();
+    snprintf(out, size, "%s", text ? text : "");
+    let_go(value);
+}
+
+static bool type_is(PyObject *o, const char *const *allowed)
+{
+    char name[32];
+    PyObject *type = o ? py.type(o) : NULL;
+    copy_text(name, sizeof name, type, "__name__");
+    let_go(type);
+    while (*allowed && strcmp(*allowed, name) != 0)
+        allowed++;
+    return *allowed != NULL;
+}
+
+/* Its text is made by Python itself, from plain values: none of the program's code runs for it. */
+static bool plain(PyObject *exception, PyObject *type)
+{
+    static const char *const of_c[] = {"wrapper_descriptor", NULL};
+    static const char *const values[] = {"str", "int", "float", "bool", "NoneType", NULL};
+    PyObject *method = attribute(type, "__str__");
+    bool is = type_is(method, of_c);
+    let_go(method);
+    PyObject *arguments = is ? attribute(exception, "args") : NULL;
+    const intptr_t n = arguments ? py.length(arguments) : -1;
+    is = n >= 0 && n <= WORDS;
+    for (intptr_t i = 0; is && i < n; i++)
+        is = type_is(py.item(arguments, i), values); /* borrowed */
+    let_go(arguments);
+    return is;
+}
+
+/* "ValueError: its first line", as Python's traceback ends; the type alone where the text is not plain. */
+static void describe(char *out, size_t size, PyObject *exception)
+{
+    char module[128], name[128], text[512] = "", line[sizeof module + sizeof name + sizeof text + 8];
+    PyObject *type = py.type(exception);
+    copy_text(module, sizeof module, type, "__module__");
+    copy_text(name, sizeof name, type, "__qualname__");
+    PyObject *said = type && plain(exception, type) ? py.text(exception) : NULL;
+    const char *utf8 = said ? py.utf8(said) : NULL;
+    if (!utf8) py.clear();
+    if (utf8) {
+        utf8 += strspn(utf8, " \t\r\n");
+        snprintf(text, sizeof text, "%.*s", (int)strcspn(utf8, "\r\n"), utf8);
+    }
+    let_go(said);
+    let_go(type);
+    const bool own = !strcmp(module, "builtins") || !strcmp(module, "__main__");
+    snprintf(line, sizeof line, "%s%s%s%s%s", own ? "" : module, own || !*module ? "" : ".", name, *text ? ": " : "", text);
+    gs_mask_arguments(out, size, line);
+}
+
+static bool is_a_librarys(const char *file)
+{
+    static const char *const parts[] = {"/site-packages/", "/dist-packages/", "/lib/python3", "<frozen "};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strstr(file, parts[i])) return true;
+    return false;
+}
+
+/* The program's innermost line, "train.py:31"; the innermost of all where it has none. */
+static void locate(char *out, size_t size, PyObject *traceback)
+{
+    bool own = false;
+    PyObject *entry = traceback;
+    *out = 0;
+    for (int i = 0; i < ENTRIES && entry; i++) {
+        char file[GS_PLACE_BYTES - 24];
+        PyObject *frame = attribute(entry, "tb_frame"), *code = attribute(frame, "f_code");
+        PyObject *line = attribute(entry, "tb_lineno"), *next = attribute(entry, "tb_next");
+        copy_text(file, sizeof file, code, "co_filename");
+        const bool librarys = is_a_librarys(file);
+        if (line && *file && (!librarys || !own)) snprintf(out, size, "%s:%ld", file, py.number(line));
+        own = own || !librarys;
+        let_go(line);
+        let_go(code);
+        let_go(frame);
+        if (entry != traceback) let_go(entry);
+        entry = next; /* the last one's is None, which has none of these */
+    }
+    if (entry && entry != traceback) let_go(entry);
+}
+
+/* Python calls it for every event that it audits, with its lock held. 0: let it happen. */
+static int on_event(const char *event, PyObject *arguments, void *self)
+{
+    char exception[GS_EXCEPTION_BYTES], place[GS_PLACE_BYTES];
+    (void)self;
+    if (event[0] != 's' || strcmp(event, "sys.excepthook") != 0 || py.occurred()) return 0;
+    PyObject *value = py.item(arguments, 2), *traceback = py.item(arguments, 3);
+    if (value) {
+        describe(exception, sizeof exception, value);
+        locate(place, sizeof place, traceback);
+        gs_session_exception(exception, place, py.collects && !py.collects());
+    }
+    py.clear();
+    return 0;
+}
+
+static int look(struct dl_phdr_info *info, size_t size, void *data)
+{
+    (void)size, (void)data;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        void *at, *now;
+        memcpy(&now, names[i].slot, sizeof now);
+        if (!now && (at = gs_elf_symbol(info, names[i].name))) memcpy(names[i].slot, &at, sizeof at);
+    }
+    return 0;
+}
+
+void gs_python_failure_load(void)
+{
+    gs_elf_each(look, NULL);
+    for (size_t i = 0; i + 1 < sizeof names / sizeof *names; i++) {
+        void *at;
+        memcpy(&at, names[i].slot, sizeof at);
+        if (!at) return;
+    }
+    if (!py.is_initialized()) (void)py.add_hook(on_event, NULL);
+}
