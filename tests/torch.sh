@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # CUDA builds of PyTorch on the simulated GPU, under the recorder: the acceptance run's checks, and
 # gpuspy's figures and answers held against PyTorch's own (tests/torch), for every environment that
-# scripts/setup-torch.sh made, side by side. Ends with "N passed, N failed, N skipped".
+# scripts/setup-torch.sh made, side by side. The newest release of PyTorch runs tests/torch/test_simulate.py only: is
+# it still imported, does it still train? Ends with "N passed, N failed, N skipped".
 #
 #   tests/torch.sh [NAME]    only pytest's tests whose name contains NAME (T=NAME)
 set -uo pipefail
@@ -28,7 +29,14 @@ figures() {
     local venv=$1
     shift
     O=$build TORCH_PYTHON=$venv/bin/python "${PYTHON:-/usr/bin/python3}" -m pytest -q --tb=short -o cache_dir="$venv/tests" \
-        ${name:+-k "$name"} "$@" tests/torch
+        ${name:+-k "$name"} "$@" "$(tests_of "$venv")"
+}
+
+tests_of() {
+    case $1 in
+    */newest-torch) echo tests/torch/test_simulate.py ;;
+    *) echo tests/torch ;;
+    esac
 }
 
 count() { # FILE WORD: the number before it in the last line
@@ -42,6 +50,18 @@ for venv in "$build"/torch-*/; do
     rm -f "$venv"/{acceptance,figures,again}.txt
     one_version "${venv%/}" &
 done
+if [ -z "$name" ] || [[ test_simulate == *"$name"* ]] || grep -q "def test_[a-z_]*$name" tests/torch/test_simulate.py; then
+    newest=$build/newest-torch
+    rm -f "$newest"/{figures,again}.txt
+    if scripts/setup-torch.sh --newest; then
+        venvs+=("$newest")
+        "$newest/bin/pip" --disable-pip-version-check list 2>/dev/null | grep -E '^torch ' >&2
+        figures "$newest" >"$newest/figures.txt" 2>&1 &
+    else
+        echo "test-torch: skipped: the newest PyTorch cannot be had here" >&2
+        skipped=1
+    fi
+fi
 wait
 # Two versions at once are much for a small machine: what failed is tried once more, alone, and has failed
 # if it fails again.

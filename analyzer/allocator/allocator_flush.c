@@ -25,6 +25,7 @@ struct line { /* flushes of one kind from one line */
     uint64_t blocks_made; /* by then */
     int64_t *times;
     size_t times_n, times_cap;
+    uint32_t stack; /* of its first flush */
 };
 
 struct gs_flushes {
@@ -118,6 +119,7 @@ static size_t line_of(struct gs_flushes *f, uint32_t process, int device, uint32
                                     .device = device,
                                     .kind = kind,
                                     .site = f->b->sites[site]},
+                          .stack = stack,
                           .blocks_made = UINT64_MAX};
     }
     return *at;
@@ -323,6 +325,24 @@ static double per_step(const struct gs_flushes *f, const struct line *l)
            ((double)l->flush.count / (double)l->times_n);
 }
 
+/* Who called it decides what to change: the program, a library that it calls, or PyTorch's own code. cuDNN's benchmark empties the
+ * cache to measure algorithms (ATen/native/cudnn, Conv_v7.cpp and Conv_v8.cpp). */
+static const char *remedy(struct gs_flushes *f, const struct line *l)
+{
+    const struct gs_frame *library = l->flush.site.inner;
+    if (frames_say(f, l->stack, true) || gs_stack_calls(f->b->run, l->stack, "THCPModule_emptyCache")) {
+        return library && library->function
+                   ? gs_arena_printf(f->b->arena, "%s, which calls torch.cuda.empty_cache(), does so in each step: call it less often",
+                                     library->function)
+                   : "take torch.cuda.empty_cache() out of the loop";
+    }
+    if (gs_stack_calls(f->b->run, l->stack, "cudnn")) {
+        return "torch.backends.cudnn.benchmark tries the algorithms for each new shape and empties the cache for that: keep input "
+               "shapes constant, or set it to False";
+    }
+    return "native code empties PyTorch's cache in each step";
+}
+
 /* What was given back once, or needed no more, was right to be given back. */
 static void judge(struct gs_flushes *f, struct line *l)
 {
@@ -335,9 +355,9 @@ static void judge(struct gs_flushes *f, struct line *l)
     if (x->matters) {
         x->advice = gs_arena_printf(
             f->b->arena,
-            "take torch.cuda.empty_cache() out of the loop: %llu times it gave %s back to CUDA in all, "
+            "%s: %llu times it gave %s back to CUDA in all, "
             "and %s of it was taken anew; PyTorch uses its cache again by itself",
-            (unsigned long long)x->count,
+            remedy(f, l), (unsigned long long)x->count,
             gs_bytes_text(f->b, (double)x->bytes), gs_bytes_text(f->b, (double)x->again));
     }
 }

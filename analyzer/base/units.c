@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 char *format_bytes(char out[UNITS_TEXT], uint64_t bytes)
 {
@@ -107,6 +108,16 @@ char *format_count(char out[UNITS_TEXT], uint64_t n)
     return out;
 }
 
+char *format_plural(char out[UNITS_TEXT], uint64_t n, const char *one, const char *many)
+{
+    char count[UNITS_TEXT];
+    bool plain = n == 1 || !many;
+
+    format_count(count, n);
+    snprintf(out, UNITS_TEXT, "%.26s %.11s%s", count, plain ? one : many, n != 1 && !many ? "s" : "");
+    return out;
+}
+
 char *format_share(char out[UNITS_TEXT], double share)
 {
     double percent = share * 100;
@@ -207,20 +218,13 @@ struct suffix {
 };
 
 static const struct suffix count_suffixes[] = {
-    {"", 0, 0}, {"k", 3, 0}, {"K", 3, 0}, {"M", 6, 0}, {"G", 9, 0}, {"B", 9, 0}, {"T", 12, 0}, {0},
+    {"", 0, 0}, {"k", 3, 0}, {"M", 6, 0}, {"G", 9, 0}, {"B", 9, 0}, {"T", 12, 0}, {0},
 };
 static const struct suffix byte_suffixes[] = {
-    {"", 0, 0},     {"B", 0, 0},
-    {"k", 0, 10},   {"K", 0, 10},
-    {"M", 0, 20},   {"G", 0, 30},
-    {"T", 0, 40},   {"KiB", 0, 10},
-    {"kiB", 0, 10}, {"MiB", 0, 20},
-    {"GiB", 0, 30}, {"TiB", 0, 40},
-    {"Ki", 0, 10},  {"Mi", 0, 20},
-    {"Gi", 0, 30},  {"Ti", 0, 40},
-    {"kB", 3, 0},   {"KB", 3, 0},
-    {"MB", 6, 0},   {"GB", 9, 0},
-    {"TB", 12, 0},  {0},
+    {"B", 0, 0},    {"k", 0, 10},   {"M", 0, 20},   {"G", 0, 30},   {"T", 0, 40},
+    {"KiB", 0, 10}, {"MiB", 0, 20}, {"GiB", 0, 30}, {"TiB", 0, 40}, {"Ki", 0, 10},
+    {"Mi", 0, 20},  {"Gi", 0, 30},  {"Ti", 0, 40},  {"kB", 3, 0},   {"MB", 6, 0},
+    {"GB", 9, 0},   {"TB", 12, 0},  {0},
 };
 
 /* Of a second, in front of which "/s" or "ps" was taken away. A link's "G" is 10^9, as links are sold. */
@@ -280,7 +284,7 @@ static bool parse(const char *text, const struct suffix *suffixes, bool whole, u
     if (!read_decimal(&rest, &d, why))
         return false;
     for (const struct suffix *s = suffixes; s->text; s++) {
-        if (strcmp(rest, s->text) == 0) {
+        if (strcasecmp(rest, s->text) == 0) {
             d.exponent += s->ten;
             return scale(d, s->two, whole, out, why);
         }
@@ -296,6 +300,15 @@ bool parse_count(const char *text, uint64_t *out, char why[UNITS_WHY])
 
 bool parse_bytes(const char *text, uint64_t *out, char why[UNITS_WHY])
 {
+    struct decimal d;
+    const char *rest = text;
+
+    if (read_decimal(&rest, &d, why) && !*rest) {
+        if (d.digits)
+            return fail(why, "has no unit");
+        *out = 0;
+        return true;
+    }
     return parse(text, byte_suffixes, false, out, why);
 }
 

@@ -25,16 +25,19 @@ char *format_seconds(char out[UNITS_TEXT], double seconds);
 uint64_t units_whole(double n);
 /* "1,234,567". */
 char *format_count(char out[UNITS_TEXT], uint64_t n);
+/* "1 event", "1,234 events": `many` NULL is `one` and an s. */
+char *format_plural(char out[UNITS_TEXT], uint64_t n, const char *one, const char *many);
 /* A share of 1 as per cent: "0 %", "<0.1 %", "4.2 %", "37 %". */
 char *format_share(char out[UNITS_TEXT], double share);
 
 /* A whole number of things: "1000000", "1_000_000", "1e9", "7B", "1.5B", "350M", "125k" (k, M, G, B,
- * T are powers of 1000; case matters only for k/K, which are the same). The arithmetic is exact:
+ * T are powers of 1000, in either case). The arithmetic is exact:
  * "0.1k" is 100, "1.5" is refused. Without a sign, a blank or anything behind it. On failure false,
  * `*out` untouched and the reason in `why` ("is negative"), to be put behind the text. */
 bool parse_count(const char *text, uint64_t *out, char why[UNITS_WHY]);
-/* Bytes: "1024", "24GiB", "1.5MiB", "24GB"; KiB … TiB are powers of 1024, kB … TB powers of 1000,
- * "24G" is 24 GiB as nvidia-smi and Slurm mean it. A fraction of a byte is rounded down. */
+/* Bytes: "1024B", "24GiB", "1.5mib", "24GB"; KiB … TiB are powers of 1024, kB … TB powers of 1000,
+ * "24G" is 24 GiB as nvidia-smi and Slurm mean it. Only 0 needs no unit; units ignore case. A fraction of a
+ * byte is rounded down. */
 bool parse_bytes(const char *text, uint64_t *out, char why[UNITS_WHY]);
 /* Bytes a second: "300GB/s", "32e9", "400Gb/s" and "400Gbit/s" (bits), "25GBps"; "300G" is 300 GB/s, as
  * links are sold. */

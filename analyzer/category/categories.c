@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/category/category_alike.h"
+#include "analyzer/category/category_use.h"
 #include "analyzer/step/step.h"
 
 enum {
@@ -241,7 +242,9 @@ static void on_live(void *self, size_t moment, const struct gs_lifetime *life, u
                                       .tensor = life->layer != GS_LAYER_DEVICE,
                                       .direct = s->layer == GS_SERIES_DEVICE && untold,
                                       .python = w->python,
-                                      .kept = late};
+                                      .kept = late,
+                                      .use = gs_uses_of(w->b->report->uses, s->process, life->stack,
+                                                        life->alloc_ns, life->free_ns)};
     block.aged = w->steps && gs_steps_done(w->steps, p->time_ns) >=
                                  gs_steps_done(w->steps, life->alloc_ns) + AGE;
     if (late) {
@@ -277,7 +280,7 @@ static enum round tell(struct work *w, struct late *l, const struct gs_alike *al
     }
     l->rule = gs_category_rule(w->categorizer, &l->block);
     if (w->died && !l->block.aged) {
-        unsigned rule = gs_alike_rule(alike, l->stack, l->bytes, w->end_ns - l->alloc_ns);
+        unsigned rule = gs_alike_rule(alike, l->stack, l->bytes, l->alloc_ns);
         l->rule = rule == GS_NONE ? l->rule : rule;
         if (rule != GS_NONE) {
             return TOLD;
@@ -318,7 +321,7 @@ static void tell_again(struct work *w, struct late *l)
 
 static bool count_late(struct work *w, uint32_t process, char *error, size_t error_size)
 {
-    struct gs_alike *alike = gs_alike_new(w->categorizer, w->python);
+    struct gs_alike *alike = gs_alike_new(w->categorizer, w->python, w->b->report->uses);
     for (size_t i = 0; w->died && i < w->late_n; i++) {
         gs_alike_want(alike, w->late[i].stack, w->late[i].bytes);
     }

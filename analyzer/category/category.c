@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/category/category_use.h"
 #include "analyzer/run/run.h"
 
 enum doing { /* NOTHING: a stack with Python frames that no row knows; THREAD: without any */
@@ -28,12 +29,17 @@ enum hint {
     WORKSPACE = 8,
     TORCH = 16,
     MODULE = 32, /* BUILT, and a class whose forward nn.Module calls */
+    ITERATED = 64,
     AGED = 256,
     FAILED = 512,
     FITS = 1024,
     STATED = 2048,
     TRAINED = 4096,
-    BUILDING = 8192 /* freed while an object was built */
+    BUILDING = 8192, /* freed while an object was built */
+    UNUSED = 1 << 14, /* GS_USE_… of the block */
+    RECURS = 1 << 15,
+    ONCE = 1 << 16,
+    LASTING = 1 << 17
 };
 #define WHILE(x) (1u << (x))
 #define KEPT WHILE(ANY)
@@ -59,8 +65,7 @@ static const struct frame_row frame_rows[] = {
 static const struct rule {
     enum gs_category category;
     uint8_t doing;
-    uint16_t hint;
-    uint32_t fates;
+    uint32_t hint, fates;
     const char *evidence, *alike, *while_;
 } rules[] = {
 #define DOING(d, f, n)
@@ -82,7 +87,7 @@ struct gs_categorizer {
     struct gs_map frames;  /* frame, by address → facts, packed */
     struct gs_map stacks;  /* stack → facts, packed */
     struct gs_map modules; /* class_key → 1 */
-    struct gs_map pairs[2]; /* by tensor: the calls that made and freed it → its two rules, packed */
+    struct gs_map pairs[2][GS_USES]; /* by tensor and use: the calls that made and freed it → its two rules, packed */
     enum { UNASKED, NO_PYTHON, PYTHON } python;
 };
 
@@ -130,8 +135,10 @@ void gs_categorizer_free(struct gs_categorizer *c)
 {
     gs_map_free(&c->frames);
     gs_map_free(&c->stacks);
-    gs_map_free(&c->pairs[0]);
-    gs_map_free(&c->pairs[1]);
+    for (size_t i = 0; i < GS_USES; i++) {
+        gs_map_free(&c->pairs[0][i]);
+        gs_map_free(&c->pairs[1][i]);
+    }
     gs_map_free(&c->modules);
     free(c);
 }
@@ -211,7 +218,9 @@ unsigned gs_category_rule(struct gs_categorizer *c, const struct gs_category_blo
     }
     unsigned hints = made.hints | (b->aged ? AGED : 0) | (b->failed ? FAILED : 0) |
                      (b->fits ? FITS : 0) | (b->stated ? STATED : 0) | (b->trained ? TRAINED : 0) |
-                     (freed.hints & BUILT ? BUILDING : 0);
+                     (freed.hints & BUILT ? BUILDING : 0) | (b->use & GS_USE_UNUSED ? UNUSED : 0) |
+                     (b->use & GS_USE_RECURS ? RECURS : 0) | (b->use & GS_USE_ONCE ? ONCE : 0) |
+                     (b->use & GS_USE_KEPT ? LASTING : 0);
     for (unsigned i = 0; i < RULES; i++) {
         const struct rule *r = &rules[i];
         if ((r->doing == ANY || r->doing == made.doing) && (hints & r->hint) == r->hint &&
@@ -233,6 +242,24 @@ unsigned gs_category_doing(struct gs_categorizer *c, uint32_t stack)
 {
     uint8_t doing = stack_facts(c, stack).doing;
     return doing == THREAD ? BACKWARD : doing;
+}
+
+enum gs_category_role gs_category_role(struct gs_categorizer *c, uint32_t stack)
+{
+    static const uint8_t roles[ANY] = {
+        [THREAD] = GS_ROLE_THREAD,     [FORWARD] = GS_ROLE_FORWARD, [BACKWARD] = GS_ROLE_BACKWARD,
+        [STEP] = GS_ROLE_STEP,         [BUCKETS] = GS_ROLE_SETUP,   [MOVE] = GS_ROLE_SETUP,
+        [INIT] = GS_ROLE_SETUP,        [LOAD] = GS_ROLE_SETUP,      [LOADER] = GS_ROLE_COPY,
+    };
+    struct facts facts = stack_facts(c, stack);
+    return facts.doing == NOTHING && (facts.hints & COPIED) ? GS_ROLE_COPY
+                                                            : (enum gs_category_role)roles[facts.doing];
+}
+
+bool gs_category_iterated(struct gs_categorizer *c, uint32_t stack)
+{
+    struct facts facts = stack_facts(c, stack);
+    return facts.doing == LOADER || (facts.hints & ITERATED);
 }
 
 unsigned gs_category_fate(struct gs_categorizer *c, uint32_t free_stack)
@@ -258,17 +285,18 @@ bool gs_category_python(const struct gs_run *run)
 }
 
 unsigned gs_category_rule_of(struct gs_categorizer *c, bool tensor, uint32_t stack,
-                             uint32_t free_stack, bool kept)
+                             uint32_t free_stack, bool kept, unsigned use)
 {
     if (c->python == UNASKED) {
         c->python = gs_category_python(c->run) ? PYTHON : NO_PYTHON;
     }
-    uint32_t *both = gs_map_at(&c->pairs[tensor], (uint64_t)stack << 32 | free_stack);
+    uint32_t *both = gs_map_at(&c->pairs[tensor][use], (uint64_t)stack << 32 | free_stack);
     if (*both == GS_MAP_NEW) {
         struct gs_category_block block = {.stack = stack,
                                           .free_stack = free_stack,
                                           .tensor = tensor,
                                           .direct = !tensor,
+                                          .use = use,
                                           .python = c->python == PYTHON};
         uint32_t freed = gs_category_rule(c, &block);
         block.kept = true;

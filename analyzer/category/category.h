@@ -34,6 +34,7 @@ struct gs_category_block {
     bool failed;                /* kept, and the run died in what was then done (gs_category_doing) */
     bool fits;                  /* … there is a parameter of its size */
     bool stated;                /* … there is state that an optimizer set up where it does that */
+    unsigned use;               /* GS_USE_… (category_use.h), 0 not known */
     bool trained;               /* there is a gradient or optimizer state of its size, but no parameter */
 };
 
@@ -47,7 +48,7 @@ unsigned gs_category_rule(struct gs_categorizer *c, const struct gs_category_blo
 /* The same by its calls alone, looked up once for each two: of a tensor, or of what a CUDA call took
  * where there are none. */
 unsigned gs_category_rule_of(struct gs_categorizer *c, bool tensor, uint32_t stack,
-                             uint32_t free_stack, bool kept);
+                             uint32_t free_stack, bool kept, unsigned use);
 /* Has any stack a Python frame? */
 bool gs_category_python(const struct gs_run *run);
 
@@ -55,6 +56,20 @@ bool gs_category_python(const struct gs_run *run);
 bool gs_category_backward(struct gs_categorizer *c, uint32_t stack);
 /* What was done where that stack is: equal numbers are the same; 0 is nothing known. */
 unsigned gs_category_doing(struct gs_categorizer *c, uint32_t stack);
+
+/* What an allocation there shows of the program's course. */
+enum gs_category_role {
+    GS_ROLE_OTHER,
+    GS_ROLE_THREAD, /* a thread without Python frames */
+    GS_ROLE_FORWARD,
+    GS_ROLE_BACKWARD,
+    GS_ROLE_STEP,
+    GS_ROLE_SETUP, /* a module is built, moved or loaded */
+    GS_ROLE_COPY   /* a data loader makes it, or .to or .cuda outside of modules */
+};
+enum gs_category_role gs_category_role(struct gs_categorizer *c, uint32_t stack);
+/* Was it made where a library moves batches, or by an iterator? */
+bool gs_category_iterated(struct gs_categorizer *c, uint32_t stack);
 
 /* Calls of equal numbers, below GS_CATEGORY_FATES, are the same to every rule as the ones that free a
  * block. */

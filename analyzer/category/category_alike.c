@@ -9,24 +9,37 @@ struct likes { /* of a stack and a size */
     struct fate {
         unsigned rule;
         uint64_t count;
-        int64_t longest_ns;
+        size_t longest; /* life, in allocations and frees of the process */
     } fates[FATES];
     unsigned n;
+};
+
+struct end {
+    uint32_t stack;
+    unsigned rule;
+    int64_t bytes, alloc_ns, free_ns;
 };
 
 struct gs_alike {
     struct gs_categorizer *categorizer;
     bool python;
+    const struct gs_uses *uses;
+    uint32_t process;
+    int64_t until_ns;
     struct gs_map stacks; /* wanted */
     struct gs_map index;  /* stack, size → likes; a size of 0: any */
     struct likes *list;
     size_t n, cap;
+    int64_t *clock; /* when each allocation and free was: on a busy machine, lives are no longer by it */
+    size_t clock_n, clock_cap;
+    struct end *ends;
+    size_t ends_n, ends_cap;
 };
 
-struct gs_alike *gs_alike_new(struct gs_categorizer *categorizer, bool python)
+struct gs_alike *gs_alike_new(struct gs_categorizer *categorizer, bool python, const struct gs_uses *uses)
 {
     struct gs_alike *a = gs_realloc(NULL, 1, sizeof *a);
-    *a = (struct gs_alike){.categorizer = categorizer, .python = python};
+    *a = (struct gs_alike){.categorizer = categorizer, .python = python, .uses = uses};
     return a;
 }
 
@@ -35,6 +48,8 @@ void gs_alike_free(struct gs_alike *a)
     gs_map_free(&a->stacks);
     gs_map_free(&a->index);
     free(a->list);
+    free(a->clock);
+    free(a->ends);
     free(a);
 }
 
@@ -56,7 +71,7 @@ void gs_alike_want(struct gs_alike *a, uint32_t stack, int64_t bytes)
     }
 }
 
-static void add(struct gs_alike *a, uint64_t key, unsigned rule, int64_t life_ns)
+static void add(struct gs_alike *a, uint64_t key, unsigned rule, size_t life)
 {
     uint32_t at = gs_map_get(&a->index, key);
     if (at == GS_MAP_NEW) {
@@ -76,41 +91,86 @@ static void add(struct gs_alike *a, uint64_t key, unsigned rule, int64_t life_ns
         *f = (struct fate){.rule = rule};
     }
     f->count++;
-    f->longest_ns = life_ns > f->longest_ns ? life_ns : f->longest_ns;
+    f->longest = life > f->longest ? life : f->longest;
 }
 
-static void on_ended(void *self, const struct gs_lifetime *life, uint32_t free_stack)
+/* Allocations and frees up to then, of those that were looked at. */
+static size_t calls_until(const struct gs_alike *a, int64_t time_ns)
+{
+    size_t from = 0, to = a->clock_n;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if (a->clock[middle] <= time_ns) {
+            from = middle + 1;
+        } else {
+            to = middle;
+        }
+    }
+    return from;
+}
+
+static void on_last(void *self, const struct gs_lifetime *life, uint32_t free_stack)
 {
     struct gs_alike *a = self;
+    *GS_PUSH(a->clock, a->clock_n, a->clock_cap) = life->alloc_ns;
+    if (life->free_ns > a->until_ns) {
+        return;
+    }
+    *GS_PUSH(a->clock, a->clock_n, a->clock_cap) = life->free_ns;
     if (gs_map_get(&a->stacks, life->stack) == GS_MAP_NEW) {
         return;
     }
     struct gs_category_block block = {.stack = life->stack,
                                       .free_stack = free_stack,
                                       .tensor = life->layer != GS_LAYER_DEVICE,
-                                      .python = a->python};
-    unsigned rule = gs_category_rule(a->categorizer, &block);
-    int64_t lived = life->free_ns - life->alloc_ns;
-    add(a, key_of(life->stack, life->bytes), rule, lived);
-    add(a, key_of(life->stack, 0), rule, lived);
+                                      .python = a->python,
+                                      .use = gs_uses_of(a->uses, a->process, life->stack,
+                                                        life->alloc_ns, life->free_ns)};
+    *GS_PUSH(a->ends, a->ends_n, a->ends_cap) = (struct end){.stack = life->stack,
+                                                             .rule = gs_category_rule(a->categorizer, &block),
+                                                             .bytes = life->bytes,
+                                                             .alloc_ns = life->alloc_ns,
+                                                             .free_ns = life->free_ns};
+}
+
+static int by_time(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
 }
 
 bool gs_alike_read(struct gs_alike *a, struct gs_run *run, uint32_t process, int64_t until_ns,
                    char *error, size_t error_size)
 {
-    return !a->n || gs_run_ended(run, process, until_ns, ROWS, on_ended, a, error, error_size);
+    a->process = process;
+    a->until_ns = until_ns;
+    if (!a->n) {
+        return true;
+    }
+    bool ok = gs_run_last(run, process, ROWS, on_last, a, error, error_size);
+    if (a->clock_n) {
+        qsort(a->clock, a->clock_n, sizeof *a->clock, by_time);
+    }
+    for (size_t i = 0; i < a->ends_n; i++) {
+        const struct end *e = &a->ends[i];
+        size_t life = calls_until(a, e->free_ns) - calls_until(a, e->alloc_ns);
+        add(a, key_of(e->stack, e->bytes), e->rule, life);
+        add(a, key_of(e->stack, 0), e->rule, life);
+    }
+    return ok;
 }
 
-unsigned gs_alike_rule(const struct gs_alike *a, uint32_t stack, int64_t bytes, int64_t age_ns)
+unsigned gs_alike_rule(const struct gs_alike *a, uint32_t stack, int64_t bytes, int64_t alloc_ns)
 {
     const uint64_t keys[] = {key_of(stack, bytes), key_of(stack, 0)};
+    size_t age = calls_until(a, a->until_ns) - calls_until(a, alloc_ns);
     for (size_t k = 0; k < 2; k++) {
         uint32_t at = gs_map_get(&a->index, keys[k]);
         const struct likes *l = at == GS_MAP_NEW ? NULL : &a->list[at];
         const struct fate *most = NULL;
         for (unsigned i = 0; l && i < l->n; i++) {
             const struct fate *f = &l->fates[i];
-            if (gs_add(f->longest_ns, f->longest_ns / 2) >= age_ns && (!most || f->count > most->count)) {
+            if (f->longest + f->longest / 2 >= age && (!most || f->count > most->count)) {
                 most = f;
             }
         }

@@ -101,11 +101,13 @@ void limits_free(struct limits *l);
 
 /* ---------------------------------------------------------------- the answer */
 
+enum { CHECK_BRIEF = 54 };
 struct check_line { /* where it comes from */
     const char *file; /* as recorded, NULL unknown */
     int line;
     const char *function; /* NULL unknown */
     const char *place;    /* "train.py:12  step": for people, relative to where the program ran */
+    const char *brief;    /* the same in at most CHECK_BRIEF columns: its lines are whole, folders are cut */
     double amount;        /* in the gate's unit, NAN: none */
     const char *note;     /* NULL none */
 };

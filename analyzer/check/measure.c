@@ -46,13 +46,27 @@ static const char *over_steps(struct checking *c)
 
 /* ---------------------------------------------------------------- the recording */
 
+/* Without a fatal OOM, which says itself why the program ended. */
+static bool crashed(struct checking *c, char *failure, size_t size)
+{
+    for (size_t i = 0; i < c->report->ooms_n; i++) {
+        if (c->report->ooms[i].fatal && &c->report->processes[c->report->ooms[i].process] == c->process) {
+            return false;
+        }
+    }
+    return gs_process_failure(c->process, failure, size) != NULL;
+}
+
 static void measure_complete(struct checking *c)
 {
+    char failure[GS_FAILURE_TEXT];
     const struct gs_process *p = c->process;
     const char *why = p->recording ? "the program is still running"
                       : p->torn    ? "its last events are not there"
                       : !p->complete ? "the program was killed, crashed or left by _exit: what it would "
                                        "have done next is not known"
+                      : crashed(c, failure, sizeof failure) ? gs_arena_printf(c->arena, "the program crashed (%s): what it would have "
+                                                                                        "needed later is unknown", failure)
                                      : NULL;
     const char *also = p->damaged ? "records in it made no sense and were left out" : NULL;
     emit(c, -1, why || also ? 1 : 0, why ? why : also);

@@ -138,6 +138,7 @@ static void one_line(const struct check_result *r, const struct check_line *l, c
     text_put(line, sizeof line, "%s%s%s", place, *note ? "  " : "", note);
     int room = t->width - INDENT - AMOUNT - 2;
     if (term_columns(line) > room) {
+        term_clean(place, sizeof place, l->brief, t->utf8);
         text_elide(line, sizeof line, place, room, t->utf8);
     }
     fprintf(out, "%*s%*s  %s\n", INDENT, "", AMOUNT, amount, line);

@@ -29,7 +29,7 @@ struct settings {
     uint64_t only;
     struct choice choice;
     int top;
-    bool json, native;
+    bool json, native, paths;
     const char *html;
 };
 
@@ -46,6 +46,8 @@ static const struct option_row options[] = {
     CHOICE_OPTIONS(struct settings, choice),
     {"native", 0, OPTION_FLAG, offsetof(struct settings, native), NULL, NULL, 0, 0,
      "show the calls that led to a place, C and C++ functions included"},
+    {"paths", 0, OPTION_FLAG, offsetof(struct settings, paths), NULL, NULL, 0, 0,
+     "below each line, the call paths that led to it, the largest first"},
     ESTIMATE_OPTIONS(struct settings, plan.model, 0),
     PLAN_TRAINING_OPTIONS(struct settings, plan),
     PLAN_COUNT(struct settings, plan, "gpus", gpus, "N",
@@ -98,6 +100,7 @@ static bool print(const struct settings *s, const struct gs_report *report, cons
                                   .only = s->only,
                                   .top = s->top ? (size_t)s->top : TOP_TEXT,
                                   .native = s->native,
+                                  .paths = s->paths,
                                   .database = database});
     return true;
 }

@@ -1,7 +1,7 @@
 #include "analyzer/command/recorded.h"
+#include "analyzer/command/unrecorded.h"
 
 #include <dirent.h>
-#include <elf.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "analyzer/question/report.h"
 #include "analyzer/base/term.h"
@@ -100,70 +101,6 @@ static struct list find(const struct recorded *r)
     return l;
 }
 
-/* ---------------------------------------------------------------- nothing recorded */
-
-/* The program as execvp finds it; false where it is not to be found. */
-static bool find_program(const char *name, char *out, size_t size)
-{
-    const char *path = getenv("PATH");
-
-    if (strchr(name, '/') || !path) {
-        snprintf(out, size, "%s", name);
-        return access(out, X_OK) == 0;
-    }
-    while (*path) {
-        size_t n = strcspn(path, ":");
-        snprintf(out, size, "%.*s/%s", n ? (int)n : 1, n ? path : ".", name);
-        if (access(out, X_OK) == 0)
-            return true;
-        path += n + (path[n] == ':');
-    }
-    return false;
-}
-
-/* An executable without an interpreter is not loaded by ld.so, which is what preloads. */
-static bool is_static(const char *path)
-{
-    Elf64_Ehdr head;
-    Elf64_Phdr part;
-    bool is = false;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-
-    if (fd >= 0 && read(fd, &head, sizeof head) == sizeof head &&
-        memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 && head.e_ident[EI_CLASS] == ELFCLASS64) {
-        is = true;
-        for (int i = 0; i < head.e_phnum; i++)
-            if (pread(fd, &part, sizeof part, (off_t)(head.e_phoff + (uint64_t)i * sizeof part)) !=
-                    sizeof part ||
-                part.p_type == PT_INTERP)
-                is = false;
-    }
-    if (fd >= 0)
-        close(fd);
-    return is;
-}
-
-static void say_nothing_recorded(const struct recorded *r)
-{
-    char path[PATH_MAX];
-    struct stat st;
-    bool found = find_program(r->program, path, sizeof path) && stat(path, &st) == 0;
-
-    if (found && is_static(path))
-        complain(
-            "nothing was recorded: '%s' is linked statically, so no library can be loaded into it",
-            r->program);
-    else if (found && (st.st_mode & (S_ISUID | S_ISGID)) && geteuid() != 0)
-        complain("nothing was recorded: '%s' is set-user-ID, so the system loads no other library "
-                 "into it",
-                 r->program);
-    else
-        complain(
-            "nothing was recorded: no process of '%s' made a CUDA call that could be seen: it ran "
-            "on the CPU, or has the CUDA runtime linked in statically%s",
-            r->program, r->torch_cpu ? "" : "; --torch-cpu records PyTorch's CPU tensors");
-}
-
 /* ---------------------------------------------------------------- the summary */
 
 static const struct gs_device *device_of(const struct gs_report *r, int device)
@@ -219,17 +156,52 @@ static void say_oom(const struct gs_oom_verdict *o)
              asked, left, o->verdict);
 }
 
-static void say_summary(const struct gs_report *r, const char *path)
+/* How the program ended goes into its recording if the recorder could not know it: a signal, or _exit. */
+static void store_end(const struct recorded *r, const char *path)
+{
+    sqlite3 *db = NULL;
+    char sql[512];
+    const bool killed = WIFSIGNALED(r->status);
+
+    if (!killed && !(WIFEXITED(r->status) && WEXITSTATUS(r->status)))
+        return;
+    snprintf(sql, sizeof sql,
+             "INSERT OR IGNORE INTO meta SELECT '%s', %d FROM process WHERE pid = %d AND run_id = '%s' LIMIT 1",
+             killed ? "exit_signal" : "exit_status", killed ? WTERMSIG(r->status) : WEXITSTATUS(r->status), r->pid, r->run_id);
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL) == SQLITE_OK) {
+        sqlite3_busy_timeout(db, 2000);
+        sqlite3_exec(db, sql, NULL, NULL, NULL); /* of a recording that cannot be written to, the end stays unknown */
+    }
+    sqlite3_close(db);
+}
+
+/* Not where a fatal OOM says it. */
+static void say_failure(const struct recorded *run, const struct gs_report *r)
+{
+    char how[GS_FAILURE_TEXT];
+
+    if (r->ooms_n && r->ooms[0].fatal)
+        return;
+    for (size_t i = 0; i < r->processes_n; i++)
+        if (gs_process_failure(&r->processes[i], how, sizeof how)) {
+            complain("process %u: %s; no out of memory%s", r->processes[i].pid, how,
+                     run->what_if ? ": whether it fits is unknown, it crashed before that" : "");
+            return;
+        }
+}
+
+static void say_summary(const struct recorded *run, const struct gs_report *r, const char *path)
 {
     char count[UNITS_TEXT], shown[PATH_MAX];
 
     if (r->lost_events)
-        complain("%s events were LOST: every figure below is incomplete",
-                 format_count(count, r->lost_events));
+        complain("%s LOST: every figure below is incomplete",
+                 format_plural(count, r->lost_events, "event was", "events were"));
+    say_failure(run, r);
     for (size_t i = 0; i < r->ooms_n && i < 1; i++)
         say_oom(&r->ooms[i]);
     say_peaks(r);
-    complain("%s events of %zu process%s in %s", format_count(count, r->events), r->processes_n,
+    complain("%s of %zu process%s in %s", format_plural(count, r->events, "event", NULL), r->processes_n,
              r->processes_n == 1 ? "" : "es", text_path_here(shown, sizeof shown, path));
 }
 
@@ -244,7 +216,7 @@ static void say_run(const struct recorded *r, const struct list *l)
     if (!report)
         complain("%s", error);
     else if (!r->quiet)
-        say_summary(report, l->path[0]);
+        say_summary(r, report, l->path[0]);
     if (!r->quiet && *text_path_here(shown, sizeof shown, l->path[0]))
         fprintf(stderr, "gpuspy: next: gpuspy report %s\n", shown);
     if (report)
@@ -266,11 +238,12 @@ void recorded_say(const struct recorded *r)
         else if (done == 2 && !r->quiet)
             complain("process %u is still running and recording to %s", pid,
                      text_path_here(shown, sizeof shown, l.path[i]));
+        store_end(r, l.path[i]);
     }
     if (l.n)
         say_run(r, &l);
     else
-        say_nothing_recorded(r);
+        unrecorded_say(r->program, r->status, r->torch_cpu);
     for (size_t i = 0; i < l.n; i++)
         free(l.path[i]);
     free(l.path);

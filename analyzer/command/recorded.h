@@ -10,8 +10,10 @@ struct recorded {
     const char *run_id;
     time_t started;      /* files older than that are not this run's */
     const char *program; /* as it was typed */
+    int pid, status;     /* of the program, as waitpid stores it */
     bool torch_cpu;      /* CPU tensors were asked for */
     bool quiet;          /* only what is wrong */
+    bool what_if;        /* --simulate or --limit: the question is whether it fits */
 };
 
 /* Finds the databases of the run in the folder of `db`, completes those whose process was killed, and

@@ -144,17 +144,17 @@ static int peak_device(const struct gs_export *e)
 
 static void say_moment(const struct gs_export *e, const char *what, int device)
 {
-    char bytes[UNITS_TEXT] = "";
+    char bytes[UNITS_TEXT] = "", at[UNITS_TEXT];
     const struct gs_export_device *d = device >= 0 ? &e->devices[device] : NULL;
 
     if (d && strcmp(what, "the peak") == 0)
-        complain("export: the memory at the peak of GPU %d, %s after %.3f s", device,
-                 format_bytes(bytes, (uint64_t)d->peak_bytes[d->tensors]), (double)e->moment_ns / 1e9);
+        complain("export: the memory at the peak of GPU %d, %s after %s", device,
+                 format_bytes(bytes, (uint64_t)d->peak_bytes[d->tensors]), format_seconds(at, (double)e->moment_ns / 1e9));
     else if (d)
-        complain("export: the memory at %s on GPU %d after %.3f s", what, device,
-                 (double)e->moment_ns / 1e9);
+        complain("export: the memory at %s on GPU %d after %s", what, device,
+                 format_seconds(at, (double)e->moment_ns / 1e9));
     else
-        complain("export: the memory at %s, after %.3f s", what, (double)e->moment_ns / 1e9);
+        complain("export: the memory at %s, after %s", what, format_seconds(at, (double)e->moment_ns / 1e9));
 }
 
 bool export_seconds(const char *text, int64_t *ns)
@@ -174,6 +174,7 @@ bool export_seconds(const char *text, int64_t *ns)
 
 static int choose_moment(const struct export_wish *w, struct gs_export *e)
 {
+    char ended[UNITS_TEXT];
     size_t n;
     int64_t end = gs_run_processes(e->run, &n)[e->process].end_ns;
     bool oom_wanted = w->at && strcmp(w->at, "oom") == 0;
@@ -197,7 +198,7 @@ static int choose_moment(const struct export_wish *w, struct gs_export *e)
     } else {
         export_seconds(w->at, &e->moment_ns);
         if (e->moment_ns > end)
-            complain("export: the process ended after %.3f s: that is its end", (double)end / 1e9);
+            complain("export: the process ended after %s: that is its end", format_seconds(ended, (double)end / 1e9));
     }
     return EXIT_YES;
 }
@@ -220,6 +221,7 @@ static struct gs_run *open_run(const char *const *paths, size_t n, bool alone,
 static void say_notes(const struct gs_run *run)
 {
     size_t n;
+    char count[UNITS_TEXT];
     const char *const *notes = gs_run_notes(run, &n);
 
     for (size_t i = 0; i < n; i++)
@@ -227,8 +229,8 @@ static void say_notes(const struct gs_run *run)
     const struct gs_process *p = gs_run_processes(run, &n);
     for (size_t i = 0; i < n; i++)
         if (p[i].lost_events)
-            complain("export: %llu events were lost: what they allocated and freed is not there",
-                     (unsigned long long)p[i].lost_events);
+            complain("export: %s lost: what they allocated and freed is not there",
+                     format_plural(count, p[i].lost_events, "event was", "events were"));
 }
 
 /* The first look is at all processes that are named; then only the chosen one is open. */

@@ -144,7 +144,7 @@ static void write_ooms(struct gs_chrome *c)
     const struct gs_oom *o = gs_run_ooms(c->e->run, &n);
     for (size_t i = 0; i < n; i++) {
         char bytes[UNITS_TEXT], site[512];
-        struct gs_site at = gs_site_of(c->e->run, o[i].stack, NULL);
+        struct gs_site at = gs_site_of(c->e->run, o[i].stack, &c->helpers);
         gs_chrome_event(c, 'i', o[i].process, o[i].time_ns);
         gs_chrome_thread(c, o[i].process, o[i].thread);
         fprintf(c->out, ",\"s\":\"p\",\"cat\":\"oom\",\"name\":\"%s: %s requested\",\"args\":{\"device\":%d",
@@ -240,7 +240,7 @@ static bool write_report(struct gs_chrome *c, char *error, size_t error_size)
 static void say(struct gs_chrome *c)
 {
     size_t at = 0;
-    char *said = c->e->said;
+    char took[UNITS_TEXT], *said = c->e->said;
     const size_t size = sizeof c->e->said;
     at += (size_t)(c->bucketed
                        ? snprintf(said, size, "memory over time in %zu parts of each process's time, of "
@@ -250,9 +250,9 @@ static void say(struct gs_chrome *c)
     if (c->slices_left) {
         at += (size_t)snprintf(said + at, size - at,
                                "; of %llu waits and copies the longest %llu are there, %llu others took "
-                               "%.3f s together",
+                               "%s together",
                                (unsigned long long)(c->slices + c->slices_left), (unsigned long long)c->slices,
-                               (unsigned long long)c->slices_left, (double)c->slices_left_ns / 1e9);
+                               (unsigned long long)c->slices_left, format_seconds(took, (double)c->slices_left_ns / 1e9));
     }
     if (c->marks_left) {
         snprintf(said + at, size - at, "; of %llu NVTX ranges the longest %llu are there",
@@ -263,6 +263,7 @@ static void say(struct gs_chrome *c)
 bool gs_export_chrome(struct gs_export_run *e, char *error, size_t error_size)
 {
     struct gs_chrome c = {.e = e, .out = e->out};
+    gs_site_helpers(e->run, &c.helpers);
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", e->out);
     place_processes(&c);
     name_processes(&c);
@@ -281,6 +282,7 @@ bool gs_export_chrome(struct gs_export_run *e, char *error, size_t error_size)
     free(c.site);
     gs_map_free(&c.tids);
     gs_map_free(&c.sites);
+    gs_map_free(&c.helpers);
     gs_arena_free(&c.arena);
     return ok;
 }

@@ -15,6 +15,7 @@ struct gs_chrome {
     struct gs_map sites;       /* stack → number */
     const char **site;
     size_t site_n, site_cap;
+    struct gs_map helpers; /* of the run, see site.h */
     struct gs_arena arena;
     uint64_t slices, slices_left; /* waits and copies; those that were left out */
     int64_t slices_left_ns; /* and what they took together */

@@ -61,7 +61,7 @@ static const char *site_of(struct gs_chrome *c, uint32_t stack)
     uint32_t *at = gs_map_at(&c->sites, stack);
     if (*at == GS_MAP_NEW) {
         char text[512], clean[512];
-        struct gs_site site = gs_site_of(c->e->run, stack, NULL);
+        struct gs_site site = gs_site_of(c->e->run, stack, &c->helpers);
         *at = (uint32_t)c->site_n;
         *GS_PUSH(c->site, c->site_n, c->site_cap) =
             site.known ? gs_arena_printf(&c->arena, "%s",

@@ -3,7 +3,7 @@
  * last: so the peak is exact, and the size does not grow with the run. */
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/category/category.h"
+#include "analyzer/category/category_use.h"
 #include "analyzer/export/export_chrome.h"
 #include "analyzer/question/question.h"
 #include "analyzer/question/report.h"
@@ -30,6 +30,7 @@ struct line { /* by series */
 struct memory {
     struct gs_chrome *c;
     struct gs_categorizer *categorizer;
+    struct gs_uses *uses;
     struct line *lines;
     size_t lines_cap;
     int64_t end_ns, last_alloc_ns; /* of the process now replayed */
@@ -94,7 +95,9 @@ static void change(struct memory *m, const struct gs_lifetime *life, const struc
     if (s->layer == GS_SERIES_TENSOR) {
         category = gs_category_of(gs_category_rule_of(m->categorizer, true, life->stack,
                                                       gs_run_free_stack(m->c->e->run, life),
-                                                      life->free_ns > m->last_alloc_ns));
+                                                      life->free_ns > m->last_alloc_ns,
+                                                      gs_uses_of(m->uses, s->process, life->stack,
+                                                                 life->alloc_ns, life->free_ns)));
     }
     l->now.time_ns = time_ns;
     l->now.total = s->live_bytes;
@@ -213,7 +216,8 @@ bool gs_chrome_memory(struct gs_chrome *c, char *error, size_t error_size)
     size_t n;
     uint64_t rows = 0;
     const struct gs_process *p = gs_run_processes(c->e->run, &n);
-    struct memory m = {.c = c, .categorizer = gs_categorizer_new(c->e->run)};
+    struct memory m = {.c = c, .categorizer = gs_categorizer_new(c->e->run),
+                       .uses = gs_uses_read(c->e->run, error, error_size)};
     struct gs_observer observer = {.self = &m,
                                    .process_start = on_process_start,
                                    .alloc = on_alloc,
@@ -226,7 +230,7 @@ bool gs_chrome_memory(struct gs_chrome *c, char *error, size_t error_size)
     c->bucketed = !m.each;
     c->buckets = POINTS_MOST / 9 / (n ? n : 1); /* three points, and about three series */
     c->buckets = c->buckets > PARTS_MOST ? PARTS_MOST : c->buckets < PARTS_LEAST ? PARTS_LEAST : c->buckets;
-    bool ok = gs_run_replay(c->e->run, &observer, 1, error, error_size);
+    bool ok = m.uses && gs_run_replay(c->e->run, &observer, 1, error, error_size);
     write_reserved(&m);
     write_samples(&m);
     for (size_t i = 0; i < m.lines_cap; i++) {
@@ -234,5 +238,6 @@ bool gs_chrome_memory(struct gs_chrome *c, char *error, size_t error_size)
     }
     free(m.lines);
     gs_categorizer_free(m.categorizer);
+    gs_uses_free(m.uses);
     return ok;
 }

@@ -80,11 +80,12 @@ static void merge(const struct gs_lines *l, struct gs_line *into, const struct g
 
 void gs_lines_gather(struct gs_lines *l, struct gs_run *run)
 {
-    struct gs_map known = {0}; /* stack → the line that has its site */
+    struct gs_map known = {0}, helpers = {0}; /* known: stack → the line that has its site */
     size_t kept = 0;
+    gs_site_helpers(run, &helpers); /* as in the report: its lines are these */
     for (size_t i = 0; i < l->n; i++) {
         uint32_t *at = gs_map_at(&known, l->list[i].stack);
-        l->list[i].site = *at == GS_MAP_NEW ? gs_site_of(run, l->list[i].stack, NULL) : l->list[*at].site;
+        l->list[i].site = *at == GS_MAP_NEW ? gs_site_of(run, l->list[i].stack, &helpers) : l->list[*at].site;
         *at = (uint32_t)i;
     }
     if (l->n > 1) {
@@ -102,6 +103,7 @@ void gs_lines_gather(struct gs_lines *l, struct gs_run *run)
         qsort(l->list, l->n, sizeof *l->list, heavier);
     }
     gs_map_free(&known);
+    gs_map_free(&helpers);
 }
 
 /* --- gathering ----------------------------------------------------------------------------------- */

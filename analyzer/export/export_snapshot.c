@@ -1,6 +1,6 @@
 /* PyTorch's memory snapshot, as torch.cuda.memory._dump_snapshot() pickles it: the segments and blocks
  * of a moment, and the events that led there. */
-#include "analyzer/category/category.h"
+#include "analyzer/category/category_use.h"
 #include "analyzer/export/export.h"
 #include "analyzer/export/export_trace.h"
 #include "analyzer/export/pickle.h"
@@ -15,6 +15,7 @@ struct snapshot {
     struct pickle p;
     struct gs_map stacks, frames; /* → memo */
     struct gs_categorizer *categorizer;
+    struct gs_uses *uses;
     bool tensors;       /* of the device now written */
     int64_t start_us;   /* wall clock at the start */
     uint64_t seen, skip; /* events of this device; so many are left out */
@@ -94,10 +95,12 @@ static void frames(struct snapshot *s, uint32_t stack)
 
 /* --- categories ---------------------------------------------------------------------------------- */
 
-static enum gs_category category(struct snapshot *s, uint32_t stack, uint32_t free_stack, bool kept)
+static enum gs_category category(struct snapshot *s, uint32_t stack, uint32_t free_stack, bool kept,
+                                 int64_t alloc_ns, int64_t free_ns)
 {
+    unsigned use = gs_uses_of(s->uses, s->e->process, stack, alloc_ns, free_ns);
     return gs_category_of(
-        gs_category_rule_of(s->categorizer, s->tensors, stack, free_stack, kept));
+        gs_category_rule_of(s->categorizer, s->tensors, stack, free_stack, kept, use));
 }
 
 static void write_category(struct snapshot *s, enum gs_category c)
@@ -145,7 +148,7 @@ static void write_event(void *self, const struct gs_trace_event *event)
     number(s, "time_us", gs_add(s->start_us, event->time_ns / 1000));
     frames(s, event->stack);
     if (event->action == GS_TRACE_ALLOC && s->e->categories) {
-        write_category(s, category(s, event->stack, event->free_stack, event->kept));
+        write_category(s, category(s, event->stack, event->free_stack, event->kept, event->time_ns, event->free_ns));
     }
     pickle_end(&s->p);
 }
@@ -223,7 +226,7 @@ static void write_block(struct snapshot *s, uint64_t at, int64_t bytes,
                       : "active_allocated");
     frames(s, b ? b->stack : GS_NONE);
     if (b && s->e->categories) {
-        write_category(s, category(s, b->stack, b->free_stack, b->kept));
+        write_category(s, category(s, b->stack, b->free_stack, b->kept, b->alloc_ns, b->free_ns));
     }
     pickle_end(&s->p);
 }
@@ -336,13 +339,15 @@ bool gs_export_snapshot(struct gs_export *e, char *error, size_t error_size)
     s->e = e;
     s->start_us = start == GS_UNKNOWN ? 0 : start / 1000;
     s->categorizer = gs_categorizer_new(e->run);
+    s->uses = e->categories ? gs_uses_read(e->run, error, error_size) : NULL;
     pickle_start(&s->p, e->out);
-    bool ok = write_all(s, error, error_size);
+    bool ok = (s->uses || !e->categories) && write_all(s, error, error_size);
     pickle_finish(&s->p);
     for (int d = 0; d < GS_EXPORT_DEVICES; d++) {
         gs_trace_state_free(&s->states[d]);
     }
     gs_categorizer_free(s->categorizer);
+    gs_uses_free(s->uses);
     gs_map_free(&s->stacks);
     gs_map_free(&s->frames);
     free(s);

@@ -194,6 +194,7 @@ static void whole_alloc(struct tracer *t, const struct gs_trace_block *b, int64_
                                .stack = b->stack,
                                .free_stack = b->free_stack,
                                .kept = b->kept,
+                               .free_ns = b->free_ns,
                                .time_ns = time_ns,
                                .bytes = b->bytes,
                                .address = b->address,
@@ -316,6 +317,8 @@ static struct gs_trace_block block_of_mapping(const struct gs_mapping *m)
 {
     return (struct gs_trace_block){.address = m->address,
                                    .bytes = m->bytes,
+                                   .alloc_ns = m->map_ns,
+                                   .free_ns = m->unmap_ns,
                                    .stack = m->stack,
                                    .free_stack = GS_NONE,
                                    .kept = m->unmap_ns == GS_NEVER};
@@ -375,6 +378,8 @@ static struct gs_trace_block block_of(const struct tracer *t, const struct gs_li
                                    .stream = unknown ? 0 : life->stream,
                                    .private = tensor && life->space == GS_SPACE_POOL,
                                    .bytes = life->bytes,
+                                   .alloc_ns = life->alloc_ns,
+                                   .free_ns = life->free_ns,
                                    .stack = life->stack,
                                    .free_stack = gs_run_free_stack(t->run, life),
                                    .kept = life->free_ns > t->last_alloc_ns};
@@ -391,6 +396,7 @@ static void block_alloc(struct tracer *t, const struct gs_trace_block *b, int64_
                                      .stack = b->stack,
                                      .free_stack = b->free_stack,
                                      .kept = b->kept,
+                                     .free_ns = b->free_ns,
                                      .time_ns = time_ns,
                                      .bytes = b->bytes,
                                      .address = b->address,

@@ -25,13 +25,14 @@ struct gs_trace_event {
     uint32_t free_stack; /* ALLOC: of the call that will free it */
     bool kept;           /* ALLOC: to the end of the run, but for its tear-down */
     int64_t time_ns, bytes;
+    int64_t free_ns;     /* ALLOC: when it will be freed, GS_NEVER */
     int64_t device_free; /* OOM */
     uint64_t address, stream;
 };
 
 struct gs_trace_block {
     uint64_t address, stream;
-    int64_t bytes;
+    int64_t bytes, alloc_ns, free_ns; /* GS_NEVER */
     uint32_t stack, free_stack;
     bool kept;
     bool private; /* in a pool of a CUDA graph */

@@ -51,6 +51,8 @@ static json_t *measure_json(const struct gs_measure *m)
     set_text(o, "text", m->text);
     set_bytes(o, "frees_bytes", m->frees_bytes);
     set(o, "enough", m->enough < 0 ? NULL : json_boolean(m->enough));
+    set_text(o, "certainty", gs_certainty_word(m->certainty));
+    set_text(o, "refuted_by", m->refuted_by);
     return o;
 }
 
@@ -59,6 +61,9 @@ void gs_json_oom(json_t *o, const struct gs_oom_verdict *v)
     set_bool(o, "handled", v->handled);
     set_text(o, "outcome", gs_outcome_word(v->outcome));
     set_text(o, "outcome_why", v->outcome_why);
+    set_text(o, "certainty", gs_certainty_word(v->certainty));
+    set_text(o, "refuted_by", v->refuted_by);
+    set_bytes(o, "step", v->step);
     set(o, "waterfall", LIST(v->waterfall, v->waterfall_n, part_json));
     set(o, "measures", LIST(v->measures, v->measures_n, measure_json));
     set_bytes(o, "rounding_most_bytes", v->rounding_most);

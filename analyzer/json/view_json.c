@@ -54,6 +54,7 @@ json_t *gs_json_site(const struct gs_site *s)
 json_t *gs_json_process(const struct gs_process *p)
 {
     json_t *o = json_object();
+    char failure[GS_FAILURE_TEXT];
     set_count(o, "pid", p->pid);
     set_bytes(o, "ppid", p->ppid);
     set_bytes(o, "rank", p->rank);
@@ -64,6 +65,11 @@ json_t *gs_json_process(const struct gs_process *p)
     set_real(o, "start_s", p->start_real_ns == GS_UNKNOWN ? NAN : (double)p->start_real_ns / 1e9);
     set_real(o, "duration_s", (double)p->end_ns / 1e9);
     set_bool(o, "complete", p->complete);
+    set(o, "exit_status", p->exit_status >= 0 ? json_integer(p->exit_status) : json_null());
+    set(o, "exit_signal", p->exit_signal ? json_integer(p->exit_signal) : json_null());
+    set_text(o, "exception", p->exception);
+    set_text(o, "exception_place", p->exception_place);
+    set_text(o, "failure", gs_process_failure(p, failure, sizeof failure));
     set_bool(o, "recording", p->recording);
     set_count(o, "lost_events", p->lost_events);
     return o;
@@ -83,6 +89,7 @@ static json_t *run_json(const struct gs_report *r)
         json_array_append_new(notes, json_string(r->notes[i]));
     }
     set(o, "notes", notes);
+    set_text(o, "loop", r->loop);
     return o;
 }
 
@@ -176,6 +183,7 @@ static json_t *peak_json(const struct gs_peak *p)
     set_count(o, "stacks", p->by_stack_total);
     set(o, "by_stack", LIST(p->by_stack, p->by_stack_n, by_stack_json));
     set(o, "by_site", LIST(p->by_site, p->by_site_n, by_site_json));
+    set(o, "by_line", gs_json_by_line(p->by_line, p->by_line_n));
     set_categories(o, &p->by_category, p->bytes);
     set(o, "by_space", gs_json_spaces(p->by_space));
     gs_json_set_owners(o, p->by_owner, p->by_owner_n);
@@ -276,6 +284,7 @@ static json_t *oom_json(const struct gs_oom_verdict *v)
     set(o, "blame", blame_json(v));
     set_text(o, "live_layer", gs_series_word(v->live_layer));
     set(o, "live", LIST(v->live, v->live_n, by_site_json));
+    set(o, "live_lines", gs_json_by_line(v->live_lines, v->live_lines_n));
     set_categories(o, &v->by_category, v->live_sum);
     gs_json_set_owners(o, v->by_owner, v->by_owner_n);
     return o;
@@ -316,6 +325,8 @@ static json_t *growth_json(const struct gs_growth *g)
     set_count(o, "count", g->count);
     set_count(o, "jumps", g->jumps);
     set_bool(o, "graph", g->graph);
+    set_text(o, "certainty", gs_certainty_word(g->certainty));
+    set_text(o, "refuted_by", g->refuted_by);
     set_real(o, "bytes_per_s", g->bytes_per_s);
     set_real(o, "fit", g->fit);
     set_real(o, "first_s", g->first_s);
@@ -326,6 +337,15 @@ static json_t *growth_json(const struct gs_growth *g)
     set(o, "site", gs_json_site(&g->stack.site));
     set(o, "stack", gs_json_trace(&g->stack));
     return o;
+}
+
+json_t *gs_json_growth(const struct gs_report *r)
+{
+    const struct gs_report *before = now;
+    now = r;
+    json_t *list = LIST(r->growth, r->growth_n, growth_json);
+    now = before;
+    return list;
 }
 
 static json_t *sync_json(const struct gs_sync_site *s)
@@ -599,7 +619,7 @@ json_t *gs_view_json_build(const struct gs_report *r)
     set(o, "steps", gs_json_steps(r));
     set(o, "allocator", gs_json_allocator(r));
     set(o, "cache_flushes", gs_json_flushes(r));
-    set(o, "growth", LIST(r->growth, r->growth_n, growth_json));
+    set(o, "growth", gs_json_growth(r));
     set(o, "sync", LIST(r->syncs, r->syncs_n, sync_json));
     set_real(o, "sync_share", r->sync_share);
     set(o, "transfers", LIST(r->transfers, r->transfers_n, transfer_json));
@@ -607,6 +627,7 @@ json_t *gs_view_json_build(const struct gs_report *r)
     set(o, "fragmentation", LIST(r->fragmentation, r->fragmentation_n, fragmentation_json));
     set(o, "churn", LIST(r->churn, r->churn_n, churn_json));
     set(o, "retries", LIST(r->retries, r->retries_n, retry_json));
+    gs_json_lines(o, r);
     set(o, "checks", LIST(r->checks, r->checks_n, check_json));
     set(o, "marks", LIST(r->marks, r->marks_n, mark_json));
     set_count(o, "marks_total", r->marks_total);

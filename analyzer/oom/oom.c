@@ -1,10 +1,14 @@
 /* Each OOM of the run: which failed calls belong to it, and what was live at that moment.
  *
  * PyTorch asks CUDA, is refused, gives its cache back, asks again, is refused, and reports: several
- * rows, one failure. Rows of one thread belong together while the same size is asked for and until
- * PyTorch's own report, which closes the group. A group that CUDA refused and that was then served
- * is a retry.
+ * rows, one failure. Rows of one thread belong together while the same size is asked for, none of them was
+ * served, and until PyTorch's own report, which closes the group. What CUDA refused and then served is a retry, and
+ * each retry counts, as in PyTorch's num_alloc_retries.
  */
+#include "analyzer/oom/oom_failed.h"
+#include "analyzer/oom/oom_graph.h"
+#include "analyzer/oom/oom_retries.h"
+#include "analyzer/oom/oom_trials.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/oom/waterfall.h"
 
@@ -41,11 +45,16 @@ struct capture {
     struct gs_taken *taken;
     size_t taken_n;
     struct gs_oom_after after;
+    int64_t backward_ns;
+    struct gs_oom_earlier trials;
+    struct gs_oom_failed_pass failed_pass;
+    struct gs_oom_window window; /* of what failed here */
 };
 
 struct come { /* by stack of the innermost Python frame: how often it allocated, and when last */
     uint32_t times;
     bool looked, in_pass, lazy;
+    bool enters; /* data comes to the device there */
     int64_t last_ns;
 };
 
@@ -63,6 +72,8 @@ struct gs_ooms {
     uint32_t *group_of; /* by row: the group that it ends and that wants a capture, else GS_NONE */
     struct capture captures[CAPTURES];
     size_t captures_n;
+    struct gs_oom_passes passes;
+    struct gs_oom_trials trials;
     struct capture *latest; /* of the process now replayed, retries aside; NULL none yet */
     int64_t reserved[128];  /* by device, of the process now replayed */
 };
@@ -83,13 +94,26 @@ static bool reports(const struct gs_run *run, const struct gs_oom *tensor,
            (theirs == cudas || theirs == GS_NONE || cudas == GS_NONE);
 }
 
-static bool belongs(const struct gs_ooms *o, const struct group *g, const struct gs_oom *row)
+/* PyTorch asks twice before it reports: the row before the report is the second time. */
+static bool is_reported_next(const struct gs_ooms *o, size_t index)
 {
-    const struct gs_oom *last = &o->rows[g->last];
+    const struct gs_oom *row = &o->rows[index];
+    for (size_t i = index + 1; i < o->rows_n; i++) {
+        if (o->rows[i].process == row->process && o->rows[i].thread == row->thread) {
+            return o->rows[i].layer == GS_LAYER_TENSOR && reports(o->b->run, &o->rows[i], row);
+        }
+    }
+    return false;
+}
+
+static bool belongs(const struct gs_ooms *o, const struct group *g, size_t index)
+{
+    const struct gs_oom *last = &o->rows[g->last], *row = &o->rows[index];
     return !g->tensor_failed && last->process == row->process && last->device == row->device &&
            row->time_ns - last->time_ns < group_ns &&
            (row->layer == GS_LAYER_TENSOR ? reports(o->b->run, row, last)
-                                          : row->requested_bytes == last->requested_bytes);
+                                          : row->requested_bytes == last->requested_bytes &&
+                                                (last->fatal || is_reported_next(o, index)));
 }
 
 static void join(struct group *g, const struct gs_oom *row, size_t index)
@@ -119,7 +143,7 @@ static void make_groups(struct gs_ooms *o)
             continue;
         }
         uint32_t *at = gs_map_at(&open, (uint64_t)row->process << 32 | row->thread);
-        if (*at == GS_MAP_NEW || !belongs(o, &o->groups[*at], row)) {
+        if (*at == GS_MAP_NEW || !belongs(o, &o->groups[*at], i)) {
             *at = (uint32_t)o->groups_n;
             *GS_PUSH(o->groups, o->groups_n, o->groups_cap) =
                 (struct group){.first = i, .free = GS_UNKNOWN, .total = GS_UNKNOWN};
@@ -159,8 +183,8 @@ static uint32_t find_series(const struct gs_run *run, uint32_t process, int devi
     return GS_NONE;
 }
 
-struct span { /* of the live blocks of a location: the first and the last allocation */
-    int64_t first_ns, last_ns;
+struct span { /* of the live blocks of a location: the first and the last allocation, the smallest and the largest */
+    int64_t first_ns, last_ns, least, most;
 };
 
 struct ranges {
@@ -196,6 +220,8 @@ static void gather(void *self, const struct gs_lifetime *life)
     span->first_ns =
         span->last_ns && span->first_ns < life->alloc_ns ? span->first_ns : life->alloc_ns;
     span->last_ns = life->alloc_ns > span->last_ns ? life->alloc_ns : span->last_ns;
+    span->least = !span->most || life->bytes < span->least ? life->bytes : span->least;
+    span->most = life->bytes > span->most ? life->bytes : span->most;
     bool device = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED &&
                   life->space != GS_SPACE_SHARED;
     if (life->device != r->device || life->layer > GS_LAYER_TENSOR ||
@@ -266,6 +292,8 @@ static void capture_map(struct gs_ooms *o, struct capture *c, const struct gs_oo
         struct span *span = GS_REACH(r.spans, c->live[i].location, r.spans_cap);
         c->live[i].first_ns = span->first_ns;
         c->live[i].last_ns = span->last_ns;
+        c->live[i].least = span->least;
+        c->live[i].most = span->most;
     }
     c->taken_n = r.taken_n;
     c->taken = gs_arena_alloc(o->b->arena, r.taken_n * sizeof *c->taken);
@@ -291,6 +319,21 @@ static void capture_live(struct gs_ooms *o, struct capture *c)
     }
 }
 
+static void capture_passes(struct gs_ooms *o, struct capture *c, const struct gs_oom *oom)
+{
+    c->backward_ns = o->passes.backward_ns;
+    c->window = (struct gs_oom_window){.from_ns = c->backward_ns == GS_UNKNOWN ? -1 : c->backward_ns, .to_ns = oom->time_ns};
+    if (o->latest && o->latest->after.thread == oom->thread) {
+        c->window.previous = &o->latest->window;
+        c->window.from_ns = c->window.from_ns > o->latest->window.to_ns ? c->window.from_ns : o->latest->window.to_ns;
+    }
+    c->failed_pass = gs_oom_failed_held(o->b->run, c->window.previous, oom->device);
+    c->trials = gs_oom_trials_held(&o->trials, o->b->run, oom->device);
+    for (size_t i = 0; i < c->live_n; i++) {
+        c->live[i].freed_in_backward = *GS_REACH(o->passes.freed, c->live[i].location, o->passes.freed_cap) > 0;
+    }
+}
+
 /* How often the lines come by: only where somebody will ask, after a failure. */
 static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
@@ -305,16 +348,37 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
     if (o->latest) {
         gs_oom_after_alloc(&o->latest->after, life, *at - 1);
     }
+    gs_oom_trials_alloc(&o->trials, o->b->run, life, gs_oom_passes_alloc(&o->passes, o->b->run, life));
     c->times += o->last_line != *at; /* what a line makes in one go is one time */
     o->last_line = *at;
     c->last_ns = life->alloc_ns;
 }
 
+static void on_free(void *self, const struct gs_lifetime *life, const struct gs_series *series)
+{
+    struct gs_ooms *o = self;
+    (void)series;
+    gs_oom_passes_free(&o->passes, o->b->run, life);
+}
+
+/* Layers that a script calls one by one come by as often as a model has layers; a line where data enters is a loop's sooner. */
+enum { AGAIN = 8, LAYERS = 64 };
+
+static void look_for_inputs(struct gs_ooms *o)
+{
+    for (size_t i = 0; i < gs_run_locations(o->b->run) && i < o->come_of_cap; i++) {
+        struct come *line = o->come_of[i] ? &o->come[o->come_of[i] - 1] : NULL;
+        if (line && line->times >= AGAIN && line->times < LAYERS && !line->enters) {
+            line->enters = gs_oom_enters(o->b->run, gs_run_location(o->b->run, (uint32_t)i)->stack);
+        }
+    }
+}
+
 /* What came by again outside of all passes, and what inside of one came by but once. */
 static void capture_lines(struct gs_ooms *o, struct capture *c)
 {
-    enum { AGAIN = 8 }; /* layers called one by one in a script come by a few times */
     c->turned_ns = c->once_ns = GS_UNKNOWN;
+    look_for_inputs(o);
     for (size_t i = 0; i < o->come_cap && i < gs_run_stacks(o->b->run); i++) {
         struct come *line = &o->come[i];
         if (line->times && !line->looked) {
@@ -322,7 +386,8 @@ static void capture_lines(struct gs_ooms *o, struct capture *c)
             line->in_pass = gs_oom_in_pass(o->b->run, (uint32_t)i);
             line->lazy = line->in_pass && gs_oom_lazy(o->b->run, (uint32_t)i);
         }
-        if (!line->in_pass && line->times >= AGAIN && line->last_ns > c->turned_ns) {
+        bool again = line->times >= (line->enters ? AGAIN : LAYERS);
+        if (!line->in_pass && again && line->last_ns > c->turned_ns) {
             c->turned_ns = line->last_ns;
         } else if (line->in_pass && !line->lazy && line->times == 1 && line->last_ns > c->once_ns) {
             c->once_ns = line->last_ns;
@@ -379,6 +444,7 @@ static void on_oom(void *self, const struct gs_oom *oom, size_t index)
         capture_live(o, c);
     }
     capture_lines(o, c);
+    capture_passes(o, c, oom);
     capture_map(o, c, oom);
     begin_after(o, c);
 }
@@ -395,6 +461,8 @@ static void on_process_start(void *self, uint32_t process)
 {
     struct gs_ooms *o = self;
     (void)process;
+    gs_oom_passes_start(&o->passes);
+    gs_oom_trials_start(&o->trials);
     o->latest = NULL;
     for (size_t i = 0; i < 128; i++) {
         o->reserved[i] = GS_UNKNOWN;
@@ -417,6 +485,7 @@ struct gs_ooms *gs_ooms_start(struct gs_builder *b, struct gs_observer *observer
     *observer = (struct gs_observer){.self = o,
                                      .process_start = on_process_start,
                                      .alloc = o->rows_n ? on_alloc : NULL,
+                                     .free = o->rows_n ? on_free : NULL,
                                      .oom = on_oom,
                                      .reserved = on_reserved};
     return o;
@@ -487,8 +556,12 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
         f.turned_ns = c->turned_ns;
         f.once_ns = c->once_ns;
         f.after = c->after;
+        f.backward_ns = c->backward_ns;
+        f.trials = c->trials;
+        f.failed_pass = c->failed_pass;
         gs_oom_growing(o->b, c->live, c->live_n, &f);
         gs_oom_demand(o->b, &f);
+        gs_oom_graph_judge(o->b, c->live, c->live_n, &f);
         f.graphs = gs_graph_memory_at(o->b->run, row->process, row->device, row->time_ns);
         if (f.total != GS_UNKNOWN && f.free != GS_UNKNOWN &&
             f.total - f.free >= gs_add(f.device_live, f.graphs)) {
@@ -558,6 +631,7 @@ static void answer(struct gs_ooms *o, size_t group, const struct capture *c,
             shares[i] = (struct gs_share){stack, c->live[i].bytes, c->live[i].count};
         }
         v->live = gs_list_by_site(o->b, shares, c->live_n, &v->live_n, &v->live_total);
+        v->live_lines = gs_list_by_line(o->b, shares, c->live_n, &v->live_lines_n, &v->live_lines_total);
         free(shares);
         holes(o->b->report, &f);
     }
@@ -574,12 +648,21 @@ static void list_retries(struct gs_ooms *o)
     for (size_t i = 0; i < o->groups_n; i++) {
         report->retries_total += is_retry(&o->groups[i]);
     }
-    size_t room = report->retries_total < o->b->top ? report->retries_total : o->b->top;
+    size_t room = report->retries_total < o->b->top ? report->retries_total : o->b->top, n = 0;
+    struct gs_retry_line *lines = gs_realloc(NULL, report->retries_total + 1, sizeof *lines);
     report->retries = gs_arena_alloc(o->b->arena, room * sizeof *report->retries);
-    for (size_t i = 0; i < o->groups_n && report->retries_n < room; i++) {
+    for (size_t i = 0; i < o->groups_n; i++) {
         const struct group *g = &o->groups[i];
         const struct gs_oom *row = &o->rows[g->shown];
         if (is_retry(g)) {
+            uint32_t site = gs_site_number(o->b, o->rows[g->placed].stack); /* first: it may move b->sites */
+            lines[n++] = (struct gs_retry_line){.count = 1,
+                                                .requested_bytes = row->requested_bytes,
+                                                .first_s = gs_seconds(row->time_ns),
+                                                .last_s = gs_seconds(row->time_ns),
+                                                .site = o->b->sites[site]};
+        }
+        if (is_retry(g) && report->retries_n < room) {
             report->retries[report->retries_n++] =
                 (struct gs_retry){.process = row->process,
                                   .time_s = gs_seconds(row->time_ns),
@@ -589,6 +672,8 @@ static void list_retries(struct gs_ooms *o)
                                   .stack = gs_trace_of(o->b, o->rows[g->placed].stack)};
         }
     }
+    gs_oom_retry_lines(o->b, lines, n);
+    free(lines);
 }
 
 /* Fatal ones first, the last of them foremost; then the others in order of time. */
@@ -677,6 +762,8 @@ void gs_ooms_finish(struct gs_ooms *o)
     for (size_t i = 0; i < o->captures_n; i++) {
         free(o->captures[i].live);
     }
+    gs_oom_passes_release(&o->passes);
+    gs_oom_trials_release(&o->trials);
     free(o->groups);
     free(o->group_of);
     free(o->come_of);
@@ -695,6 +782,7 @@ static void say_capped(struct gs_builder *b, struct gs_oom_verdict *v)
 void gs_ooms_explain(struct gs_builder *b)
 {
     for (size_t i = 0; i < b->report->ooms_n; i++) {
+        b->report->ooms[i].step = gs_oom_step(b, &b->report->ooms[i]);
         gs_waterfall_build(b, &b->report->ooms[i]);
         gs_oom_cause(b, b->report->ooms[i].facts, &b->report->ooms[i]);
         say_capped(b, &b->report->ooms[i]);

@@ -135,7 +135,8 @@ const char *gs_oom_after_text(struct gs_oom_words *w)
     bool stepped = a->steps != GS_UNKNOWN && a->steps >= STEPS;
     switch (w->f->outcome) {
     case GS_OUTCOME_HANDLED:
-        return stepped               ? TEXT(w, "the program made %lld more steps", (long long)a->steps - 1)
+        return stepped               ? TEXT(w, "the program made %lld more step%s", (long long)a->steps - 1,
+                                             a->steps == 2 ? "" : "s")
                : a->exit_status == 0 ? "the program went on, and exited with status 0"
                : a->granted          ? "the program came by the line that failed again"
                                      : followed(w, a);

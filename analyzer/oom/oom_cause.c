@@ -11,7 +11,7 @@ typedef struct gs_oom_facts facts;
 
 static const double leak_share = 0.5, foreign_share = 0.2, preallocated_share = 0.6,
                     outside_share = 0.5, oversized_share = 2.0 / 3, hole_share = 0.2,
-                    hole_least = 0.1, leak_least = 0.02, holder_share = 2.0 / 3, graph_share = 0.25;
+                    hole_least = 0.1, leak_least = 0.02, holder_share = 2.0 / 3;
 enum { GRAIN = 2 << 20 }; /* CUDA hands out device memory in these */
 enum { HOLES_FOR = 8 };   /* requests of this size that the holes would have served */
 static const int64_t context_most = (int64_t)1
@@ -59,11 +59,9 @@ const struct gs_by_owner *gs_oom_direct(const struct gs_oom_verdict *v)
     return NULL;
 }
 
-/* What grows hangs on a graph: much of it was made in passes. */
 bool gs_oom_graph(const facts *f)
 {
-    return f->growth && f->growth->graph && !f->replaced && f->growth->newest.known &&
-           (double)f->growing_in_pass >= graph_share * (double)f->growing;
+    return f->graph != GS_GRAPH_NONE;
 }
 
 /* --- the rules -----------------------------------------------------------------------------------
@@ -115,7 +113,7 @@ static bool is_known_demand(const facts *f, int64_t beside)
  * what only ever allocated was loading. */
 static bool is_leak(const facts *f)
 {
-    if (f->growing <= 0 || f->growing < gs_oom_foreign(f) ||
+    if (f->growing <= 0 || f->pending || f->growing < gs_oom_foreign(f) ||
         (f->layer == GS_SERIES_TENSOR && f->turnover < 0.05)) {
         return false;
     }
@@ -177,24 +175,44 @@ static bool is_outside_allocator(const facts *f)
            outside_share * (double)(f->total - gs_oom_context(f));
 }
 
+/* `refuted_by`: what would show that an inferred cause is wrong. */
 static const struct {
     enum gs_cause cause;
+    enum gs_certainty certainty;
     const char *word;
     bool (*holds)(const facts *f);
     void (*say)(struct gs_oom_words *w);
+    const char *refuted_by;
 } causes[] = {
-    {GS_CAUSE_PINNED_HOST, "pinned_host", is_pinned, gs_say_pinned},
-    {GS_CAUSE_OVERSIZED_REQUEST, "oversized_request", is_oversized, gs_say_oversized},
-    {GS_CAUSE_LEAK, "leak", is_leak, gs_say_leak},
-    {GS_CAUSE_ALLOCATOR_CAP, "allocator_cap", is_cap, gs_say_cap},
-    {GS_CAUSE_FRAGMENTATION, "fragmentation", is_driver_fragmentation, gs_say_driver_fragmentation},
-    {GS_CAUSE_OTHER_PROCESS, "other_process", is_other_process, gs_say_other_process},
-    {GS_CAUSE_PREALLOCATION, "preallocation", is_preallocation, gs_say_preallocation},
-    {GS_CAUSE_FRAGMENTATION, "fragmentation", is_cache_fragmentation, gs_say_cache_fragmentation},
-    {GS_CAUSE_OUTSIDE_ALLOCATOR, "outside_allocator", is_outside_allocator, gs_say_outside},
-    {GS_CAUSE_CAPACITY, "capacity", NULL, gs_say_capacity},
+#define RECORDED(cause, word, holds, say) {GS_CAUSE_##cause, GS_CERTAINTY_RECORDED, word, holds, say, NULL},
+#define INFERRED(cause, word, holds, say, refuted_by) \
+    {GS_CAUSE_##cause, GS_CERTAINTY_INFERRED, word, holds, say, refuted_by},
+    RECORDED(PINNED_HOST, "pinned_host", is_pinned, gs_say_pinned)
+    RECORDED(OVERSIZED_REQUEST, "oversized_request", is_oversized, gs_say_oversized)
+    INFERRED(LEAK, "leak", gs_oom_keeps_failed, gs_say_failed, "if the program keeps what that pass made on purpose")
+    INFERRED(LEAK, "leak", gs_oom_keeps_trials, gs_say_trials, "if the current trial uses the earlier models")
+    INFERRED(LEAK, "leak", is_leak, gs_say_leak, "if a later step reads this memory again")
+    RECORDED(ALLOCATOR_CAP, "allocator_cap", is_cap, gs_say_cap)
+    INFERRED(FRAGMENTATION, "fragmentation", is_driver_fragmentation, gs_say_driver_fragmentation,
+             "if a quota (MIG, MPS, a container) refused it")
+    INFERRED(OTHER_PROCESS, "other_process", is_other_process, gs_say_other_process,
+             "if nvidia-smi shows no other process there")
+    INFERRED(PREALLOCATION, "preallocation", is_preallocation, gs_say_preallocation,
+             "if the framework's own allocator was full, too")
+    RECORDED(FRAGMENTATION, "fragmentation", is_cache_fragmentation, gs_say_cache_fragmentation)
+    RECORDED(OUTSIDE_ALLOCATOR, "outside_allocator", is_outside_allocator, gs_say_outside)
+    INFERRED(CAPACITY, "capacity", NULL, gs_say_capacity, "if the program no longer needs some of what is live")
+#undef RECORDED
+#undef INFERRED
 };
 enum { RULES = sizeof causes / sizeof *causes };
+
+const char *gs_certainty_word(enum gs_certainty certainty)
+{
+    return certainty == GS_CERTAINTY_RECORDED   ? "recorded"
+           : certainty == GS_CERTAINTY_INFERRED ? "inferred"
+                                                : "guessed";
+}
 
 const char *gs_cause_word(enum gs_cause cause)
 {
@@ -267,24 +285,34 @@ static void collect(struct gs_oom_words *w)
     w->v->evidence = gs_arena_alloc(w->b->arena, EVIDENCE_MAX * sizeof *w->v->evidence);
     evidence_bytes(w, "live_bytes", "live at that moment", f->live);
     if (f->growing_sites) {
-        evidence_bytes(w, "growing_bytes", "of it from call paths that grow steadily", f->growing);
+        evidence_bytes(w, "growing_bytes", "of it from lines that grow steadily", f->growing);
         evidence(w, "growing_share", "share of the live bytes",
                  (double)f->growing / (double)f->live);
-        evidence(w, "growing_sites", "growing call paths", f->growing_sites);
+        evidence(w, "growing_sites", "growing lines", f->growing_sites);
         evidence_text(w, "growing_site", "foremost", gs_oom_place(w, f->growing_stack));
-        if (gs_oom_graph(f)) {
+        if (f->graph == GS_GRAPH_INFERRED) {
             evidence_text(w, "graph_site", "what is kept with its graph",
                           gs_site_path(w->b, &f->growth->newest));
         }
         evidence_bytes(w, "earlier_bytes", "the most that was live before, beside what grows",
                        f->earlier);
         struct gs_oom_rhythm r = gs_oom_rhythm(f);
-        evidence(w, "bytes_per_step", r.steps ? "bytes kept a step" : "bytes kept each time there",
+        evidence(w, "bytes_per_step", r.steps ? "bytes kept per step" : "bytes kept each time",
                  r.each);
         evidence(w, "steps", r.steps ? "steps" : "times", (double)r.times);
         evidence_text(w, "confidence", "confidence in the leak",
                       f->turnover < 0.05 ? "low: hardly anything was ever freed"
                                          : "high: other memory came and went");
+    }
+    if (f->failed_pass.bytes) {
+        evidence_bytes(w, "failed_pass_bytes", "made by passes that ran out of memory earlier, and still live", f->failed_pass.bytes);
+    }
+    if (f->trials.trials) {
+        evidence(w, "earlier_trials", "earlier trials whose modules are still alive", (double)f->trials.trials);
+        evidence_bytes(w, "earlier_trials_bytes", "allocated in them and still live", f->trials.bytes);
+    }
+    if (w->b->report->processes[w->v->process].collector_off) {
+        evidence(w, "python_gc", "whether Python's garbage collector was on", 0);
     }
     evidence(w, "turnover", "share of the bytes allocated there that had been freed", f->turnover);
     if (f->holder > 0) {
@@ -343,15 +371,22 @@ static void blame(struct gs_oom_words *w)
     const struct gs_oom_verdict *v = w->v;
     const struct gs_by_site *holder = v->live_n ? &v->live[0] : NULL;
     const struct gs_by_owner *direct = gs_oom_direct(v);
-    if (v->cause == GS_CAUSE_LEAK) {
+    if (v->cause == GS_CAUSE_LEAK && gs_oom_keeps_failed(f)) {
+        blame_site(w, f->failed_pass.stack, "growing");
+    } else if (v->cause == GS_CAUSE_LEAK && gs_oom_keeps_trials(f)) {
+        blame_site(w, f->trials.stack, "growing");
+    } else if (v->cause == GS_CAUSE_LEAK) {
         const struct gs_growth *g = f->growth;
         blame_site(w, f->growing_stack, "growing");
-        if (gs_oom_graph(f)) {
+        if (f->graph == GS_GRAPH_INFERRED) {
             w->v->blame = g->newest;
             w->v->blame_role = "graph";
         } else if (g && g->lines_n) {
             w->v->blame = g->lines[0].site;
         }
+    } else if (v->cause == GS_CAUSE_CAPACITY && f->pending) {
+        w->v->blame = f->growth->newest;
+        w->v->blame_role = "graph";
     } else if (v->cause == GS_CAUSE_PREALLOCATION) {
         blame_site(w, f->largest_stack, "direct");
     } else if (v->cause == GS_CAUSE_OUTSIDE_ALLOCATOR && direct) {
@@ -374,6 +409,8 @@ void gs_oom_cause(struct gs_builder *b, const struct gs_oom_facts *f, struct gs_
     for (size_t i = 0; i < RULES; i++) {
         if (!causes[i].holds || causes[i].holds(f)) {
             v->cause = causes[i].cause;
+            v->certainty = causes[i].certainty;
+            v->refuted_by = causes[i].refuted_by;
             blame(&w);
             causes[i].say(&w);
             return;

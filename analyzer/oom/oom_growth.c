@@ -32,6 +32,18 @@ bool gs_oom_lazy(const struct gs_run *run, uint32_t stack)
     return gs_stack_in(run, stack, NULL, "initialize_parameters");
 }
 
+bool gs_oom_enters(struct gs_run *run, uint32_t stack)
+{
+    static const char *const operators[] = {"_to_copy", "_ops::rand", "_ops::zeros", "_ops::ones", "_ops::full",
+                                            "_ops::arange", "_ops::normal"};
+    const struct gs_frame *frame = gs_stack_frame(run, stack);
+    bool is = !frame || frame->kind != GS_FRAME_NATIVE; /* nothing tells */
+    for (size_t i = 0; i < sizeof operators / sizeof *operators && !is; i++) {
+        is = gs_stack_calls(run, stack, operators[i]);
+    }
+    return is;
+}
+
 /* A loop inside of a pass, as over layers, makes no steps. */
 static const struct gs_steps *steps_of(const struct gs_builder *b, const struct gs_oom_facts *f)
 {
@@ -39,6 +51,8 @@ static const struct gs_steps *steps_of(const struct gs_builder *b, const struct 
     return steps && steps->source == GS_STEP_PERIOD && gs_oom_in_pass(b->run, steps->stack) ? NULL
                                                                                             : steps;
 }
+
+enum { LAYERS = 64 }; /* what comes by less often may be the layers of a model */
 
 /* One forward or backward pass that does not fit looks like a leak: layer after layer keeps its
  * part, and nothing comes back. What grows inside a pass counts where it grew over several of the
@@ -54,7 +68,8 @@ static bool one_pass(const struct gs_builder *b, const struct gs_oom_live *l,
         return false;
     }
     const struct gs_steps *steps = steps_of(b, f);
-    if (steps && gs_steps_done(steps, l->last_ns) >= gs_steps_done(steps, l->first_ns) + STEPS) {
+    bool sure = steps && (steps->source != GS_STEP_PERIOD || steps->n >= LAYERS);
+    if (sure && gs_steps_done(steps, l->last_ns) >= gs_steps_done(steps, l->first_ns) + STEPS) {
         return false;
     }
     int64_t grew = f->row->time_ns - l->first_ns;
@@ -62,6 +77,14 @@ static bool one_pass(const struct gs_builder *b, const struct gs_oom_live *l,
         return false;
     }
     return steps || f->turnover < ended || f->once_ns > f->turned_ns;
+}
+
+/* The same of operations between layers that a script calls one by one. */
+static bool one_script_pass(const struct gs_builder *b, const struct gs_oom_live *l, const struct gs_oom_facts *f, bool sure)
+{
+    uint32_t stack = gs_run_location(b->run, l->location)->stack;
+    bool script = gs_stack_python(b->run, stack) != GS_NONE && !gs_oom_in_pass(b->run, stack);
+    return script && !sure && l->count < LAYERS && f->turned_ns <= l->first_ns + (f->row->time_ns - l->first_ns) / 4;
 }
 
 /* A handful of blocks is no rhythm where the program's steps are not known for sure; fewer than
@@ -73,7 +96,7 @@ static bool counts(const struct gs_builder *b, const struct gs_oom_live *l,
     const struct gs_steps *steps = gs_steps_of(b, f->row->process);
     bool sure = steps && steps->source != GS_STEP_PERIOD;
     return l->location < b->growing_n && b->growing[l->location] &&
-           (sure || l->count >= TIMES || l->count < APPENDED) && !one_pass(b, l, f);
+           (sure || l->count >= TIMES || l->count < APPENDED) && !one_pass(b, l, f) && !one_script_pass(b, l, f, sure);
 }
 
 /* The heaviest entry of what grows. */
@@ -89,9 +112,34 @@ static const struct gs_growth *foremost(const struct gs_builder *b, const struct
     return NULL;
 }
 
-void gs_oom_growing(const struct gs_builder *b, const struct gs_oom_live *live, size_t n,
+/* Of a line: all of its call paths that grow. */
+struct line {
+    int64_t bytes, heaviest; /* together; of the heaviest call path */
+    int64_t first_ns;        /* of the heaviest call path's live blocks */
+    uint32_t stack;          /* likewise */
+    uint64_t count;          /* likewise */
+    bool varies;             /* likewise: its blocks differ in size */
+};
+
+#define VARIES_SHARE 2 /* of the largest block: the smallest is less than a half of it */
+static void add_path(struct line *line, const struct gs_oom_live *l, uint32_t stack)
+{
+    line->bytes = gs_add(line->bytes, l->bytes);
+    if (l->bytes > line->heaviest || !line->count) {
+        line->heaviest = l->bytes;
+        line->first_ns = l->first_ns;
+        line->stack = stack;
+        line->count = l->count;
+        line->varies = l->least < l->most / VARIES_SHARE;
+    }
+}
+
+void gs_oom_growing(struct gs_builder *b, const struct gs_oom_live *live, size_t n,
                     struct gs_oom_facts *f)
 {
+    struct gs_map index = {0}; /* site → line */
+    struct line *lines = NULL;
+    size_t lines_n = 0, lines_cap = 0;
     f->growing_first_ns = GS_NEVER;
     for (size_t i = 0; i < n; i++) {
         const struct gs_oom_live *l = &live[i];
@@ -103,17 +151,31 @@ void gs_oom_growing(const struct gs_builder *b, const struct gs_oom_live *live, 
         if (!counts(b, l, f)) {
             continue;
         }
+        uint32_t *at = gs_map_at(&index, gs_site_number(b, stack));
+        if (*at == GS_MAP_NEW) {
+            *at = (uint32_t)lines_n;
+            *GS_PUSH(lines, lines_n, lines_cap) = (struct line){0};
+        }
+        add_path(&lines[*at], l, stack);
+        f->growing_passes = l->count < f->growing_passes || !f->growing_passes ? l->count : f->growing_passes;
         f->growing = gs_add(f->growing, l->bytes);
-        f->growing_sites++;
         f->growing_first_ns = l->first_ns < f->growing_first_ns ? l->first_ns : f->growing_first_ns;
-        f->growing_in_pass += gs_oom_in_pass(b->run, stack) ? l->bytes : 0;
-        if (l->bytes > f->growing_heaviest) {
-            f->growing_heaviest = l->bytes;
-            f->heaviest_first_ns = l->first_ns;
-            f->growing_stack = stack;
-            f->growing_count = l->count;
+        bool in_pass = gs_oom_in_pass(b->run, stack);
+        f->growing_in_pass += in_pass ? l->bytes : 0;
+        f->growing_freed += in_pass && l->freed_in_backward ? l->bytes : 0;
+    }
+    for (size_t i = 0; i < lines_n; i++) {
+        if (lines[i].bytes > f->growing_heaviest) {
+            f->growing_heaviest = lines[i].bytes;
+            f->heaviest_first_ns = lines[i].first_ns;
+            f->growing_stack = lines[i].stack;
+            f->growing_count = lines[i].count;
+            f->growing_varies = lines[i].varies;
         }
     }
+    f->growing_sites = (unsigned)lines_n;
+    free(lines);
+    gs_map_free(&index);
     f->growth = f->growing_sites ? foremost(b, f) : NULL;
 }
 

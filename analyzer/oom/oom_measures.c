@@ -18,7 +18,7 @@
 #include "analyzer/run/settings.h"
 #include "analyzer/oom/waterfall.h"
 
-enum { MIB = 1 << 20, MEASURES_MOST = 4, CANDIDATES = 32, HARDLY = 16 };
+enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, CANDIDATES = 32, HARDLY = 16 };
 
 static bool known(int64_t value)
 {
@@ -76,11 +76,12 @@ void gs_oom_measure(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_me
             m.enough = covers;
             break;
         }
-        m.text = gs_arena_printf(b->arena, "%s: frees %s %s%s", m.text, most ? "up to" : "about",
+        m.text = gs_arena_printf(b->arena, "%s: frees %s %s%s (%s)", m.text, most ? "up to" : "about",
                                  gs_bytes_text(b, (double)m.frees_bytes),
                                  m.enough > 0    ? ", enough for this request"
                                  : m.enough == 0 ? ", not enough alone"
-                                                 : "");
+                                                 : "",
+                                 gs_certainty_word(m.certainty));
     } else {
         m.enough = -1;
     }
@@ -182,6 +183,8 @@ struct sight {
     bool named;          /* … as the name of a function has it */
     bool keeps;          /* … which keeps all the same what one would need */
     bool checkpointed, autocast, trains;
+    enum gs_certainty certainty; /* of the measure that is added now */
+    const char *refuted_by;
 };
 
 static bool part_of(const char *text, const char *part)
@@ -196,17 +199,6 @@ static bool passes(const struct gs_run *run, uint32_t stack, const char *file, c
     for (; (f = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
         if (f->kind == GS_FRAME_PYTHON && (!file || part_of(f->file, file)) &&
             (!function || part_of(f->function, function))) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool passes_symbol(struct gs_run *run, uint32_t stack, const char *symbol)
-{
-    for (; gs_stack_frame(run, stack) != NULL; stack = gs_stack_parent(run, stack)) {
-        if (gs_stack_frame(run, stack)->kind == GS_FRAME_NATIVE &&
-            gs_frame_calling(gs_frame_named(run, stack), NULL, symbol)) {
             return true;
         }
     }
@@ -241,7 +233,7 @@ static void look_at(struct sight *s, const struct gs_category_line *l)
         s->checkpointed =
             s->checkpointed || passes(run, l->stack, "/torch/utils/checkpoint.py", NULL);
         s->autocast = s->autocast || passes(run, l->stack, "/torch/amp/", NULL) ||
-                      passes_symbol(run, l->stack, "autocast");
+                      gs_stack_calls(run, l->stack, "autocast");
         if (l->count >= 3) {
             s->repeated = gs_add(s->repeated, l->bytes);
             s->kept = gs_add(s->kept, l->bytes - l->bytes / (int64_t)l->count);
@@ -379,8 +371,9 @@ static void judge_pass(struct sight *s)
     static const char *const training[] = {"train", "fit"};
     const struct gs_run *run = s->b->run;
     uint32_t stack = s->f->stack;
-    s->evaluates = s->phase == FORWARD && s->trains && never_followed(s);
     s->named = named(run, stack, evaluation, sizeof evaluation / sizeof *evaluation);
+    s->evaluates = s->phase != BACKWARD && s->phase != STEP && s->trains &&
+                   (never_followed(s) || (s->named && !named(run, stack, training, sizeof training / sizeof *training)));
     s->trains =
         s->trains || (!s->named && named(run, stack, training, sizeof training / sizeof *training));
     /* below @torch.no_grad() it is on; else lines that have made several blocks each, all of which
@@ -417,14 +410,27 @@ static struct sight sight_of(struct gs_builder *b, struct gs_oom_verdict *v,
 #define TEXT(s, ...) gs_arena_printf((s)->b->arena, __VA_ARGS__)
 #define SIZE(s, n) gs_bytes_text((s)->b, (double)(n))
 
+/* A guess is never said to be enough: its amount is the most that it can be. */
+static int8_t guess(const struct sight *s, int8_t enough)
+{
+    if (s->certainty != GS_CERTAINTY_GUESSED) {
+        return enough;
+    }
+    return enough == GS_MEASURE_FITS_NOT || enough == GS_MEASURE_MOST_BUT_NOT ? GS_MEASURE_MOST_BUT_NOT : GS_MEASURE_AT_MOST;
+}
+
 static void add(struct sight *s, enum gs_effort effort, int64_t frees, int8_t enough,
                 const char *text)
 {
     if (frees >= s->least) {
         gs_oom_measure(
             s->b, s->v,
-            (struct gs_measure){
-                .text = text, .frees_bytes = frees, .enough = enough, .effort = (uint8_t)effort});
+            (struct gs_measure){.text = text,
+                                .frees_bytes = frees,
+                                .enough = guess(s, enough),
+                                .effort = (uint8_t)effort,
+                                .certainty = s->certainty,
+                                .refuted_by = s->refuted_by});
     }
 }
 
@@ -467,8 +473,8 @@ static void expandable(struct sight *s)
     frees = most ? cached : frees;
     bool fits = gs_add(frees, free) >= asked;
     size_t before = s->v->measures_n;
-    if (!fits && s->v->cause == GS_CAUSE_CAPACITY) {
-        return; /* crumbs */
+    if (s->v->cause == GS_CAUSE_CAPACITY && (!fits || frees < s->f->total / CRUMBS)) {
+        return; /* the next request of the same pass would fail */
     }
     add(s, GS_EFFORT_SETTING, frees,
         most   ? GS_MEASURE_AT_MOST
@@ -606,7 +612,7 @@ static void no_grad(struct sight *s)
 {
     /* one line alone may be collecting its results, and so may those of a leak */
     bool sure = s->repeating > 1 && s->v->cause != GS_CAUSE_LEAK;
-    if (!s->keeps || !(s->evaluates || (sure && (s->named || !s->trains)))) {
+    if (gs_oom_graph(s->f) || !s->keeps || !(s->evaluates || (sure && (s->named || !s->trains)))) {
         return;
     }
     size_t before = s->v->measures_n;
@@ -620,6 +626,71 @@ static void no_grad(struct sight *s)
     if (s->evaluates && sure) {
         lead(s, before);
     }
+}
+
+static bool in_loss(const struct gs_run *run, uint32_t stack)
+{
+    return passes(run, stack, "/torch/nn/functional.py", "cross_entropy") || passes(run, stack, "/transformers/loss/", NULL);
+}
+
+/* The loss over a vocabulary: the logits of all tokens, and copies as large as they are. In CHUNKS pieces one is there at a
+ * time. */
+static void chunked_loss(struct sight *s)
+{
+    enum { CHUNKS = 8 };
+    const struct gs_run *run = s->b->run;
+    int64_t held = 0, block = s->f->stack != GS_NONE && in_loss(run, s->f->stack) ? s->f->requested : 0;
+    for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
+        const struct gs_category_line *l = &s->v->by_category.lines[i];
+        int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
+        block = in_loss(run, l->stack) && each > block ? each : block;
+    }
+    for (size_t i = 0; block && i < s->v->by_category.lines_n; i++) {
+        const struct gs_category_line *l = &s->v->by_category.lines[i];
+        int64_t each = l->count ? l->bytes / (int64_t)l->count : 0;
+        bool passing = l->category == GS_CATEGORY_ACTIVATIONS || l->category == GS_CATEGORY_TEMPORARIES;
+        if (passing && (in_loss(run, l->stack) || (each >= block / 2 - block / 64 && each <= block + block / 64))) {
+            held = gs_add(held, l->bytes);
+        }
+    }
+    int64_t frees = held - held / CHUNKS, left = s->need - (s->f->requested - s->f->requested / CHUNKS);
+    if (held == 0 || held < s->f->live / 4) {
+        return;
+    }
+    size_t before = s->v->measures_n;
+    add(s, GS_EFFORT_LINE, frees, frees >= left ? GS_MEASURE_FITS : GS_MEASURE_FITS_NOT,
+        TEXT(s, "compute the cross entropy in chunks of tokens, %d here, each with its backward pass (or a fused loss: Liger, "
+                "cut-cross-entropy): logits and their copies hold %s", CHUNKS, SIZE(s, held)));
+    lead(s, before);
+}
+
+/* A checkpoint or a copy that is still there: the heaviest kind of them. */
+static void copies(struct sight *s)
+{
+    const struct gs_oom_holder *most = NULL;
+    struct held held = {.heaviest = GS_NONE};
+    const struct gs_by_category *by = &s->v->by_category;
+    for (size_t i = 0; i < by->lines_n; i++) {
+        const struct gs_oom_holder *of =
+            by->lines[i].category == GS_CATEGORY_UNKNOWN ? gs_oom_copy_of(s->b->run, by->lines[i].stack) : NULL;
+        if (of && (!most || by->lines[i].bytes > held.most)) {
+            held.most = by->lines[i].bytes;
+            held.heaviest = by->lines[i].stack;
+            most = of;
+        }
+    }
+    for (size_t i = 0; most && i < by->lines_n; i++) {
+        bool same = by->lines[i].category == GS_CATEGORY_UNKNOWN && gs_oom_copy_of(s->b->run, by->lines[i].stack) == most;
+        held.bytes = gs_add(held.bytes, same ? by->lines[i].bytes : 0);
+    }
+    if (!most || held.bytes < s->f->live / 20) {
+        return;
+    }
+    struct gs_oom_words words = {.b = s->b, .f = s->f, .v = s->v};
+    size_t before = s->v->measures_n;
+    add(s, GS_EFFORT_LINE, held.bytes, 0,
+        TEXT(s, "%s, %s: %s", gs_oom_place(&words, held.heaviest), most->what, most->advice));
+    lead(s, before);
 }
 
 static void key_value_cache(struct sight *s)
@@ -652,30 +723,45 @@ static void others(struct sight *s)
     (OF(CAPACITY) | OF(FRAGMENTATION) | OF(OTHER_PROCESS) | OF(ALLOCATOR_CAP) | \
      OF(OUTSIDE_ALLOCATOR))
 
+/* `certainty` of the amount: inferred from recorded blocks, unless it rests on what no call states (the precision, the shape of
+ * the graph). `refuted_by` is what would show that it is wrong. */
 static const struct {
     uint32_t causes;
     void (*add)(struct sight *s);
+    enum gs_certainty certainty;
+    const char *refuted_by;
 } measures[] = {
-    {OF(CAPACITY) | OF(FRAGMENTATION) | OF(OTHER_PROCESS) | OF(OUTSIDE_ALLOCATOR), expandable},
-    {SPACE, batch},
-    {SPACE, checkpoint},
-    {SPACE, precision},
-    {SPACE, eight_bit},
-    {SPACE, zero},
-    {SPACE | OF(LEAK), gradients},
-    {SPACE, foreach},
-    {SPACE | OF(LEAK), no_grad},
-    {SPACE, key_value_cache},
-    {SPACE | OF(PREALLOCATION), others},
+#define GUESSED GS_CERTAINTY_GUESSED
+#define INFERRED GS_CERTAINTY_INFERRED
+#define RECORDED GS_CERTAINTY_RECORDED
+    {OF(CAPACITY) | OF(FRAGMENTATION) | OF(OTHER_PROCESS) | OF(OUTSIDE_ALLOCATOR), expandable, INFERRED,
+     "if the blocks lie worse in segments that grow"},
+    {SPACE, batch, INFERRED, "if these tensors do not grow with the batch"},
+    {SPACE, checkpoint, GUESSED, NULL},
+    {SPACE, precision, GUESSED, NULL},
+    {SPACE, eight_bit, GUESSED, NULL},
+    {SPACE, zero, INFERRED, "if the optimizer is sharded already"},
+    {SPACE | OF(LEAK), gradients, INFERRED, "if the gradients are accumulated on purpose"},
+    {SPACE, foreach, INFERRED, "if the optimizer has no such argument"},
+    {SPACE | OF(LEAK), no_grad, INFERRED, "if a backward pass was to follow"},
+    {SPACE, chunked_loss, INFERRED, "if the loss runs in chunks already"},
+    {SPACE, copies, INFERRED, "if the program still reads it"},
+    {SPACE, key_value_cache, INFERRED, "if the cache has a fixed length"},
+    {SPACE | OF(PREALLOCATION), others, RECORDED, NULL},
+#undef GUESSED
+#undef INFERRED
+#undef RECORDED
 };
 
 static void advise(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_categorizer *c,
                    bool training)
 {
     struct sight s = sight_of(b, v, c, training);
-    bool served = !v->fatal && !v->handled; /* what would have been enough: it was */
+    bool served = (!v->fatal && !v->handled) || gs_oom_found_batch(b, v); /* what would have been enough: it was */
     for (size_t i = 0; i < sizeof measures / sizeof *measures; i++) {
         if (!served && (measures[i].causes & (1u << v->cause))) {
+            s.certainty = measures[i].certainty;
+            s.refuted_by = measures[i].refuted_by;
             measures[i].add(&s);
         }
     }

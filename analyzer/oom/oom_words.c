@@ -29,7 +29,8 @@ static void advise(struct gs_oom_words *w, int effort, int64_t frees, const char
                                        .frees_bytes = frees,
                                        .enough = -1,
                                        .effort = (uint8_t)effort,
-                                       .first = true});
+                                       .first = true,
+                                       .certainty = frees == GS_UNKNOWN ? GS_CERTAINTY_GUESSED : GS_CERTAINTY_INFERRED});
 }
 
 void gs_say_pinned(struct gs_oom_words *w)
@@ -87,81 +88,6 @@ void gs_say_cap(struct gs_oom_words *w)
                 !set.max_split_bytes ? ""
                 : set.variable       ? set.variable
                                      : "PYTORCH_CUDA_ALLOC_CONF"));
-}
-
-/* "6.00 MiB a step, for 173 steps", or by its allocations where no steps are known or it does not grow in
- * each: what a graph keeps is many allocations a step. */
-struct gs_oom_rhythm gs_oom_rhythm(const facts *f)
-{
-    const struct gs_growth *g = f->growth;
-    uint64_t times = f->growing_count ? f->growing_count : 1;
-    bool graph = gs_oom_graph(f);
-    struct gs_oom_rhythm r = {(double)(graph ? f->growing : f->growing_heaviest) / (double)times, times, false};
-    if (g && g->by_steps && !g->jumps && !f->replaced && g->steps && (graph || g->count + 2 >= g->steps)) {
-        r.steps = true;
-        r.each = (double)(graph ? f->growing : f->growing_heaviest) / (double)g->steps;
-        r.times = g->steps;
-    }
-    return r;
-}
-
-static const char *rhythm_text(struct gs_oom_words *w)
-{
-    struct gs_oom_rhythm r = gs_oom_rhythm(w->f);
-    return r.steps ? TEXT(w, "%s a step, for %llu steps", SIZE(w, r.each), (unsigned long long)r.times)
-                   : TEXT(w, "%s each time, %llu times so far", SIZE(w, r.each), (unsigned long long)r.times);
-}
-
-/* What ends in one tensor of each step hangs on it. */
-static void say_graph(struct gs_oom_words *w)
-{
-    const facts *f = w->f;
-    w->v->growing = f->growth->newest;
-    w->v->verdict = TEXT(w,
-                         "a leak: what %s makes keeps the autograd graph of its step, about %s: "
-                         "%s of the %s live (%.0f %%)",
-                         gs_site_path(w->b, &f->growth->newest), rhythm_text(w), SIZE(w, f->growing),
-                         SIZE(w, f->live),
-                         100 * (double)f->growing / (double)f->live);
-    advise(w, GS_EFFORT_LINE, f->growing,
-           TEXT(w,
-                "%s: keep its number (.item()) or a copy without the graph (.detach()), not the tensor",
-                gs_site_line(w->b, &w->v->growing)));
-}
-
-void gs_say_leak(struct gs_oom_words *w)
-{
-    const facts *f = w->f;
-    uint32_t number = gs_site_number(w->b, f->growing_stack);
-    w->v->growing = w->b->sites[number];
-    const char *others =
-        f->growing_sites > 1
-            ? TEXT(w, "; %u more call path%s, %s with it", f->growing_sites - 1,
-                   f->growing_sites > 2 ? "s grow" : " grows", SIZE(w, f->growing))
-            : "";
-    if (gs_oom_graph(f)) {
-        say_graph(w);
-        return;
-    }
-    w->v->verdict =
-        TEXT(w, "a leak: %s keeps %s: %s of the %s live (%.0f %%)%s",
-             gs_oom_place(w, f->growing_stack), rhythm_text(w), SIZE(w, f->growing_heaviest), SIZE(w, f->live),
-             100 * (double)f->growing_heaviest / (double)f->live, others);
-    static const char *const what[] = {
-        "keep a number or a copy on the host (.item(), .detach().cpu()), or drop the reference each step",
-        "a forward pass makes it, and something keeps what that pass returned: drop it each step, or keep a "
-        "number (.item()) or a copy on the host (.detach().cpu())",
-        "it is made anew each time, and larger: bound its length (a window, a maximum), or make it once "
-        "in its full size"};
-    int which = f->replaced ? 2 : gs_stack_in(w->b->run, f->growing_stack, NULL, "_call_impl");
-    advise(w, GS_EFFORT_LINE, f->growing,
-           TEXT(w, "%s: %s", gs_site_line(w->b, &w->v->growing), what[which]));
-    if (f->turnover < 0.05) {
-        advise(
-            w, GS_EFFORT_TRAINING, GS_UNKNOWN,
-            "not sure: hardly anything was freed before, so no step was seen to end; if all of it "
-            "is needed at once, use smaller batches");
-    }
 }
 
 /* Is that process another of this run's, on the same machine? */
@@ -353,6 +279,16 @@ static const char *say_beside(struct gs_oom_words *w, const char *from)
 void gs_say_capacity(struct gs_oom_words *w)
 {
     const facts *f = w->f;
+    if (gs_oom_found_batch(w->b, w->v)) {
+        w->v->verdict = "a function that looks for the largest batch tried one that does not fit; the program went on with a smaller one";
+        w->v->certainty = GS_CERTAINTY_RECORDED;
+        w->v->refuted_by = NULL;
+        return;
+    }
+    if (f->pending) {
+        gs_say_pending(w);
+        return;
+    }
     int64_t needs = gs_add(gs_add(f->live, asked_of_device(f)), gs_oom_context(f));
     bool too_much = known(f->total) && needs > f->total;
     const char *how = f->holder > f->live / 2 ? "most of it" : "the largest part of it";

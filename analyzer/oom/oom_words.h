@@ -61,6 +61,21 @@ void gs_oom_measure(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_me
  * advice. */
 void gs_oom_advise(struct gs_builder *b);
 
+/* oom_patterns.c. A well-known holder of GPU memory, by the stack that allocated; NULL: none. */
+struct gs_oom_holder {
+    const char *what, *advice;
+    double share; /* of what grew: the most that the advice frees */
+};
+const struct gs_oom_holder *gs_oom_holder_of(const struct gs_run *run, uint32_t stack);
+/* Likewise of what is often needed for a moment only. */
+const struct gs_oom_holder *gs_oom_copy_of(const struct gs_run *run, uint32_t stack);
+/* A failure that a function which tries batch sizes until one fits expected and handled. */
+bool gs_oom_found_batch(const struct gs_builder *b, const struct gs_oom_verdict *v);
+/* oom_failed.c. Does an earlier pass that failed hold what the request needs? */
+bool gs_oom_keeps_failed(const struct gs_oom_facts *f);
+/* oom_trials.c. Do models of several earlier trials hold what the request needs? */
+bool gs_oom_keeps_trials(const struct gs_oom_facts *f);
+
 /* Each says its cause in a few words, then the numbers it rests on; what was asked and what was
  * free stands before it already. */
 void gs_say_pinned(struct gs_oom_words *w);
@@ -68,11 +83,14 @@ void gs_say_oversized(struct gs_oom_words *w);
 void gs_say_driver_fragmentation(struct gs_oom_words *w);
 void gs_say_cap(struct gs_oom_words *w);
 void gs_say_leak(struct gs_oom_words *w);
+void gs_say_trials(struct gs_oom_words *w);
+void gs_say_failed(struct gs_oom_words *w);
 void gs_say_other_process(struct gs_oom_words *w);
 void gs_say_cache_fragmentation(struct gs_oom_words *w);
 void gs_say_preallocation(struct gs_oom_words *w);
 void gs_say_outside(struct gs_oom_words *w);
 void gs_say_capacity(struct gs_oom_words *w);
+void gs_say_pending(struct gs_oom_words *w); /* of a capacity: f->pending */
 
 /* How what grows came together: bytes each time, and how often. */
 struct gs_oom_rhythm {

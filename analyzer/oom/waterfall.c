@@ -195,7 +195,8 @@ static struct gs_waterfall_facts facts_of(struct gs_builder *b, const struct gs_
 
 struct lines {
     struct gs_builder *b;
-    struct gs_map index; /* text, site → lines */
+    struct gs_map index; /* text, line → lines */
+    struct gs_map paths; /* text, site: seen */
     struct gs_held_line *list;
     size_t n, cap;
     int64_t sum;
@@ -204,14 +205,21 @@ struct lines {
 static void line_add(struct lines *l, const char *text, uint32_t stack, int64_t bytes,
                      uint64_t count)
 {
-    uint32_t site = gs_site_number(l->b, stack);
-    uint32_t *at = gs_map_at(&l->index, gs_hash64((uintptr_t)text) ^ site);
-    if (*at == GS_MAP_NEW) {
+    const struct gs_site *site = &l->b->sites[gs_site_number(l->b, stack)];
+    const uint64_t kind = gs_hash64((uintptr_t)text);
+    uint32_t *at = gs_map_at(&l->index, gs_hash64(gs_site_line_key(site) ^ kind));
+    uint32_t *path = gs_map_at(&l->paths, gs_hash64(gs_site_key(site) ^ kind));
+    const bool first = *at == GS_MAP_NEW;
+    if (first) {
         *at = (uint32_t)l->n;
-        *GS_PUSH(l->list, l->n, l->cap) =
-            (struct gs_held_line){.text = text, .site = l->b->sites[site]};
+        *GS_PUSH(l->list, l->n, l->cap) = (struct gs_held_line){.text = text, .site = *site};
     }
     struct gs_held_line *line = &l->list[*at];
+    if (!first && *path == GS_MAP_NEW) {
+        line->site.paths = line->site.paths ? line->site.paths + 1 : 2;
+        gs_site_keep_common(&line->site, site);
+    }
+    *path = 1;
     line->bytes = gs_add(line->bytes, bytes);
     line->count += count;
     l->sum = gs_add(l->sum, bytes);
@@ -243,6 +251,7 @@ static void lines_close(struct lines *l, struct gs_held_part *part)
     }
     free(l->list);
     gs_map_free(&l->index);
+    gs_map_free(&l->paths);
 }
 
 static struct gs_held_part *part_add(struct gs_oom_verdict *v, enum gs_held what, int64_t bytes)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/category/category_use.h"
 #include "analyzer/step/step.h"
 
 enum {
@@ -12,7 +13,7 @@ enum {
 };
 
 struct memo { /* by location: its blocks mostly end alike */
-    uint32_t fate, kinds; /* kinds: see tell() */
+    uint32_t fate, kinds; /* fate: with the block's use; kinds: see tell() */
 };
 
 struct gs_page_kinds {
@@ -110,7 +111,7 @@ enum { FREED, AGED, KEPT, BITS = 8 };
 /* Three categories in one number: of a block that is freed, of one that is so after several steps, of one
  * that is kept. */
 static uint32_t tell(struct gs_page_kinds *k, unsigned what, uint32_t stack, uint32_t free_stack,
-                     unsigned fate)
+                     unsigned fate, unsigned use)
 {
     uint32_t *at = gs_map_at(&k->told[what], (uint64_t)stack << 32 | fate);
     if (*at == GS_MAP_NEW) {
@@ -118,7 +119,8 @@ static uint32_t tell(struct gs_page_kinds *k, unsigned what, uint32_t stack, uin
                                           .free_stack = free_stack,
                                           .tensor = what == 0,
                                           .direct = what == 1,
-                                          .python = k->python};
+                                          .python = k->python,
+                                          .use = use};
         uint32_t freed = gs_category_of(gs_category_rule(k->categorizer, &block));
         block.aged = true;
         uint32_t aged = gs_category_of(gs_category_rule(k->categorizer, &block));
@@ -146,7 +148,8 @@ static unsigned fate_of(struct gs_page_kinds *k, uint32_t free_stack)
 static uint32_t kinds_of(struct gs_page_kinds *k, const struct gs_lifetime *life,
                          const struct gs_series *series, uint32_t free_stack)
 {
-    unsigned fate = fate_of(k, free_stack);
+    unsigned use = gs_uses_of(k->report->uses, series->process, life->stack, life->alloc_ns, life->free_ns);
+    unsigned fate = fate_of(k, free_stack) * GS_USES + use;
     if (life->location >= k->memos_n) {
         size_t n = (size_t)life->location * 2 + 64;
         k->memos = gs_realloc(k->memos, n, sizeof *k->memos);
@@ -159,7 +162,7 @@ static uint32_t kinds_of(struct gs_page_kinds *k, const struct gs_lifetime *life
         unsigned what = life->layer != GS_LAYER_DEVICE                    ? 0
                         : series->layer == GS_SERIES_DEVICE && untold ? 1
                                                                       : 2;
-        *m = (struct memo){fate, tell(k, what, life->stack, free_stack, fate)};
+        *m = (struct memo){fate, tell(k, what, life->stack, free_stack, fate, use)};
     }
     return m->kinds;
 }

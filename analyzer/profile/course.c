@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/category/category_use.h"
 #include "analyzer/question/question.h"
 
 struct line { /* of a series, while it is replayed */
@@ -204,7 +205,7 @@ struct courses *courses_build(struct gs_run *run, const struct course_wish *wish
                               size_t error_size)
 {
     static const struct gs_options defaults;
-    struct gs_observer observers[2];
+    struct gs_observer observers[3];
     size_t processes;
     struct building *w = gs_realloc(NULL, 1, sizeof *w);
     struct courses *c = gs_realloc(NULL, 1, sizeof *c);
@@ -217,9 +218,10 @@ struct courses *courses_build(struct gs_run *run, const struct course_wish *wish
                                .options = &defaults, .top = SIZE_MAX};
     gs_site_helpers(run, &w->b.helpers);
     gs_steps_start(&w->b, &observers[0]);
-    observers[1] = (struct gs_observer){
+    gs_uses_start(&w->b, &observers[1]);
+    observers[2] = (struct gs_observer){
         .self = w, .alloc = on_alloc, .free = on_free, .process_end = on_process_end};
-    bool ok = gs_run_replay(run, observers, 2, error, error_size);
+    bool ok = gs_run_replay(run, observers, 3, error, error_size);
     if (ok) {
         list_courses(w);
         list_steps(w);
@@ -227,6 +229,7 @@ struct courses *courses_build(struct gs_run *run, const struct course_wish *wish
     gs_run_processes(run, &processes);
     for (uint32_t i = 0; ok && wish->categories && i < processes; i++)
         ok = categorise(w, i, error, error_size);
+    gs_uses_free(w->report.uses);
     gs_steps_free(w->b.steps);
     gs_map_free(&w->b.helpers);
     gs_map_free(&w->b.site_of_key);

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/category/category_use.h"
 #include "analyzer/question/question.h"
 #include "analyzer/question/wait.h"
 
@@ -148,7 +149,9 @@ static void add_ended(struct build *b, const struct gs_lifetime *life)
         bool tensor = life->layer == GS_LAYER_TENSOR;
         unsigned rule = gs_category_rule_of(b->categorizer, tensor, life->stack,
                                             gs_run_free_stack(b->run, life),
-                                            life->free_ns > b->last_alloc_ns);
+                                            life->free_ns > b->last_alloc_ns,
+                                            gs_uses_of(b->b.report->uses, s->process, life->stack,
+                                                       life->alloc_ns, life->free_ns));
         add_live(b, s, life->stack, gs_category_of(rule), life->bytes, 1);
     }
 }
@@ -178,7 +181,7 @@ static void on_process_end(void *self, uint32_t process, int64_t end_ns)
 
 static bool replay(struct build *b, char *error, size_t error_size)
 {
-    struct gs_observer observers[2] = {{.self = b,
+    struct gs_observer observers[3] = {{.self = b,
                                         .process_start = on_process_start,
                                         .alloc = on_alloc,
                                         .free = on_free,
@@ -186,8 +189,13 @@ static bool replay(struct build *b, char *error, size_t error_size)
     size_t n = 1;
     if (b->wish->categories && b->wish->what != GS_PROFILE_ALLOCATED) {
         gs_steps_start(&b->b, &observers[n++]);
+        gs_uses_start(&b->b, &observers[n++]);
     } else if (b->wish->categories) {
         b->categorizer = gs_categorizer_new(b->run);
+        b->b.report->uses = gs_uses_read(b->run, error, error_size);
+        if (!b->b.report->uses) {
+            return false;
+        }
     }
     return gs_run_replay(b->run, observers, n, error, error_size);
 }
@@ -541,6 +549,7 @@ struct gs_profile *gs_profile_build(struct gs_run *run, const struct gs_profile_
     gs_site_helpers(run, &b.b.helpers);
     bool ok = calls ? add_calls(&b, error, error_size) : add_memory(&b, error, error_size);
     finish(p);
+    gs_uses_free(report.uses);
     gs_steps_free(b.b.steps);
     if (b.categorizer) {
         gs_categorizer_free(b.categorizer);

@@ -100,9 +100,9 @@ static void of_growth(struct advices *a)
                                gs_bytes_text(a->b, g->bytes_per_step),
                                g->by_steps ? "step" : "time", gs_bytes_text(a->b, (double)g->bytes),
                                g->graph
-                                   ? "a forward pass is kept with its graph: detach() or .item() "
-                                     "what outlives the step, or compute it under torch.no_grad()"
-                                   : "drop the reference, or keep a number")));
+                                   ? "what a forward pass makes stays, perhaps with its autograd graph: store .item(), or "
+                                     ".detach() if backward() does not need it; or torch.no_grad() if no backward() follows"
+                                   : "drop the reference, or store .item() or .detach().cpu()")));
     }
 }
 
@@ -234,12 +234,13 @@ static void of_retries(struct advices *a)
         return;
     }
     const struct gs_torch_settings s = gs_torch_settings(a->b->run, worst->process);
+    char took[UNITS_TEXT];
     add(a, "fragmentation", r->simulated ? 0.02 : share,
         at(a, &worst->stack.site,
            gs_arena_printf(a->b->arena,
                            "%zu allocations failed and were served once PyTorch had given its cache "
-                           "back to CUDA (%.3g s in all): the GPU is all but full%s",
-                           r->retries_total, blocked,
+                           "back to CUDA (%s in all): the GPU is all but full%s",
+                           r->retries_total, format_seconds(took, blocked),
                            s.expandable == GS_NO && s.backend == GS_BACKEND_NATIVE
                                ? "; expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF makes less of it "
                                  "stay unused"
@@ -269,13 +270,15 @@ static void of_fragmentation(struct advices *a)
 static void of_recording(struct advices *a)
 {
     const struct gs_report *r = a->b->report;
+    char count[UNITS_TEXT], from[UNITS_TEXT];
     if (r->lost_events) {
         add(a, "recording", 30,
             gs_arena_printf(a->b->arena,
-                            "%llu events were lost for want of space: sums are too low from %.3f s "
+                            "%s lost for want of space: sums are too low from %s "
                             "on; record on "
                             "a faster or emptier disk (GPUSPY_DB)",
-                            (unsigned long long)r->lost_events, r->lost_first_s));
+                            format_plural(count, r->lost_events, "event was", "events were"),
+                            format_seconds(from, r->lost_first_s)));
     }
 }
 

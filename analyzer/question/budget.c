@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/category/category_use.h"
 #include "analyzer/step/step.h"
 
 /* The most that each category ever held, of the tensors of each device of each process. */
@@ -19,20 +20,23 @@ struct gs_budgets {
     struct gs_categorizer *categorizer; /* NULL: no estimate was asked for */
     struct most *by_series;
     size_t cap;
-    int64_t last_alloc_ns; /* of the process now replayed */
+    uint32_t process; /* now replayed */
+    int64_t last_alloc_ns;
 };
 
 static void on_process_start(void *self, uint32_t process)
 {
     struct gs_budgets *g = self;
     size_t n;
+    g->process = process;
     g->last_alloc_ns = gs_run_processes(g->b->run, &n)[process].last_alloc_ns;
 }
 
 static unsigned rule_of(struct gs_budgets *g, const struct gs_lifetime *life)
 {
     return gs_category_rule_of(g->categorizer, true, life->stack, gs_run_free_stack(g->b->run, life),
-                               life->free_ns > g->last_alloc_ns);
+                               life->free_ns > g->last_alloc_ns,
+                               gs_uses_of(g->b->report->uses, g->process, life->stack, life->alloc_ns, life->free_ns));
 }
 
 /* Activations, and temporaries but those of the optimizer. */
@@ -75,18 +79,18 @@ static void on_free(void *self, const struct gs_lifetime *life, const struct gs_
     }
 }
 
-void gs_budgets_start(struct gs_builder *b, struct gs_observer *observer)
+bool gs_budgets_read(struct gs_builder *b, char *error, size_t error_size)
 {
     struct gs_budgets *g = gs_realloc(NULL, 1, sizeof *g);
     *g = (struct gs_budgets){.b = b};
-    *observer = (struct gs_observer){.self = g};
-    if (b->options->estimate) {
-        g->categorizer = gs_categorizer_new(b->run);
-        observer->process_start = on_process_start;
-        observer->alloc = on_alloc;
-        observer->free = on_free;
-    }
     b->budgets = g;
+    if (!b->options->estimate) {
+        return true;
+    }
+    g->categorizer = gs_categorizer_new(b->run);
+    const struct gs_observer observer = {
+        .self = g, .process_start = on_process_start, .alloc = on_alloc, .free = on_free};
+    return gs_run_replay(b->run, &observer, 1, error, error_size);
 }
 
 void gs_budgets_free(struct gs_budgets *g)

@@ -8,6 +8,7 @@
  * known, when most of the steady ones free there. The steps are known when all is over, so that
  * each location keeps times of its frees: all of the first ones, then every second, every fourth, …
  */
+#include "analyzer/question/library.h"
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/signature.h"
 #include "analyzer/step/step.h"
@@ -151,8 +152,8 @@ static void recognise(struct gs_churns *c, struct gs_signer *signer, struct aski
             gs_signed(signer, gs_sign(signer, q->list[i].stack, GS_SHAPE_IMPLICIT));
         if (q->list[i].stack != GS_NONE && s.advice && s.by_count) {
             x->pattern = s.name;
-            x->advice = s.advice;
             x->freed = c->b->sites[gs_site_number(c->b, q->list[i].stack)];
+            x->advice = gs_library_advice(&x->freed, s.advice, false);
         }
     }
 }
@@ -200,6 +201,48 @@ static void advise(const struct gs_churns *c, struct gs_churn *x, enum gs_series
     }
 }
 
+static uint64_t kind_of(const void *row)
+{
+    return (uintptr_t)((const struct gs_churn *)row)->pattern;
+}
+
+static void add_churn(void *into, const void *from)
+{
+    struct gs_churn *to = into;
+    const struct gs_churn *x = from;
+    const double lived = to->mean_life_s * (double)to->count + x->mean_life_s * (double)x->count;
+    to->count += x->count;
+    to->mean_life_s = lived / (double)to->count;
+    to->bytes = gs_add(to->bytes, x->bytes);
+    to->per_s += x->per_s;
+    to->advice = to->advice ? to->advice : x->advice;
+    gs_pace_add(&to->pace, &x->pace);
+}
+
+static struct gs_line_path path_of(const void *row)
+{
+    const struct gs_churn *x = row;
+    return (struct gs_line_path){.bytes = x->bytes, .count = x->count, .site = x->stack.site};
+}
+
+/* `work` is sorted; its rows have the number of their stack in place of its frames. */
+static void list_lines(struct gs_builder *b, struct gs_churn *work, size_t n)
+{
+    static const struct gs_line_form form = {.size = sizeof(struct gs_churn),
+                                             .site = offsetof(struct gs_churn, stack.site),
+                                             .paths = offsetof(struct gs_churn, paths),
+                                             .kind = kind_of,
+                                             .add = add_churn,
+                                             .path = path_of,
+                                             .order = busier};
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t site = gs_site_number(b, (uint32_t)work[i].stack.n);
+        work[i].stack = (struct gs_trace){.site = b->sites[site]};
+    }
+    b->report->churn_lines =
+        gs_lines_of(b, work, n, &form, &b->report->churn_lines_n, &b->report->churn_lines_total);
+}
+
 void gs_churns_finish(struct gs_churns *c)
 {
     struct gs_report *report = c->b->report;
@@ -238,6 +281,7 @@ void gs_churns_finish(struct gs_churns *c)
     for (size_t i = 0; i < report->churn_n; i++) {
         report->churn[i].stack = gs_trace_of(c->b, (uint32_t)report->churn[i].stack.n);
     }
+    list_lines(c->b, work, n);
     for (size_t i = 0; i < c->cap; i++) {
         free(c->places[i].times);
     }

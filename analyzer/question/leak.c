@@ -25,6 +25,44 @@ static int heavier(const void *a, const void *b)
     return x->stack.n < y->stack.n ? -1 : x->stack.n > y->stack.n;
 }
 
+static uint64_t kind_of(const void *row)
+{
+    const struct gs_leak *x = row;
+    return (uint64_t)x->process << 32 | (uint64_t)(x->device + 1) << 8 | (uint64_t)x->layer << 1 | x->growing;
+}
+
+static void add_leak(void *into, const void *from)
+{
+    struct gs_leak *to = into;
+    const struct gs_leak *x = from;
+    to->bytes = gs_add(to->bytes, x->bytes);
+    to->count += x->count;
+}
+
+static struct gs_line_path path_of(const void *row)
+{
+    const struct gs_leak *x = row;
+    return (struct gs_line_path){.bytes = x->bytes, .count = x->count, .site = x->stack.site};
+}
+
+/* `work` is sorted; its rows have the number of their stack in place of its frames. */
+static void list_lines(struct gs_builder *b, struct gs_leak *work, size_t n)
+{
+    static const struct gs_line_form form = {.size = sizeof(struct gs_leak),
+                                             .site = offsetof(struct gs_leak, stack.site),
+                                             .paths = offsetof(struct gs_leak, paths),
+                                             .kind = kind_of,
+                                             .add = add_leak,
+                                             .path = path_of,
+                                             .order = heavier};
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t site = gs_site_number(b, (uint32_t)work[i].stack.n);
+        work[i].stack = (struct gs_trace){.site = b->sites[site]};
+    }
+    b->report->leak_lines =
+        gs_lines_of(b, work, n, &form, &b->report->leak_lines_n, &b->report->leak_lines_total);
+}
+
 void gs_leaks_build(struct gs_builder *b)
 {
     struct gs_report *report = b->report;
@@ -56,6 +94,7 @@ void gs_leaks_build(struct gs_builder *b)
     for (size_t i = 0; i < report->leaks_n; i++) {
         report->leaks[i].stack = gs_trace_of(b, (uint32_t)report->leaks[i].stack.n);
     }
+    list_lines(b, work, n);
     report->leaks_at_end = true;
     for (size_t i = 0; i < processes_n; i++) {
         report->leaks_at_end = report->leaks_at_end && processes[i].complete;

@@ -1,4 +1,5 @@
 /* Lists of the report: sorted, cut, by stack or by site. */
+#include "analyzer/base/units.h"
 #include "analyzer/question/question.h"
 
 #include <stdlib.h>
@@ -102,13 +103,9 @@ const char *gs_site_line(struct gs_builder *b, const struct gs_site *site)
 
 const char *gs_bytes_text(struct gs_builder *b, double bytes)
 {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    size_t unit = 0;
-    while ((bytes >= 1024 || bytes <= -1024) && unit < 5) {
-        bytes /= 1024;
-        unit++;
-    }
-    return gs_arena_printf(b->arena, unit ? "%.2f %s" : "%.0f %s", bytes, units[unit]);
+    char size[UNITS_TEXT];
+    format_bytes(size, units_whole(bytes < 0 ? -bytes : bytes));
+    return gs_arena_printf(b->arena, "%s%s", bytes < 0 ? "-" : "", size);
 }
 
 void *gs_list(struct gs_builder *b, void *work, size_t n, size_t size,
@@ -173,8 +170,8 @@ static int heavier_site(const void *a, const void *b)
     return x->site.line - y->site.line;
 }
 
-struct gs_by_site *gs_list_by_site(struct gs_builder *b, const struct gs_share *shares, size_t n,
-                                   size_t *listed, size_t *total)
+/* Allocated; in no order. */
+static struct gs_by_site *by_site(struct gs_builder *b, const struct gs_share *shares, size_t n, size_t *out_n)
 {
     struct gs_map index = {0};
     struct gs_by_site *work = NULL;
@@ -193,8 +190,51 @@ struct gs_by_site *gs_list_by_site(struct gs_builder *b, const struct gs_share *
         work[*at].count += shares[i].count;
         work[*at].stacks++;
     }
+    gs_map_free(&index);
+    *out_n = work_n;
+    return work;
+}
+
+struct gs_by_site *gs_list_by_site(struct gs_builder *b, const struct gs_share *shares, size_t n,
+                                   size_t *listed, size_t *total)
+{
+    size_t work_n;
+    struct gs_by_site *work = by_site(b, shares, n, &work_n);
     struct gs_by_site *list = gs_list(b, work, work_n, sizeof *work, heavier_site, listed, total);
     free(work);
-    gs_map_free(&index);
+    return list;
+}
+
+static void add_site(void *into, const void *from)
+{
+    struct gs_by_site *to = into;
+    const struct gs_by_site *x = from;
+    to->bytes = gs_add(to->bytes, x->bytes);
+    to->count += x->count;
+    to->stacks += x->stacks;
+}
+
+static struct gs_line_path path_of_site(const void *row)
+{
+    const struct gs_by_site *x = row;
+    return (struct gs_line_path){.bytes = x->bytes, .count = x->count, .site = x->site};
+}
+
+struct gs_by_site *gs_list_by_line(struct gs_builder *b, const struct gs_share *shares, size_t n,
+                                   size_t *listed, size_t *total)
+{
+    static const struct gs_line_form form = {.size = sizeof(struct gs_by_site),
+                                             .site = offsetof(struct gs_by_site, site),
+                                             .paths = offsetof(struct gs_by_site, paths),
+                                             .add = add_site,
+                                             .path = path_of_site,
+                                             .order = heavier_site};
+    size_t work_n;
+    struct gs_by_site *work = by_site(b, shares, n, &work_n);
+    if (work_n > 1) {
+        qsort(work, work_n, sizeof *work, heavier_site);
+    }
+    struct gs_by_site *list = gs_lines_of(b, work, work_n, &form, listed, total);
+    free(work);
     return list;
 }

@@ -138,6 +138,7 @@ static void describe(struct gs_peaks *p, uint32_t series, struct gs_peak *peak)
     }
     peak->by_stack = gs_list_by_stack(p->b, shares, n, &peak->by_stack_n, &peak->by_stack_total);
     peak->by_site = gs_list_by_site(p->b, shares, n, &peak->by_site_n, &peak->by_site_total);
+    peak->by_line = gs_list_by_line(p->b, shares, n, &peak->by_line_n, &peak->by_line_total);
     free(shares);
 }
 

@@ -58,10 +58,26 @@ struct gs_by_stack *gs_list_by_stack(struct gs_builder *b, struct gs_share *shar
                                      size_t *listed, size_t *total);
 struct gs_by_site *gs_list_by_site(struct gs_builder *b, const struct gs_share *shares, size_t n,
                                    size_t *listed, size_t *total);
+struct gs_by_site *gs_list_by_line(struct gs_builder *b, const struct gs_share *shares, size_t n,
+                                   size_t *listed, size_t *total);
 
 /* A list of the report from a work list: sorted, cut to the top, copied into the arena. */
 void *gs_list(struct gs_builder *b, void *work, size_t n, size_t size,
               int (*order)(const void *, const void *), size_t *listed, size_t *total);
+
+/* lines.c: how rows of a list become rows of lines. */
+struct gs_line_form {
+    size_t size, site, paths;              /* of a row; where its gs_site and its gs_paths are */
+    uint64_t (*kind)(const void *row);     /* rows of different kinds are not added up; NULL: one kind */
+    void (*add)(void *into, const void *from);
+    struct gs_line_path (*path)(const void *row);
+    int (*order)(const void *, const void *);
+};
+/* `work` is sorted, heaviest first, and each row has its site: of a line's paths the first names what all share. */
+void *gs_lines_of(struct gs_builder *b, const void *work, size_t n, const struct gs_line_form *form,
+                  size_t *listed, size_t *total);
+/* Of a line: the calls of both. */
+void gs_pace_add(struct gs_pace *into, const struct gs_pace *from);
 
 /* Zeroed room for element `index` in an array that grows with what it is indexed by. */
 void *gs_reach(void *p, size_t index, size_t *cap, size_t size);
@@ -132,6 +148,26 @@ struct gs_oom_after {
 
 /* oom.c finds what belongs to one failure and what was live then; oom_cause.c says why from these
  * facts. */
+/* What earlier trials (oom_trials.h) still hold. */
+struct gs_oom_earlier {
+    size_t trials;       /* that hold a module's block */
+    int64_t bytes;       /* allocated from the first trial's beginning to the current one's, and still live */
+    uint64_t count;      /* blocks */
+    int64_t model_bytes; /* of it, by building or moving modules */
+    bool repeated;       /* a call path that builds or moves a module holds blocks of several trials */
+    int64_t since_ns;    /* when the current trial began */
+    uint32_t stack;      /* of the largest earlier block of a module; GS_NONE none */
+    int64_t largest;
+};
+/* What earlier passes that ran out of memory still hold (oom_failed.c). */
+struct gs_oom_failed_pass {
+    int64_t bytes, largest;
+    uint64_t count;   /* blocks */
+    int64_t first_ns; /* the earliest of those failures */
+    uint32_t stack;   /* of the largest block; GS_NONE none */
+};
+/* Does an autograd graph hold what grows inside passes? See oom_graph.c. */
+enum gs_graph_evidence { GS_GRAPH_NONE, GS_GRAPH_UNKNOWN, GS_GRAPH_INFERRED };
 struct gs_oom_facts {
     const struct gs_oom *row; /* the one to report */
     unsigned failures;
@@ -152,9 +188,19 @@ struct gs_oom_facts {
     uint32_t growing_stack; /* the heaviest of them */
     int64_t growing_heaviest;
     uint64_t growing_count; /* live allocations there */
+    bool growing_varies;     /* its blocks differ in size */
+    uint64_t growing_passes; /* the fewest live allocations of a growing call path: once per pass */
     int64_t growing_first_ns, heaviest_first_ns; /* the first of them all; of the heaviest's */
     const struct gs_growth *growth; /* the heaviest entry of it; NULL none */
     int64_t before_growth;          /* live in all when it began; 0 unknown */
+    int64_t backward_ns;            /* of the last backward pass before the failure; GS_UNKNOWN: there was none */
+    int64_t growing_freed;          /* of growing_in_pass: on call paths whose earlier blocks a backward pass freed */
+    enum gs_graph_evidence graph;
+    bool graph_freed; /* the evidence: those frees; else that the inputs of the passes are kept */
+    struct gs_oom_earlier trials;
+    struct gs_oom_failed_pass failed_pass;
+    bool pending;     /* no backward pass since it began to grow, and one is to be expected */
+    bool evaluates;   /* … and none is to be expected */
     bool replaced; /* what grows is made anew each time, larger: only the last ones are there */
     int64_t turned_ns;   /* when a line outside of all passes last came by again; GS_UNKNOWN */
     int64_t once_ns;     /* when a line in a pass last came by for the first time; GS_UNKNOWN */
@@ -176,19 +222,26 @@ struct gs_oom_live { /* what one location held at that moment */
     int64_t bytes;
     uint64_t count;
     int64_t first_ns, last_ns; /* of its live blocks: the first and the last allocation */
+    int64_t least, most;       /* bytes of its smallest and its largest live block */
+    bool freed_in_backward;    /* a backward pass freed earlier blocks of it */
 };
 /* oom_growth.c: the heaviest holder; what grows, and what it ends in. */
-void gs_oom_growing(const struct gs_builder *b, const struct gs_oom_live *live, size_t n,
+void gs_oom_growing(struct gs_builder *b, const struct gs_oom_live *live, size_t n,
                     struct gs_oom_facts *f);
 /* Below a module's call, a function called forward, or a backward pass. */
 bool gs_oom_in_pass(const struct gs_run *run, uint32_t stack);
 /* A lazy module making its parameters when it is first called. */
 bool gs_oom_lazy(const struct gs_run *run, uint32_t stack);
+/* Copied to the device, or made there of nothing, by PyTorch's operators (native_functions.yaml); so is what no native frame
+ * tells of. */
+bool gs_oom_enters(struct gs_run *run, uint32_t stack);
 /* What the program had needed before; after _growing, and after the timelines. */
 void gs_oom_demand(const struct gs_builder *b, struct gs_oom_facts *f);
 /* said.c: what NVML said of the device nearest to that time, NULL nothing. */
 const struct gs_device_sample *gs_sample_near(const struct gs_builder *b, uint32_t process,
                                               int device, int64_t time_ns);
+/* oom_step.c: the number of the step in which it failed, from 1 on; GS_UNKNOWN. */
+int64_t gs_oom_step(const struct gs_builder *b, const struct gs_oom_verdict *v);
 void gs_oom_cause(struct gs_builder *b, const struct gs_oom_facts *f, struct gs_oom_verdict *v);
 
 struct gs_preallocations;
@@ -231,9 +284,12 @@ bool gs_categories_at(struct gs_builder *b, uint32_t process, struct gs_category
 void gs_ooms_explain(struct gs_builder *b); /* cause and advice; after categories, allocators */
 void gs_leaks_build(struct gs_builder *b); /* after growth */
 void gs_marks_build(struct gs_builder *b);
+void gs_loop_build(struct gs_builder *b);  /* after the OOMs */
+void gs_loop_advice(struct gs_builder *b); /* after the advice */
 void gs_samples_build(struct gs_builder *b);
 struct gs_budgets;
-void gs_budgets_start(struct gs_builder *b, struct gs_observer *observer); /* → b->budgets */
+/* → b->budgets; a replay of its own where an estimate is wanted: what blocks are is known after the first */
+bool gs_budgets_read(struct gs_builder *b, char *error, size_t error_size);
 void gs_budgets_build(struct gs_builder *b); /* after categories, steps, failures */
 void gs_budgets_free(struct gs_budgets *g);
 /* budget_why.c: the sentence of each row. */

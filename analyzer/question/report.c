@@ -1,6 +1,8 @@
 /* The whole answer: one replay of the allocations, one pass over copies and waits, then the
  * conclusions. */
+#include "analyzer/base/units.h"
 #include "analyzer/allocator/allocator.h"
+#include "analyzer/category/category_use.h"
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/question.h"
 #include "analyzer/question/rank.h"
@@ -44,12 +46,13 @@ double gs_wall(const struct gs_builder *b)
 static bool watch_memory(struct gs_builder *b, struct gs_ranks **ranks, char *error, size_t error_size)
 {
     enum {
-        STEPS, OWNERS, ALLOCATORS, PEAKS, TIMELINES, MEMORY, GROWTH, CHURN, PREALLOCATIONS, OOMS,
-        BUDGET, RANKS, WATCH, N
+        STEPS, USES, OWNERS, ALLOCATORS, PEAKS, TIMELINES, MEMORY, GROWTH, CHURN, PREALLOCATIONS, OOMS,
+        RANKS, WATCH, N
     };
     struct gs_observer observers[N] = {0};
     gs_owners_start(b, &observers[OWNERS]);
     gs_steps_start(b, &observers[STEPS]);
+    gs_uses_start(b, &observers[USES]);
     gs_allocators_start(b, &observers[ALLOCATORS]);
     struct gs_peaks *peaks = gs_peaks_start(b, &observers[PEAKS]);
     struct gs_timelines *timelines = gs_timelines_start(b, &observers[TIMELINES]);
@@ -59,7 +62,6 @@ static bool watch_memory(struct gs_builder *b, struct gs_ranks **ranks, char *er
     struct gs_preallocations *preallocations =
         gs_preallocations_start(b, &observers[PREALLOCATIONS]);
     struct gs_ooms *ooms = gs_ooms_start(b, &observers[OOMS]);
-    gs_budgets_start(b, &observers[BUDGET]);
     *ranks = gs_ranks_start(b, &observers[RANKS]);
     if (b->options->watch) {
         observers[WATCH] = b->options->watch->observer;
@@ -168,6 +170,7 @@ static void describe_run(struct gs_builder *b)
     r->lost_first_s = NAN;
     r->complete = true;
     uint64_t damaged = 0;
+    char count[UNITS_TEXT];
     for (size_t i = 0; i < r->processes_n; i++) {
         const struct gs_process *p = &r->processes[i];
         r->lost_events += p->lost_events;
@@ -180,19 +183,21 @@ static void describe_run(struct gs_builder *b)
     }
     r->complete = r->complete && r->lost_events == 0;
     if (damaged) {
-        gs_run_note(b->run, "%llu records made no sense and were left out",
-                    (unsigned long long)damaged);
+        gs_run_note(b->run, "%s made no sense and %s left out",
+                    format_plural(count, damaged, "record", NULL),
+                    damaged == 1 ? "was" : "were");
     }
     r->checks = gs_run_tensor_checks(b->run, &r->checks_n);
     for (size_t i = 0; i < r->checks_n; i++) {
+        char first[UNITS_TEXT];
         if (r->checks[i].mismatches) {
             gs_run_note(
                 b->run,
                 "the running total of tensors differs from PyTorch's own in %llu of %llu events "
-                "(device %d, first at %.3f s)",
+                "(device %d, first at %s)",
                 (unsigned long long)r->checks[i].mismatches,
                 (unsigned long long)r->checks[i].events, r->checks[i].device,
-                gs_seconds(r->checks[i].first_mismatch_ns));
+                format_seconds(first, gs_seconds(r->checks[i].first_mismatch_ns)));
         }
     }
 }
@@ -266,7 +271,7 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
     struct gs_ranks *ranks;
     bool ok = watch_memory(&b, &ranks, error, error_size) &&
               watch_calls(&b, ranks, error, error_size) &&
-              gs_categories_build(&b, error, error_size);
+              gs_categories_build(&b, error, error_size) && gs_budgets_read(&b, error, error_size);
     gs_ranks_finish(ranks);
     if (ok) {
         describe_run(&b);
@@ -277,10 +282,12 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
         gs_leaks_build(&b);
         gs_allocators_build(&b);
         gs_ooms_explain(&b);
+        gs_loop_build(&b);
         gs_budgets_build(&b);
         gs_marks_build(&b);
         gs_samples_build(&b);
         gs_advice_build(&b);
+        gs_loop_advice(&b);
         o->report.notes = gs_run_notes(run, &o->report.notes_n);
     }
     gs_steps_free(b.steps);
@@ -303,6 +310,7 @@ void gs_report_free(struct gs_report *report)
 {
     if (report) {
         struct owner *o = (struct owner *)report;
+        gs_uses_free(o->report.uses);
         gs_arena_free(&o->arena);
         free(o);
     }

@@ -42,6 +42,19 @@ struct gs_site {
     const struct gs_frame *caller; /* the user's line that called the site's function, NULL none:
                                       tells the users of a function apart. Lists by site are by
                                       (site, inner, caller) or, of a helper, (site, via) */
+    uint32_t paths;                /* of a line in a list of lines: places that called it, as told apart here; 0: one */
+};
+
+/* Lists by line have a row for each line of code, whatever called it. Its call paths, heaviest first: */
+struct gs_line_path {
+    int64_t bytes;
+    uint64_t count;
+    double blocked_s; /* of waits and copies */
+    struct gs_site site;
+};
+struct gs_paths {
+    struct gs_line_path *list;
+    size_t listed, n; /* n: before the list was cut; 1: it is the line itself, and no list */
 };
 
 struct gs_trace {
@@ -64,6 +77,7 @@ struct gs_by_site {
     uint64_t count;  /* allocations */
     uint32_t stacks; /* call paths that led there */
     struct gs_site site;
+    struct gs_paths paths; /* in a list of lines */
 };
 
 /* What the live blocks were for, see category.h. */
@@ -117,6 +131,8 @@ struct gs_peak {
     size_t by_stack_n, by_stack_total;
     struct gs_by_site *by_site;
     size_t by_site_n, by_site_total;
+    struct gs_by_site *by_line; /* the same by line */
+    size_t by_line_n, by_line_total;
     int64_t by_space[8]; /* enum gs_space; of layer device alone */
     struct gs_by_owner *by_owner; /* likewise; they sum to `bytes`, PyTorch's segments among them */
     size_t by_owner_n;
@@ -277,6 +293,11 @@ struct gs_held_part {
     size_t lines_n, lines_total;
 };
 
+/* How certain a statement is; every view uses the words of gs_certainty_word(): "recorded" (the calls state it),
+ * "inferred" (the recording supports it; `refuted_by` names what would refute it), "guessed". */
+enum gs_certainty { GS_CERTAINTY_GUESSED, GS_CERTAINTY_INFERRED, GS_CERTAINTY_RECORDED };
+const char *gs_certainty_word(enum gs_certainty certainty);
+
 /* One thing to do about an OOM. */
 struct gs_measure {
     const char *text;    /* with the amount */
@@ -285,6 +306,8 @@ struct gs_measure {
                             told */
     uint8_t effort;      /* 1 a setting … 4 another way to train */
     bool first;          /* what the cause itself asks for */
+    enum gs_certainty certainty; /* of the amount */
+    const char *refuted_by;      /* "if …"; NULL: none known */
 };
 
 enum gs_oom_outcome {
@@ -311,6 +334,7 @@ struct gs_oom_verdict {
     bool capped;  /* GPUSPY_LIMIT refused it, not the device */
     bool handled; /* not fatal: the program was told, and went on without it or asked for less */
     enum gs_oom_outcome outcome; /* unknown: fatal to be on the safe side */
+    int64_t step;                /* in which it failed, from 1 on; GS_UNKNOWN */
     const char *outcome_why;     /* what that rests on; NULL: it was retried, or is one of very many */
     unsigned failures;      /* failed calls in this one OOM: PyTorch tries, empties, tries again */
     enum gs_cause cause;    /* word: gs_cause_word() */
@@ -318,6 +342,8 @@ struct gs_oom_verdict {
     struct gs_site blame;   /* the one line to look at */
     const char *blame_role; /* what it did: "growing", "graph", "holder", "direct", "failing" */
     const char *verdict;    /* the cause in one sentence, with the numbers it rests on */
+    enum gs_certainty certainty; /* of the cause */
+    const char *refuted_by;      /* "if …"; NULL: none known */
     struct gs_evidence *evidence;
     size_t evidence_n; /* in order of importance */
     const char **advice;
@@ -327,6 +353,8 @@ struct gs_oom_verdict {
     struct gs_trace stack;
     struct gs_by_site *live;
     size_t live_n, live_total; /* what was live then, of the tensor layer where there is one */
+    struct gs_by_site *live_lines; /* the same by line */
+    size_t live_lines_n, live_lines_total;
     enum gs_series_layer live_layer;
     struct gs_by_owner *by_owner; /* of device_live */
     size_t by_owner_n;
@@ -343,6 +371,7 @@ struct gs_leak { /* never freed while recorded */
     uint64_t count;
     bool growing; /* it also stands in growth[] */
     struct gs_trace stack;
+    struct gs_paths paths; /* in a list of lines, whose rows have no frames */
 };
 
 /* Live bytes that rose steadily over the run: of one line, or of several that one thing keeps (see
@@ -367,6 +396,8 @@ struct gs_growth {
     double fit;             /* r² of the straight line through it, 0..1 */
     double first_s, last_s; /* first and last allocation that stayed */
     bool graph;             /* its lines make what one forward pass makes: an autograd graph is kept */
+    enum gs_certainty certainty; /* that this is a leak, and of its explanation */
+    const char *refuted_by;      /* "if …"; NULL: none known */
     struct gs_growth_line *lines;
     size_t lines_n, lines_total; /* heaviest first, at least one */
     struct gs_site newest;       /* of the lines the one that is the last in a step */
@@ -405,6 +436,7 @@ struct gs_churn { /* device memory allocated and freed again and again by direct
     struct gs_site freed; /* of empty_cache: where; else not known */
     struct gs_trace stack;
     const char *advice;
+    struct gs_paths paths; /* in a list of lines, whose rows have no frames */
 };
 
 struct gs_retry { /* an allocation failed, memory was given back, and it then succeeded */
@@ -418,6 +450,14 @@ struct gs_retry { /* an allocation failed, memory was given back, and it then su
     struct gs_trace stack;
 };
 
+struct gs_retry_line { /* the retries at one line */
+    uint64_t count;
+    int64_t requested_bytes; /* the most that was asked for at once */
+    double first_s, last_s;
+    struct gs_site site;
+    struct gs_paths paths;
+};
+
 struct gs_sync_site {
     uint8_t kind; /* enum gs_sync_kind */
     uint64_t count;
@@ -429,6 +469,7 @@ struct gs_sync_site {
     const char *api;     /* the commonest entry point, "" unknown */
     struct gs_site site;
     const char *advice; /* NULL: nothing to do */
+    struct gs_paths paths; /* in a list of lines */
 };
 
 struct gs_transfer {
@@ -444,6 +485,7 @@ struct gs_transfer {
     struct gs_pace pace;
     struct gs_site site;
     const char *advice; /* NULL none */
+    struct gs_paths paths; /* in a list of lines */
 };
 
 struct gs_call { /* an entry point that is only counted */
@@ -536,7 +578,7 @@ struct gs_sample_line {
 
 struct gs_advice {
     double impact;     /* share of the peak or of the wall time it is about; an OOM: above 1 */
-    const char *topic; /* oom leak sync transfer fragmentation churn recording */
+    const char *topic; /* oom leak sync transfer fragmentation churn recording loop */
     const char *text;  /* one thing to do, with its place */
 };
 
@@ -583,6 +625,8 @@ struct gs_report {
     size_t ooms_n, ooms_total; /* fatal first, then by time */
     struct gs_leak *leaks;
     size_t leaks_n, leaks_total;
+    struct gs_leak *leak_lines; /* this list and those below that end in _lines: the same by line */
+    size_t leak_lines_n, leak_lines_total;
     bool leaks_at_end; /* the run ended in order: "never freed"; else "live when it died" */
     const struct gs_steps **steps; /* see step.h; by process, of those that have some */
     size_t steps_n;
@@ -590,18 +634,27 @@ struct gs_report {
     size_t growth_n, growth_total;
     struct gs_sync_site *syncs;
     size_t syncs_n, syncs_total;
+    struct gs_sync_site *sync_lines;
+    size_t sync_lines_n, sync_lines_total;
     double sync_blocked_s, sync_share; /* all of them */
     bool simulated;                    /* a GPU is: times on it mean nothing */
+    const char *loop; /* of a dry run: the loop that waits for values, as a sentence; NULL none */
     struct gs_transfer *transfers;
     size_t transfers_n, transfers_total;
+    struct gs_transfer *transfer_lines;
+    size_t transfer_lines_n, transfer_lines_total;
     struct gs_call *calls;
     size_t calls_n, calls_total;
     struct gs_fragmentation *fragmentation;
     size_t fragmentation_n;
     struct gs_churn *churn;
     size_t churn_n, churn_total;
+    struct gs_churn *churn_lines;
+    size_t churn_lines_n, churn_lines_total;
     struct gs_retry *retries;
     size_t retries_n, retries_total; /* in order of time */
+    struct gs_retry_line *retry_lines; /* of all, the most frequent first */
+    size_t retry_lines_n, retry_lines_total;
     struct gs_allocator_state *allocator; /* allocator.h; by process, device, time */
     size_t allocator_n;
     struct gs_cache_flush *flushes; /* those that matter first */
@@ -615,6 +668,7 @@ struct gs_report {
     size_t advice_n;
     struct gs_category_end *ends;
     size_t ends_n; /* in the order of peaks */
+    struct gs_uses *uses; /* category_use.h; freed with the report */
     const struct gs_tensor_check *checks;
     size_t checks_n; /* gpuspy's totals held against PyTorch's */
 };

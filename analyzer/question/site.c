@@ -368,6 +368,36 @@ uint64_t gs_site_key(const struct gs_site *site)
     return key;
 }
 
+uint64_t gs_site_line_key(const struct gs_site *s)
+{
+    const uint64_t parts[] = {(uintptr_t)s->function, (uintptr_t)s->file, (uint64_t)s->line,
+                              s->line || s->function ? 0 : s->offset, (uintptr_t)s->operation};
+    uint64_t key = (uint64_t)s->known << 1 | s->exit;
+    for (size_t i = 0; s->known && !s->exit && i < sizeof parts / sizeof *parts; i++) {
+        key = gs_hash64(key ^ parts[i]) + i;
+    }
+    return key;
+}
+
+static bool same_frame(const struct gs_frame *a, const struct gs_frame *b)
+{
+    return a == b || (a && b && a->file == b->file && a->line == b->line && a->function == b->function);
+}
+
+void gs_site_keep_common(struct gs_site *line, const struct gs_site *path)
+{
+    if (!same_frame(line->caller, path->caller)) {
+        line->caller = NULL;
+    }
+    if (!same_frame(line->inner, path->inner)) {
+        line->inner = NULL;
+    }
+    if (line->helper != path->helper || !same_frame(line->via, path->via)) {
+        line->helper = false;
+        line->via = NULL;
+    }
+}
+
 static int text_order(const char *a, const char *b)
 {
     return a && b ? strcmp(a, b) : (a != NULL) - (b != NULL);

@@ -25,6 +25,10 @@ bool gs_site_third_party(const char *file);
 int gs_site_module_rank(const char *module);
 /* Equal for sites that are the same place and have the same caller, or the same helper. */
 uint64_t gs_site_key(const struct gs_site *site);
+/* Equal for sites at the same line, whatever called it and whatever it called; without a line: in the same function. */
+uint64_t gs_site_line_key(const struct gs_site *site);
+/* Takes from `line` the caller and the library that `path`, which is at the same line, does not have. */
+void gs_site_keep_common(struct gs_site *line, const struct gs_site *path);
 /* By what they say, for lists: a key is of one process's addresses, and differs from run to run. */
 int gs_site_order(const struct gs_site *a, const struct gs_site *b);
 /* "file.py:12 in f" and the like, into a buffer. */

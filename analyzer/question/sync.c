@@ -3,6 +3,7 @@
  * What a wait is comes from wait.h, what it is called from signature.def, how often it comes from
  * cadence.h: only what is in the program's steps is accused.
  */
+#include "analyzer/question/library.h"
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/wait.h"
 
@@ -132,7 +133,7 @@ static struct gs_sync_site describe(struct gs_syncs *s, const struct wait *w, do
     site.matters = gs_pace_costs(&site.pace, b->report->simulated, signature.by_count,
                                  long_enough(b, w, site.share));
     if (site.matters && !site.site.exit) { /* of a program that ends nothing is to be mended */
-        site.advice = advise(w, &site.pace, signature);
+        site.advice = gs_library_advice(&site.site, advise(w, &site.pace, signature), signature.up);
     }
     return site;
 }
@@ -153,6 +154,38 @@ static void spare_loading(struct gs_syncs *s, struct gs_sync_site *sites)
     }
 }
 
+static uint64_t kind_of(const void *row)
+{
+    const struct gs_sync_site *x = row;
+    return (uintptr_t)(x->pattern ? x->pattern : x->api) ^ x->kind;
+}
+
+static void add_wait(void *into, const void *from)
+{
+    struct gs_sync_site *to = into;
+    const struct gs_sync_site *x = from;
+    to->count += x->count;
+    to->blocked_s += x->blocked_s;
+    to->share += x->share;
+    to->matters = to->matters || x->matters;
+    to->advice = to->advice ? to->advice : x->advice;
+    gs_pace_add(&to->pace, &x->pace);
+}
+
+static struct gs_line_path path_of(const void *row)
+{
+    const struct gs_sync_site *x = row;
+    return (struct gs_line_path){.count = x->count, .blocked_s = x->blocked_s, .site = x->site};
+}
+
+static const struct gs_line_form line_form = {.size = sizeof(struct gs_sync_site),
+                                              .site = offsetof(struct gs_sync_site, site),
+                                              .paths = offsetof(struct gs_sync_site, paths),
+                                              .kind = kind_of,
+                                              .add = add_wait,
+                                              .path = path_of,
+                                              .order = longer};
+
 void gs_syncs_finish(struct gs_syncs *s)
 {
     struct gs_report *report = s->b->report;
@@ -167,6 +200,8 @@ void gs_syncs_finish(struct gs_syncs *s)
     spare_loading(s, work);
     report->syncs = gs_list(s->b, work, s->waits_n, sizeof *work, longer, &report->syncs_n,
                             &report->syncs_total);
+    report->sync_lines = gs_lines_of(s->b, work, s->waits_n, &line_form, &report->sync_lines_n,
+                                     &report->sync_lines_total);
     free(work);
     free(s->waits);
     gs_map_free(&s->index);

@@ -1,6 +1,7 @@
 /* What was copied where, by line: direction, kind of host memory, bytes, and a bandwidth where the
  * host's own time tells one. Advice only past thresholds, and never for what is copied once at the
  * beginning or, where the program's steps are known, outside of them. */
+#include "analyzer/question/library.h"
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/signature.h"
 
@@ -159,8 +160,45 @@ static struct gs_transfer describe(const struct gs_transfers *t, const struct fl
                                 .last_s = gs_seconds(f->cadence.last_ns),
                                 .pace = pace,
                                 .site = b->sites[f->site],
-                                .advice = advise(t, f, &pace, speed, link)};
+                                .advice = gs_library_advice(&b->sites[f->site], advise(t, f, &pace, speed, link),
+                                                            f->direction == GS_DIR_H2D)};
 }
+
+static uint64_t kind_of(const void *row)
+{
+    const struct gs_transfer *x = row;
+    return (uint64_t)x->direction << 8 | x->host_memory;
+}
+
+static void add_copies(void *into, const void *from)
+{
+    struct gs_transfer *to = into;
+    const struct gs_transfer *x = from;
+    const double seconds = (double)to->bytes / to->bytes_per_s + (double)x->bytes / x->bytes_per_s; /* NAN: unknown */
+    to->bytes = gs_add(to->bytes, x->bytes);
+    to->bytes_per_s = (double)to->bytes / seconds;
+    to->count += x->count;
+    to->blocked_s += x->blocked_s;
+    to->first_s = fmin(to->first_s, x->first_s);
+    to->last_s = fmax(to->last_s, x->last_s);
+    to->async = to->async && x->async;
+    to->advice = to->advice ? to->advice : x->advice;
+    gs_pace_add(&to->pace, &x->pace);
+}
+
+static struct gs_line_path path_of(const void *row)
+{
+    const struct gs_transfer *x = row;
+    return (struct gs_line_path){.bytes = x->bytes, .count = x->count, .blocked_s = x->blocked_s, .site = x->site};
+}
+
+static const struct gs_line_form line_form = {.size = sizeof(struct gs_transfer),
+                                              .site = offsetof(struct gs_transfer, site),
+                                              .paths = offsetof(struct gs_transfer, paths),
+                                              .kind = kind_of,
+                                              .add = add_copies,
+                                              .path = path_of,
+                                              .order = more};
 
 void gs_transfers_finish(struct gs_transfers *t)
 {
@@ -178,6 +216,8 @@ void gs_transfers_finish(struct gs_transfers *t)
     }
     report->transfers = gs_list(t->b, work, t->n, sizeof *work, more, &report->transfers_n,
                                 &report->transfers_total);
+    report->transfer_lines = gs_lines_of(t->b, work, t->n, &line_form, &report->transfer_lines_n,
+                                         &report->transfer_lines_total);
     free(work);
     free(t->flows);
     gs_map_free(&t->index);

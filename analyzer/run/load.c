@@ -334,6 +334,8 @@ static bool add_check(struct load *l, sqlite3_stmt *st)
     return run->checks_n < SMALL_TABLE_MAX;
 }
 
+enum { SIGNALS = 65 }; /* Linux has 1 to 64 */
+
 static bool add_meta(struct load *l, sqlite3_stmt *st)
 {
     for (size_t i = 0; i < l->run->processes_n; i++) {
@@ -341,7 +343,15 @@ static bool add_meta(struct load *l, sqlite3_stmt *st)
         if (p->database == l->database) {
             const char *key = (const char *)sqlite3_column_text(st, 0);
             int64_t value = bounded(sqlite3_column_int64(st, 1));
-            if (key && key[0] == 'e' && key[1] == 'x') {
+            if (key && strcmp(key, "exception") == 0) {
+                p->exception = gs_column_text(l->run, st, 1);
+            } else if (key && strcmp(key, "exception_place") == 0) {
+                p->exception_place = gs_column_text(l->run, st, 1);
+            } else if (key && strcmp(key, "python_gc") == 0) {
+                p->collector_off = value == 0;
+            } else if (key && strcmp(key, "exit_signal") == 0) {
+                p->exit_signal = value > 0 && value < SIGNALS ? (int)value : 0;
+            } else if (key && key[0] == 'e' && key[1] == 'x') {
                 bool is = sqlite3_column_type(st, 1) == SQLITE_INTEGER && value <= 255;
                 p->exit_status = is ? (int)value : -1;
             } else {
@@ -403,7 +413,8 @@ static const struct {
      "SELECT group_concat(name, ', ') FROM (SELECT DISTINCT name FROM api WHERE id >= 4096 ORDER BY "
      "name)"},
     {add_meta, false, false, "meta",
-     "SELECT key, value FROM meta WHERE key IN ('damaged_records', 'events', 'exit_status')"},
+     "SELECT key, value FROM meta WHERE key IN ('damaged_records', 'events', 'exit_status', 'exit_signal', "
+     "'exception', 'exception_place', 'python_gc')"},
     {add_setting, false, false, "meta",
      "SELECT substr(key, 5), value FROM meta WHERE key = 'env' OR substr(key, 1, 4) = 'env.'"},
     {add_thread, false, false, "thread", "SELECT process_id, id, name, tid FROM thread ORDER BY id DESC"},

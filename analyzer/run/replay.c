@@ -475,16 +475,16 @@ bool gs_run_live_at(struct gs_run *run, uint32_t process, const int64_t *moments
 /* --- what became of the last ones -------------------------------------------------------------
  */
 
-struct ended {
+struct last {
     struct gs_replay replay; /* only what read_row needs */
     const struct gs_database *db;
-    gs_ended_fn each;
+    gs_last_fn each;
     void *self;
 };
 
-static void on_ended_row(sqlite3_context *context, int n, sqlite3_value **v)
+static void on_last_row(sqlite3_context *context, int n, sqlite3_value **v)
 {
-    struct ended *e = sqlite3_user_data(context);
+    struct last *e = sqlite3_user_data(context);
     struct gs_lifetime life;
     if (read_row(&e->replay, e->db, n, v, &life) && wanted(e->replay.run, &life)) {
         life.stack = gs_backward_stack(e->replay.run, e->replay.process, life.thread, life.stack,
@@ -493,21 +493,21 @@ static void on_ended_row(sqlite3_context *context, int n, sqlite3_value **v)
     }
 }
 
-bool gs_run_ended(struct gs_run *run, uint32_t process, int64_t until_ns, int64_t rows_n,
-                  gs_ended_fn each, void *self, char *error, size_t error_size)
+bool gs_run_last(struct gs_run *run, uint32_t process, int64_t rows_n, gs_last_fn each, void *self,
+                 char *error, size_t error_size)
 {
     struct gs_database *db = &run->databases[run->processes[process].database];
-    struct ended e = {
+    struct last e = {
         .replay = {.run = run, .process = process}, .db = db, .each = each, .self = self};
     char sql[320];
     snprintf(sql, sizeof sql,
-             "SELECT gs_ended(kind, bytes, alloc_ns, life_ns, alloc_stack_id, address, stream, "
+             "SELECT gs_last(kind, bytes, alloc_ns, life_ns, alloc_stack_id, address, stream, "
              "free_stack_id) FROM %s "
-             "NOT INDEXED WHERE id > (SELECT max(id) FROM %s) - %lld AND alloc_ns + life_ns <= %lld",
-             db->allocations, db->allocations, (long long)rows_n, (long long)until_ns);
+             "NOT INDEXED WHERE id > (SELECT max(id) FROM %s) - %lld",
+             db->allocations, db->allocations, (long long)rows_n);
     sqlite3_stmt *st = NULL;
-    if (sqlite3_create_function(db->db, "gs_ended", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, &e, NULL,
-                                on_ended_row, on_rows_end) == SQLITE_OK) {
+    if (sqlite3_create_function(db->db, "gs_last", -1, SQLITE_UTF8 | SQLITE_DIRECTONLY, &e, NULL,
+                                on_last_row, on_rows_end) == SQLITE_OK) {
         st = gs_prepare(db, sql);
     }
     bool ok = (st && sqlite3_step(st) == SQLITE_ROW) || gs_database_bad(db, error, error_size);

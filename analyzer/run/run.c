@@ -248,6 +248,9 @@ struct gs_run *gs_run_open(const char *const *paths, size_t n, const struct gs_o
     }
     gs_load_done(run);
     say_when(run);
+    if (gs_run_loop(run)) {
+        gs_run_note(run, "%s", gs_run_loop(run));
+    }
     gs_backward_prepare(run);
     return run;
 }
@@ -412,4 +415,33 @@ int64_t gs_run_duration(const struct gs_run *run)
         longest = run->processes[i].end_ns > longest ? run->processes[i].end_ns : longest;
     }
     return longest;
+}
+
+/* "ValueError: its message at train.py:31, " or nothing. */
+static void describe_exception(const struct gs_process *p, char *out, size_t size)
+{
+    const char *place = p->exception_place ? p->exception_place : "", *slash = strrchr(place, '/');
+    place = slash ? slash + 1 : place;
+    *out = 0;
+    if (p->exception) {
+        snprintf(out, size, "%.160s%s%.64s", p->exception, *place ? " at " : "", place);
+    }
+}
+
+const char *gs_process_failure(const struct gs_process *p, char *out, size_t size)
+{
+    char exception[GS_FAILURE_TEXT - 64], how[48] = "";
+    const char *signal = p->exit_signal ? sigabbrev_np(p->exit_signal) : NULL;
+    describe_exception(p, exception, sizeof exception);
+    if (signal) {
+        snprintf(how, sizeof how, "killed by SIG%s", signal);
+    } else if (p->exit_signal) {
+        snprintf(how, sizeof how, "killed by signal %d", p->exit_signal);
+    } else if (p->exit_status > 0) {
+        snprintf(how, sizeof how, "exited with status %d", p->exit_status);
+    } else if (p->exit_status == 0 || !*exception) {
+        return NULL;
+    }
+    snprintf(out, size, "%s%s%s", exception, *exception && *how ? ", " : "", how);
+    return out;
 }

@@ -100,6 +100,10 @@ struct gs_process {
     int64_t last_alloc_ns; /* the last allocation: after it there is only tear-down; 0 none */
     bool complete;         /* ended in order */
     int exit_status;       /* what it gave to exit; -1 unknown */
+    const char *exception; /* "ValueError: its message", which ended it; NULL none known */
+    const char *exception_place; /* "/home/u/train.py:31"; NULL unknown */
+    bool collector_off;          /* Python's garbage collector was off then */
+    int exit_signal;       /* that killed it, as `gpuspy run` saw it; 0: none, or unknown */
     bool torn;             /* it died, and its spool with its last events is not there or not readable */
     bool recording;        /* still alive and writing when it was read */
     uint64_t lost_events;
@@ -109,6 +113,11 @@ struct gs_process {
     size_t database;       /* index into gs_run's databases */
     int64_t local_id;      /* process.id in it */
 };
+
+enum { GS_FAILURE_TEXT = 320 }; /* size enough for one; longer messages are cut */
+/* "exited with status 1", "killed by SIGSEGV", "ValueError: its message at train.py:31, exited with status 1";
+ * NULL: it ended with status 0, or how it ended is unknown. */
+const char *gs_process_failure(const struct gs_process *p, char *out, size_t size);
 
 struct gs_device {
     uint32_t process;                         /* index */
@@ -293,6 +302,8 @@ const struct gs_device *gs_run_devices(const struct gs_run *run, size_t *n);
 bool gs_device_simulated(const char *name);
 const struct gs_oom *gs_run_ooms(const struct gs_run *run, size_t *n); /* by process, then time */
 const struct gs_device_sample *gs_run_device_samples(const struct gs_run *run, size_t *n);
+/* A dry run's loop that waits for values which are not computed, as one sentence; NULL: none was found. */
+const char *gs_run_loop(const struct gs_run *run);
 const struct gs_mark_total *gs_run_marks(const struct gs_run *run, size_t *n); /* in no order */
 const struct gs_reserved *gs_run_reserved(const struct gs_run *run, size_t *n);
 const struct gs_mapping *gs_run_mappings(const struct gs_run *run, size_t *n);
@@ -336,6 +347,8 @@ const struct gs_frame *gs_frame_named(struct gs_run *run, uint32_t stack);
 /* Where in a frame that was named a function stands: itself, or one that was inlined there. Of which the
  * name has `part` in it, and begins with `prefix` (NULL: as it likes); NULL: none. */
 const struct gs_frame *gs_frame_calling(const struct gs_frame *frame, const char *prefix, const char *part);
+/* A native frame of the stack has `part` in its function's name. */
+bool gs_stack_calls(struct gs_run *run, uint32_t stack, const char *part);
 /* The same as people are shown it: *n frames, innermost first, of which several only where functions were
  * inlined. NULL: no such stack. Belongs to the run. */
 const struct gs_frame *gs_frame_places(struct gs_run *run, uint32_t stack, size_t *n);
@@ -430,11 +443,11 @@ struct gs_row {
 typedef void (*gs_row_fn)(void *self, const struct gs_row *row);
 bool gs_run_each_row(struct gs_run *run, uint32_t process, gs_row_fn each, void *self, char *error,
                      size_t error_size);
-/* Of the last `rows` allocations of a process those that were freed by `until_ns`, in order of
- * allocation; what they were, and where they were freed. Series and location are not told. */
-typedef void (*gs_ended_fn)(void *self, const struct gs_lifetime *life, uint32_t free_stack);
-bool gs_run_ended(struct gs_run *run, uint32_t process, int64_t until_ns, int64_t rows,
-                  gs_ended_fn each, void *self, char *error, size_t error_size);
+/* The last `rows` allocations of a process, in the order in which they were stored; what they were, and
+ * where they were freed, GS_NONE. Series and location are not told. */
+typedef void (*gs_last_fn)(void *self, const struct gs_lifetime *life, uint32_t free_stack);
+bool gs_run_last(struct gs_run *run, uint32_t process, int64_t rows, gs_last_fn each, void *self,
+                 char *error, size_t error_size);
 
 /* Copies and syncs, merged in order of time, processes one after another. One of the two is NULL.
  */

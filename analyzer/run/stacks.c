@@ -498,6 +498,17 @@ const struct gs_frame *gs_frame_calling(const struct gs_frame *frame, const char
     return NULL;
 }
 
+bool gs_stack_calls(struct gs_run *run, uint32_t stack, const char *part)
+{
+    const struct gs_frame *frame;
+    for (; (frame = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+        if (frame->kind == GS_FRAME_NATIVE && gs_frame_calling(gs_frame_named(run, stack), NULL, part)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 const struct gs_frame *gs_frame_places(struct gs_run *run, uint32_t stack, size_t *n)
 {
     const struct gs_frame *f = gs_frame_named(run, stack);

@@ -32,6 +32,8 @@ static struct gs_run *names(struct sql_session *s)
     gs_site_helpers(s->run, &s->helpers);
     const uint32_t n = (uint32_t)gs_run_stacks(s->run);
     s->python = gs_realloc(NULL, (size_t)n + 1, sizeof *s->python);
+    s->site_of_stack = gs_realloc(NULL, (size_t)n + 1, sizeof *s->site_of_stack);
+    memset(s->site_of_stack, 0, ((size_t)n + 1) * sizeof *s->site_of_stack);
     for (uint32_t i = 0; i < n; i++) { /* callers come first */
         const uint32_t parent = gs_stack_parent(s->run, i);
         s->python[i] = gs_stack_frame(s->run, i)->kind == GS_FRAME_PYTHON ? i
@@ -82,6 +84,17 @@ FUNCTION(fn_seconds)
     sqlite3_result_text(c, text, -1, SQLITE_TRANSIENT);
 }
 
+/* Worked out once a stack: a view asks for it in each row, column by column. */
+static const struct gs_site *known_site(struct sql_session *s, uint32_t stack)
+{
+    if (!s->site_of_stack[stack]) {
+        const struct gs_site site = gs_site_of(s->run, stack, &s->helpers);
+        *GS_PUSH(s->sites, s->sites_n, s->sites_cap) = site;
+        s->site_of_stack[stack] = (uint32_t)s->sites_n;
+    }
+    return &s->sites[s->site_of_stack[stack] - 1];
+}
+
 FUNCTION(fn_site)
 {
     struct sql_session *s = sqlite3_user_data(c);
@@ -90,7 +103,7 @@ FUNCTION(fn_site)
     if (stack == GS_NONE) {
         return;
     }
-    struct gs_site site = gs_site_of(s->run, stack, &s->helpers);
+    struct gs_site site = *known_site(s, stack);
     char function[1024];
     if (site.function && site.kind == GS_FRAME_NATIVE) { /* C++ without its template arguments */
         site.function = text_function(function, sizeof function, site.function, 400, true);
@@ -133,8 +146,7 @@ FUNCTION(fn_stack_text)
     sqlite3_result_text64(c, text, size, free, SQLITE_UTF8);
 }
 
-/* For the view `sites`: a column of the innermost Python frame's, or of the
- * innermost one's where there is none. */
+/* A column of the view `sites`: the line that the report names for the stack. */
 FUNCTION(fn_site_part)
 {
     struct sql_session *s = sqlite3_user_data(c);
@@ -142,12 +154,11 @@ FUNCTION(fn_site_part)
     if (stack == GS_NONE) {
         return;
     }
-    const uint32_t python = s->python[stack];
-    const struct gs_frame *f = gs_stack_frame(s->run, python != GS_NONE ? python : stack);
-    const char *texts[] = {f->function, f->file, f->kind == GS_FRAME_PYTHON ? "python" : "native"};
+    const struct gs_site *site = known_site(s, stack);
+    const char *texts[] = {site->function, site->file, site->kind == GS_FRAME_PYTHON ? "python" : "native"};
     int what = sqlite3_value_int(v[1]);
-    if (what == 3 && f->line) {
-        sqlite3_result_int(c, f->line);
+    if (what == 3 && site->line) {
+        sqlite3_result_int(c, site->line);
     } else if (what >= 0 && what < 3 && texts[what]) {
         sqlite3_result_text(c, texts[what], -1, SQLITE_TRANSIENT);
     }
@@ -180,4 +191,6 @@ void sql_functions_free(struct sql_session *s)
     }
     gs_map_free(&s->helpers);
     free(s->python);
+    free(s->site_of_stack);
+    free(s->sites);
 }

@@ -11,6 +11,7 @@
 
 #include <sqlite3.h>
 #include <stdio.h>
+#include "analyzer/question/report.h"
 #include "analyzer/run/run_internal.h"
 
 enum { SQL_PROCESSES = 11 }; /* SQLite attaches ten files to one */
@@ -27,6 +28,9 @@ struct sql_session {
     struct gs_run *run;
     struct gs_map helpers;
     uint32_t *python; /* by stack: from its innermost Python frame on */
+    uint32_t *site_of_stack; /* place in `sites`, from 1; 0: not asked for yet */
+    struct gs_site *sites;
+    size_t sites_n, sites_cap;
     gs_symbol_fn symbol;
     void *symbol_data;
 };

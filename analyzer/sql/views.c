@@ -207,7 +207,7 @@ static bool make_unpacked(struct making *k, const char *view, const char *rows, 
     return run(k, sqlite3_mprintf("CREATE TEMP VIEW \"%w\" AS %z", view, all));
 }
 
-/* What the schema's own says, without its walk up each stack. */
+/* The report's line of each stack. The schema's own view, for sqlite3 without gpuspy, knows no helpers and libraries. */
 static const char sites[] =
     "SELECT id AS stack_id, gpuspy_site_part(id, 0) AS function, gpuspy_site_part(id, 1) AS file, "
     "gpuspy_site_part(id, 3) AS line, gpuspy_site_part(id, 2) AS kind FROM stack";

@@ -207,13 +207,18 @@ static const char *name_of(const struct gs_place *p, enum gs_step_source source,
     }
 }
 
+static const struct gs_place *named_place(const struct gs_step_finder *f, const struct gs_moments *m)
+{
+    return &f->tree.places[m->named ? m->named - 1 : m->place];
+}
+
 static const char *called(struct gs_step_finder *f, const struct gs_steps *s, const struct gs_moments *m)
 {
     char place[512];
     struct gs_site shown = s->site;
     shown.function = shown.line ? NULL : shown.function;
     return m->name ? m->name
-                   : gs_arena_printf(f->b->arena, "%s at %s", name_of(&f->tree.places[m->place], s->source, m->zeroed),
+                   : gs_arena_printf(f->b->arena, "%s at %s", name_of(named_place(f, m), s->source, m->zeroed),
                                      gs_site_text(&shown, place, sizeof place));
 }
 
@@ -236,7 +241,8 @@ static struct gs_steps *make(struct gs_step_finder *f, uint32_t process, enum gs
         s->site = f->b->sites[site];
     }
     s->by = called(f, s, m);
-    s->evidence = gs_arena_printf(f->b->arena, "%s, %zu times", s->by, s->n);
+    s->evidence = gs_arena_printf(f->b->arena, "%s, %zu time%s%s", s->by, s->n, s->n == 1 ? "" : "s",
+                                  m->named ? ", counted where gradients are clipped or unscaled" : "");
     return s;
 }
 
@@ -272,23 +278,26 @@ static struct gs_moments ask(struct gs_step_finder *f, uint32_t process, size_t 
 {
     switch (source) {
     case 0: return gs_moments_of_calls(&f->tree, GS_PLACE_OPTIMIZER);
-    case 1: return gs_moments_of_marks(f->b->run, f->b->arena, process);
-    case 2: return of_backward(&f->tree, process);
-    case 3: return gs_moments_of_period(&f->tree);
-    case 4: return gs_moments_of_stacks(&f->tree, process);
+    case 1: return gs_moments_of_clips(&f->tree);
+    case 2: return gs_moments_of_marks(f->b->run, f->b->arena, process);
+    case 3: return of_backward(&f->tree, process);
+    case 4: return gs_moments_of_period(&f->tree);
+    case 5: return gs_moments_of_stacks(&f->tree, process);
     default: return period_of_calls(f, process);
     }
 }
 
 static struct gs_steps *choose(struct gs_step_finder *f, uint32_t process)
 {
-    static const enum gs_step_source sources[] = {GS_STEP_OPTIMIZER, GS_STEP_MARK,   GS_STEP_BACKWARD,
-                                                  GS_STEP_PERIOD,    GS_STEP_PERIOD, GS_STEP_PERIOD};
+    static const enum gs_step_source sources[] = {GS_STEP_OPTIMIZER, GS_STEP_OPTIMIZER, GS_STEP_MARK,
+                                                  GS_STEP_BACKWARD,  GS_STEP_PERIOD,    GS_STEP_PERIOD,
+                                                  GS_STEP_PERIOD};
     struct gs_steps *steps = NULL;
     for (size_t i = 0; i < sizeof sources / sizeof *sources && !steps; i++) {
         struct gs_moments m = ask(f, process, i);
         if (m.count >= LEAST && m.n) {
-            steps = make(f, process, sources[i], &m);
+            bool backward = m.named && f->tree.places[m.named - 1].kind == GS_PLACE_BACKWARD;
+            steps = make(f, process, backward ? GS_STEP_BACKWARD : sources[i], &m);
         }
         gs_moments_free(&m);
     }

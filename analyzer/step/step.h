@@ -2,9 +2,9 @@
  * again and again. Found from the calls alone; nothing needs to be said by the program.
  *
  * Sources, strongest first:
- *   optimizer  calls of an optimizer's step (or of the scaler, or of the clipping before it): several
- *              backward passes before one are one step, and of several optimizers that take turns the
- *              rarest counts
+ *   optimizer  calls of an optimizer's step: several backward passes before one are one step, and of
+ *              several optimizers that take turns the rarest counts. One that allocates only in its
+ *              first step is counted by the clipping or unscaling of gradients beside it
  *   mark       NVTX ranges or moments that the program repeats
  *   backward   backward passes: an optimizer that allocates nothing is not seen
  *   period     the outermost loop whose lines come by again and again, for at least half of the time

@@ -67,7 +67,7 @@ static void join(const struct gs_place_tree *t, const uint32_t *anchors, size_t 
     m->stride = (size_t)1 << t->places[most].shift;
     for (size_t i = 0; i < n; i++) {
         const struct gs_place *p = &t->places[anchors[i]];
-        bool once = p->visits * RARER < t->places[most].visits; /* a try before the loop */
+        bool once = p->visits == 1 || p->visits * RARER < t->places[most].visits; /* a try before the loop */
         if (anchors[i] == most || (!thinned && !once)) {
             add_times(m, p);
         }
@@ -140,8 +140,52 @@ struct gs_moments gs_moments_of_calls(struct gs_place_tree *t, unsigned kind)
     }
     free(found);
     free(anchors);
-    if (kind == GS_PLACE_OPTIMIZER && !goes_on(t, &m)) {
+    if (kind != GS_PLACE_BACKWARD && !goes_on(t, &m)) {
         m.count = 0;
+    }
+    return m;
+}
+
+/* The optimizer that was first seen after the clipping, of the same function where there is one. */
+static uint32_t optimizer_after(const struct gs_place_tree *t, const struct gs_place *clip)
+{
+    uint32_t found = GS_NONE, caller = t->places[clip->parent].parent;
+    bool found_beside = false;
+    for (uint32_t i = 1; i < t->n; i++) {
+        const struct gs_place *p = &t->places[i];
+        bool beside = p->parent == clip->parent || t->places[p->parent].parent == caller;
+        if (p->kind != GS_PLACE_OPTIMIZER || !p->visits || !p->name || p->first_ns < clip->first_ns) {
+            continue;
+        }
+        if (found == GS_NONE || beside > found_beside ||
+            (beside == found_beside && p->first_ns < t->places[found].first_ns)) {
+            found = i;
+            found_beside = beside;
+        }
+    }
+    return found;
+}
+
+struct gs_moments gs_moments_of_clips(struct gs_place_tree *t)
+{
+    struct gs_moments m = gs_moments_of_calls(t, GS_PLACE_CLIP);
+    uint64_t passes;
+    calls_after(t, GS_PLACE_BACKWARD, 0, &passes);
+    if (m.count && passes && m.count > passes) { /* several calls of the first step */
+        m.count = 0;
+    }
+    if (!m.count) {
+        return m;
+    }
+    uint32_t named = optimizer_after(t, &t->places[m.place]);
+    if (named == GS_NONE) {
+        struct gs_moments backward = gs_moments_of_calls(t, GS_PLACE_BACKWARD);
+        named = backward.place;
+        gs_moments_free(&backward);
+    }
+    if (named != GS_NONE) {
+        m.named = named + 1;
+        m.stack = t->places[named].stack;
     }
     return m;
 }

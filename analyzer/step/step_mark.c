@@ -1,6 +1,7 @@
 /* Steps by NVTX: ranges or moments that a program repeats. One whose name says that it is a step counts
- * wherever it lies; others where they lie in no other one and fill most of the time between the first and
- * the last of them. Of several the one with the most time in it, as a step holds its parts. */
+ * wherever it lies; others where they lie in no other one and fill the time between the first and the last of
+ * them: nearly all of it, or most of it where they are evenly spread. Of several the one with the most time
+ * in it, as a step holds its parts. */
 #include "analyzer/step/step_moments.h"
 
 #include <stdlib.h>
@@ -145,8 +146,11 @@ static bool repeats(const struct series *s)
     if (s->named && !s->library) {
         return m->count >= 2;
     }
-    return m->count >= 8 && !s->moment && !s->nested && gs_moments_even(m->begins, m->n) &&
-           (double)s->total_ns >= 0.5 * (double)(m->times[m->n - 1] - m->begins[0]);
+    if (m->count < 8 || s->moment || s->nested) {
+        return false;
+    }
+    double filled = (double)s->total_ns / (double)(m->times[m->n - 1] - m->begins[0]);
+    return filled >= 0.9 || (filled >= 0.5 && gs_moments_even(m->begins, m->n));
 }
 
 static bool better(const struct series *a, const struct series *b)

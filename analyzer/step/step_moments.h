@@ -12,7 +12,8 @@ struct gs_moments {
     size_t stride;
     uint64_t count;   /* of all */
     uint32_t place;   /* that most of them come from, GS_NONE */
-    uint32_t stack;   /* likewise */
+    uint32_t stack;   /* likewise; of `named` where that is set */
+    uint32_t named;   /* the place that they are named after, + 1; 0: `place` */
     bool zeroed;      /* of backward passes: the last ones before zero_grad */
     const char *name; /* "range \"step\"", NULL: the place says it */
 };
@@ -31,6 +32,9 @@ struct gs_place_tree;
  * Calls of an optimizer or backward passes: those that take turns are one round. An optimizer without
  * which the backward passes go on is none. */
 struct gs_moments gs_moments_of_calls(struct gs_place_tree *t, unsigned place_kind);
+/* Calls beside an optimizer that allocates only in its first step: named after that optimizer, or, where
+ * it was never seen, after the backward pass before it. */
+struct gs_moments gs_moments_of_clips(struct gs_place_tree *t);
 /* Where zero_grad drops the gradients of several backward passes at once, only the last of each is left.
  * One more pass over the rows. */
 void gs_moments_accumulate(struct gs_moments *m, struct gs_place_tree *t, uint32_t process);

@@ -15,6 +15,7 @@ enum gs_place_kind {
     GS_PLACE_LINE,    /* of the user's own code */
     GS_PLACE_OPTIMIZER,
     GS_PLACE_BACKWARD,
+    GS_PLACE_CLIP,   /* clips or unscales gradients: an optimizer's step follows */
     GS_PLACE_ZERO,   /* drops the gradients */
     GS_PLACE_LOAD,   /* makes or fills a model: nobody comes by there */
     GS_PLACE_MODULE, /* a call of a torch.nn.Module */

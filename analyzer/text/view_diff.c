@@ -552,7 +552,7 @@ static void view_pairings(const struct view_diff *v)
     }
     size_t others = d->files_n - libraries - shown;
     if (others) {
-        fprintf(v->out, "  and %zu more files were paired so: --json has them\n", others);
+        fprintf(v->out, "  and %zu more file%s paired so: --json has them\n", others, others == 1 ? " was" : "s were");
     }
 }
 

@@ -46,17 +46,24 @@ static int heavier(const void *a, const void *b)
     return order ? order : (x->category > y->category) - (x->category < y->category);
 }
 
-/* A row for each call path, or by place, whatever path led to it and in which process. */
-static void add(struct leaks *out, struct gs_map *index, const struct leak_row *row, bool by_place)
+/* A row for each call path, or by line, whatever path led to it and in which process. `paths`: those that were seen. */
+static void add(struct leaks *out, struct gs_map *index, struct gs_map *paths, const struct leak_row *row, bool by_line)
 {
-    uint64_t key = gs_hash64(gs_site_key(&row->site)) + ((uint64_t)row->layer << 8 | row->category);
-    uint32_t *at = by_place ? gs_map_at(index, key) : NULL;
+    const uint64_t kind = (uint64_t)row->layer << 8 | row->category;
+    uint32_t *at = by_line ? gs_map_at(index, gs_hash64(gs_site_line_key(&row->site)) + kind) : NULL;
+    uint32_t *path = by_line ? gs_map_at(paths, gs_hash64(gs_site_key(&row->site)) + kind) : NULL;
+    const bool new_path = path && *path == GS_MAP_NEW;
 
+    if (path)
+        *path = 1;
     if (at && *at != GS_MAP_NEW) {
         struct leak_row *same = &out->list[*at];
         same->bytes = gs_add(same->bytes, row->bytes);
         same->count += row->count;
         same->growing = same->growing || row->growing;
+        gs_site_keep_common(&same->site, &row->site);
+        if (new_path)
+            same->site.paths += same->site.paths ? 1 : 2;
         return;
     }
     if (at)
@@ -65,9 +72,9 @@ static void add(struct leaks *out, struct gs_map *index, const struct leak_row *
 }
 
 void leaks_collect(struct gs_run *run, const struct gs_report *r, const struct gs_profile *p, int64_t min,
-                   bool by_place, struct leaks *out)
+                   bool by_line, struct leaks *out)
 {
-    struct gs_map helpers = {0}, index = {0};
+    struct gs_map helpers = {0}, index = {0}, paths = {0};
     size_t kept = 0;
 
     gs_site_helpers(run, &helpers);
@@ -77,7 +84,7 @@ void leaks_collect(struct gs_run *run, const struct gs_report *r, const struct g
                           .layer = e->layer, .category = e->category, .bytes = e->weight,
                           .count = e->count, .site = gs_site_of(run, e->stack, &helpers)};
         row.growing = grows(run, r, e);
-        add(out, &index, &row, by_place);
+        add(out, &index, &paths, &row, by_line);
     }
     for (size_t i = 0; i < out->n; i++)
         if (out->list[i].bytes >= min)
@@ -91,12 +98,15 @@ void leaks_collect(struct gs_run *run, const struct gs_report *r, const struct g
         qsort(out->list, out->n, sizeof *out->list, heavier);
     gs_map_free(&helpers);
     gs_map_free(&index);
+    gs_map_free(&paths);
 }
 
 /* ---------------------------------------------------------------- text */
 
-/* What the list is, which depends on how the programs ended. */
-static const char *ending(const struct gs_report *r)
+enum ending { ENDING_NOT_YET, ENDING_DIED, ENDING_AFTER_OOM, ENDING_ORDERLY };
+
+/* What the list is depends on how the programs ended. */
+static enum ending ending_of(const struct gs_report *r)
 {
     bool died = false, recording = false, oom = false;
 
@@ -106,12 +116,31 @@ static const char *ending(const struct gs_report *r)
     }
     for (size_t i = 0; i < r->ooms_n; i++)
         oom = oom || r->ooms[i].fatal;
-    return recording ? "Live now: the program is still recording, and what it holds is no leak yet"
-           : died    ? "Live when the program died: it had no chance to free it, so that by itself it is "
-                       "no leak; what grows is"
-           : oom     ? "Live when the program ended, after it had run out of memory and let go of what it "
-                       "could ('gpuspy table --what oom' shows what was live then); what grows is a leak"
-                     : "Never freed: of a model that lives to the end that is no fault; what grows is";
+    return recording ? ENDING_NOT_YET : died ? ENDING_DIED : oom ? ENDING_AFTER_OOM : ENDING_ORDERLY;
+}
+
+/* The page has the same words: endWords in analyzer/web/page_live.js. */
+static const struct {
+    const char *title, *more;
+} endings[] = {
+    [ENDING_NOT_YET] = {"Live now", ": the program is still recording, and what it holds is no leak yet"},
+    [ENDING_DIED] = {"Live when the program died",
+                     ": it had no chance to free it, so that by itself it is no leak; what grows is"},
+    [ENDING_AFTER_OOM] = {"Live when the program ended",
+                          ", after it had run out of memory and let go of what it could ('gpuspy table --what oom' "
+                          "shows what was live then); what grows is a leak"},
+    [ENDING_ORDERLY] = {"Never freed", ": of a model that lives to the end that is no fault; what grows is"},
+};
+
+const char *view_end_words(const struct gs_report *r)
+{
+    return endings[ending_of(r)].title;
+}
+
+static const char *ending(const struct gs_report *r, char *out, size_t size)
+{
+    text_put(out, size, "%s%s", endings[ending_of(r)].title, endings[ending_of(r)].more);
+    return out;
 }
 
 static char *calls_of(const struct view_text *t, struct gs_run *run, uint32_t stack)
@@ -148,18 +177,29 @@ static void print_rows(const struct view_text *t, struct gs_run *run, const stru
     view_more(t, rows->n, shown);
 }
 
+/* What grew and was freed by the end is what the report calls growth or, of an OOM, a leak: live until late. */
+static void nothing_live(const struct view_text *t)
+{
+    bool grew = t->report->growth_n > 0;
+
+    view_wrap(t, 0, "", grew ? "Nothing is still live at exit: everything was freed by the end. Before that, memory "
+                               "grew while the program ran:"
+                             : "Nothing is still live at exit: everything that was allocated was freed");
+}
+
 void view_leaks(const struct view_text *t, struct gs_run *run, const struct leaks *rows)
 {
     char bytes[UNITS_TEXT], count[UNITS_TEXT], line[256];
 
     if (!rows->n) {
-        view_wrap(t, 0, "", "Nothing was left: all that was allocated was freed again");
+        nothing_live(t);
+        view_text_growth(t);
         return;
     }
-    text_put(line, sizeof line, "%s in %s block%s", view_bytes(bytes, rows->bytes),
-             format_count(count, rows->count), rows->count == 1 ? "" : "s");
+    text_put(line, sizeof line, "%s in %s", view_bytes(bytes, rows->bytes),
+             format_plural(count, rows->count, "block", NULL));
     fprintf(t->out, "%s%s%s\n", term_style(&t->term, TERM_BOLD), line, term_style(&t->term, TERM_PLAIN));
-    view_wrap(t, 0, "", ending(t->report));
+    view_wrap(t, 0, "", ending(t->report, line, sizeof line));
     fputc('\n', t->out);
     print_rows(t, run, rows);
     view_text_growth(t);
@@ -198,4 +238,5 @@ void view_leaks_json(json_t *o, struct gs_run *run, const struct gs_report *r, c
         json_array_append_new(list, row_json(run, r, &rows->list[i]));
     set(o, "leaks", list);
     set_count(o, "leaks_total", rows->n);
+    set(o, "growth", gs_json_growth(r));
 }

@@ -24,11 +24,11 @@ struct leaks {
     uint64_t count;
 };
 
-/* Of a profile of the end, by category. A row for each call path, or for each place, whatever path led to
+/* Of a profile of the end, by category. A row for each call path, or for each line, whatever path led to
  * it and in which process; what grows stands first. Rows below `min` bytes are left out. The list is the
  * caller's to free. */
 void leaks_collect(struct gs_run *run, const struct gs_report *r, const struct gs_profile *p, int64_t min,
-                   bool by_place, struct leaks *out);
+                   bool by_line, struct leaks *out);
 /* With what grows, as the report has it. */
 void view_leaks(const struct view_text *t, struct gs_run *run, const struct leaks *leaks);
 /* Members of `o`. */

@@ -78,16 +78,16 @@ static void lost(const struct view_text *v)
 {
     char count[UNITS_TEXT], at[UNITS_TEXT], line[512];
 
-    format_count(count, v->report->lost_events);
+    format_plural(count, v->report->lost_events, "event was", "events were");
     if (isnan(v->report->lost_first_s))
         snprintf(
             line, sizeof line,
-            "%s events were lost: totals and peaks can be wrong, and memory can seem never freed",
+            "%s lost: totals and peaks can be wrong, and memory can seem never freed",
             count);
     else
         snprintf(
             line, sizeof line,
-            "%s events were lost, from %s on: after that totals and peaks can be wrong, and memory "
+            "%s lost, from %s on: after that totals and peaks can be wrong, and memory "
             "can seem never freed",
             count, format_seconds(at, v->report->lost_first_s));
     warn(v, line);
@@ -113,7 +113,11 @@ static void killed(const struct view_text *v)
                 ? 0
                 : snprintf(who, sizeof who, "rank %lld, ", (long long)r->processes[first].rank);
     snprintf(who + n, sizeof who - (size_t)n, "process %u", r->processes[first].pid);
-    if (died == 1 && r->processes_n == 1)
+    char how[GS_FAILURE_TEXT];
+    if (died == 1 && r->processes_n == 1 && !torn && gs_process_failure(&r->processes[0], how, sizeof how))
+        snprintf(line, sizeof line, "the program did not end in order (%s), at %s: the recording is complete up to its last call",
+                 how, at);
+    else if (died == 1 && r->processes_n == 1)
         snprintf(
             line, sizeof line,
             torn ? "the program did not end in order, and its last events are not here: the recording "
@@ -194,7 +198,8 @@ void view_text_warnings(const struct view_text *v)
 {
     if (v->report->lost_events)
         lost(v);
-    killed(v);
+    if (!v->report->run || !gs_run_loop(v->report->run)) /* else it is the loop that ended it */
+        killed(v);
     for (size_t i = 0; i < v->report->notes_n; i++)
         warn(v, v->report->notes[i]);
 }
@@ -210,8 +215,8 @@ void view_text_run(const struct view_text *v)
     started(v, when, sizeof when);
     fprintf(v->out, "%s%s%s\n", term_style(&v->term, TERM_BOLD), short_command,
             term_style(&v->term, TERM_PLAIN));
-    int at = snprintf(line, sizeof line, "%s%s, %s events", format_seconds(time, r->duration_s), when,
-                      format_count(count, r->events));
+    int at = snprintf(line, sizeof line, "%s%s, %s", format_seconds(time, r->duration_s), when,
+                      format_plural(count, r->events, "event", NULL));
     if (r->processes_n > 1)
         at += snprintf(line + at, sizeof line - (size_t)at, " of %zu processes", r->processes_n);
     if (r->processes_n == 1 && r->processes[0].python_version) {

@@ -23,6 +23,7 @@ struct view_text {
     uint64_t only;        /* 1 << VIEW_…: these sections; 0: all of them */
     size_t top;           /* rows of each list */
     bool native;          /* show native frames */
+    bool paths;           /* show the call paths of each line */
     const char *database; /* as it was typed, for the commands at the end */
 };
 

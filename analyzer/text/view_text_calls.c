@@ -71,7 +71,7 @@ static void wait_rows(const struct view_text *v, size_t shown)
                       .left = {false, false, false, narrow, true, true}};
 
     for (size_t i = 0; i < shown; i++) {
-        const struct gs_sync_site *s = &v->report->syncs[i];
+        const struct gs_sync_site *s = &v->report->sync_lines[i];
         char waited[UNITS_TEXT], share[UNITS_TEXT], count[UNITS_TEXT], each[UNITS_TEXT], clean[96],
             kind[96];
         term_clean(clean, sizeof clean, sync_word(s), v->term.utf8);
@@ -79,7 +79,9 @@ static void wait_rows(const struct view_text *v, size_t shown)
         format_seconds(each, s->count ? s->blocked_s / (double)s->count : NAN);
         const char *cells[] = {format_seconds(waited, s->blocked_s), format_share(share, s->share),
                                often(count, &s->pace, s->count), narrow ? kind : each, kind};
-        table_add(&t, cells, &s->site);
+        struct table_row *row = table_add(&t, cells, &s->site);
+        if (row)
+            row->below = view_paths(v, &s->paths, INDENT);
     }
     table_print(&t, &v->term, INDENT, v->out);
 }
@@ -121,7 +123,7 @@ void view_text_waits(const struct view_text *v)
 
     const struct gs_report *r = v->report;
     char all[UNITS_TEXT], share[UNITS_TEXT];
-    size_t shown = r->syncs_n < v->top ? r->syncs_n : v->top;
+    size_t shown = r->sync_lines_n < v->top ? r->sync_lines_n : v->top;
 
     if (!shown && !r->devices_n)
         return;
@@ -134,7 +136,7 @@ void view_text_waits(const struct view_text *v)
                  r->simulated ? ", in simulated time" : "",
                  r->sync_share > 1 ? " (threads waited at the same time)" : "");
     wait_rows(v, shown);
-    view_more(v, r->syncs_total, shown);
+    view_more(v, r->sync_lines_total, shown);
 }
 
 static const char *direction_word(uint8_t direction)
@@ -168,21 +170,23 @@ void view_text_transfers(const struct view_text *v)
                                narrow ? "memory" : "copied", narrow ? "line" : "memory",
                                narrow ? NULL : "line"},
                       .left = {false, false, narrow, true, true, true}};
-    size_t shown = r->transfers_n < v->top ? r->transfers_n : v->top;
+    size_t shown = r->transfer_lines_n < v->top ? r->transfer_lines_n : v->top;
 
     if (!shown)
         return;
     view_title(v, TERM_BOLD, "Copies");
     for (size_t i = 0; i < shown; i++) {
-        const struct gs_transfer *x = &r->transfers[i];
+        const struct gs_transfer *x = &r->transfer_lines[i];
         char bytes[UNITS_TEXT], count[UNITS_TEXT], rate[UNITS_TEXT] = "";
         if (!isnan(x->bytes_per_s))
             format_rate(rate, x->bytes_per_s);
         const char *way = direction_word(x->direction), *memory = memory_word(x->host_memory);
         const char *cells[] = {view_bytes(bytes, x->bytes), often(count, &x->pace, x->count),
                                narrow ? way : rate, narrow ? memory : way, memory};
-        table_add(&t, cells, &x->site);
+        struct table_row *row = table_add(&t, cells, &x->site);
+        if (row)
+            row->below = view_paths(v, &x->paths, INDENT);
     }
     table_print(&t, &v->term, INDENT, v->out);
-    view_more(v, r->transfers_total, shown);
+    view_more(v, r->transfer_lines_total, shown);
 }

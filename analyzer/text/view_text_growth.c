@@ -21,16 +21,17 @@ static char *with_it(const struct view_text *v, const struct gs_growth *g)
                 view_site(v, place, sizeof place, &g->lines[i].site, v->term.width - IN - 12));
     }
     if (g->lines_total > LINES + 1)
-        fprintf(f, "%*sand %zu more lines\n", IN, "", g->lines_total - LINES - 1);
+        fprintf(f, "%*sand %zu more line%s\n", IN, "", g->lines_total - LINES - 1,
+                g->lines_total == LINES + 2 ? "" : "s");
     if (g->graph) {
         char place[1024];
-        fprintf(f, "%*s%s", IN, "", "what one forward pass makes is kept, as with an autograd graph");
+        fprintf(f, "%*s%s", IN, "", "lines of one forward pass grow together; whether an autograd graph keeps them is unknown");
         if (g->under.known && g->under.line)
             fprintf(f, ", under %s", view_site(v, place, sizeof place, &g->under, v->term.width / 2));
         fputc('\n', f);
     }
     if (g->jumps)
-        fprintf(f, "%*sin %u jumps, not with each step\n", IN, "", g->jumps);
+        fprintf(f, "%*sin %u jump%s, not with each step\n", IN, "", g->jumps, g->jumps == 1 ? "" : "s");
     if (fclose(f) != 0 || !*text) {
         free(text);
         return NULL;
@@ -52,9 +53,10 @@ void view_text_growth(const struct view_text *v)
     for (size_t i = 0; i < shown; i++)
         by_steps = by_steps && r->growth[i].by_steps;
     if (by_steps)
-        view_title(v, TERM_YELLOW, "Keeps growing");
+        view_heading(v, TERM_YELLOW, "Keeps growing", " (inferred; refuted if a later step reads this memory again)");
     else
-        view_heading(v, TERM_YELLOW, "Keeps growing", ": a step is one allocation there that stayed");
+        view_heading(v, TERM_YELLOW, "Keeps growing",
+                     ": a step is one allocation there that stayed (inferred; refuted if a later step reads this memory again)");
     for (size_t i = 0; i < shown; i++) {
         const struct gs_growth *g = &r->growth[i];
         char bytes[UNITS_TEXT], step[UNITS_TEXT], steps[UNITS_TEXT];
@@ -75,7 +77,8 @@ void view_text_leaks(const struct view_text *v)
     const struct gs_report *r = v->report;
     struct table t = {SITES(v), .head = {"bytes", "count", "of", "", "line"},
                       .left = {false, false, true, true, true}};
-    size_t shown = r->leaks_n < v->top ? r->leaks_n : v->top;
+    const struct gs_leak *list = v->native ? r->leaks : r->leak_lines;
+    size_t n = v->native ? r->leaks_n : r->leak_lines_n, shown = n < v->top ? n : v->top;
 
     if (!shown || (view_shows(v, VIEW_OOM) && r->ooms_n && r->ooms[0].fatal && !v->native))
         return; /* what was live when memory ran out is shown, and then the program died */
@@ -83,62 +86,65 @@ void view_text_leaks(const struct view_text *v)
         view_heading(v, TERM_BOLD, "Never freed",
                      ": of a model that lives to the end that is no fault; what grows is");
     else
-        view_title(v, TERM_BOLD, "Live when the program ended");
+        view_title(v, TERM_BOLD, view_end_words(r));
     for (size_t i = 0; i < shown; i++) {
-        const struct gs_leak *l = &r->leaks[i];
+        const struct gs_leak *l = &list[i];
         char bytes[UNITS_TEXT], count[UNITS_TEXT];
         const char *cells[] = {view_bytes(bytes, l->bytes), format_count(count, l->count),
                                view_layer(l->layer), l->growing ? "grows" : ""};
         struct table_row *row = table_add(&t, cells, &l->stack.site);
-        if (row && v->native)
-            row->below = view_trace(v, &l->stack, 20);
+        if (row)
+            row->below = v->native ? view_trace(v, &l->stack, 20) : view_paths(v, &l->paths, 2 * INDENT);
     }
     table_print(&t, &v->term, INDENT, v->out);
-    view_more(v, r->leaks_total, shown);
+    view_more(v, v->native ? r->leaks_total : r->leak_lines_total, shown);
 }
 
 void view_text_churn(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
     struct table t = {SITES(v), .head = {"times", "bytes", "a second", "lived", "line"}};
-    size_t shown = r->churn_n < v->top ? r->churn_n : v->top;
+    size_t shown = r->churn_lines_n < v->top ? r->churn_lines_n : v->top;
 
     if (!shown)
         return;
     view_heading(v, TERM_BOLD, "Allocated and freed again and again",
-                 ": each cudaMalloc and cudaFree stops the program for a moment");
+                 " after the first tenth of the run: each cudaMalloc and cudaFree stops the program for a moment");
     for (size_t i = 0; i < shown; i++) {
-        const struct gs_churn *c = &r->churn[i];
+        const struct gs_churn *c = &r->churn_lines[i];
         char count[UNITS_TEXT], bytes[UNITS_TEXT], rate[UNITS_TEXT], life[UNITS_TEXT];
         snprintf(rate, sizeof rate, "%.0f", c->per_s);
         const char *cells[] = {format_count(count, c->count), view_bytes(bytes, c->bytes), rate,
                                format_seconds(life, c->mean_life_s)};
-        table_add(&t, cells, &c->stack.site);
+        struct table_row *row = table_add(&t, cells, &c->stack.site);
+        if (row)
+            row->below = view_paths(v, &c->paths, 2 * INDENT);
     }
     table_print(&t, &v->term, INDENT, v->out);
-    view_more(v, r->churn_total, shown);
+    view_more(v, r->churn_lines_total, shown);
 }
 
 void view_text_retries(const struct view_text *v)
 {
     const struct gs_report *r = v->report;
-    struct table t = {SITES(v), .head = {"at", "asked for", "took", "line"}};
-    size_t shown = r->retries_n < v->top ? r->retries_n : v->top;
+    struct table t = {SITES(v), .head = {"times", "at most", "first at", "last at", "line"}};
+    size_t shown = r->retry_lines_n < v->top ? r->retry_lines_n : v->top;
 
     if (!shown)
         return;
     view_heading(v, TERM_YELLOW, "Short of memory, then helped itself",
                  ": the allocator gave its cache back and tried again");
     for (size_t i = 0; i < shown; i++) {
-        const struct gs_retry *x = &r->retries[i];
-        char at[UNITS_TEXT], bytes[UNITS_TEXT], took[UNITS_TEXT];
-        const char *cells[] = {format_seconds(at, x->time_s),
-                               view_bytes(bytes, x->requested_bytes),
-                               isnan(x->blocked_s) ? "?" : format_seconds(took, x->blocked_s)};
-        table_add(&t, cells, &x->stack.site);
+        const struct gs_retry_line *x = &r->retry_lines[i];
+        char times[UNITS_TEXT], bytes[UNITS_TEXT], first[UNITS_TEXT], last[UNITS_TEXT];
+        const char *cells[] = {format_count(times, x->count), view_bytes(bytes, x->requested_bytes),
+                               format_seconds(first, x->first_s), format_seconds(last, x->last_s)};
+        struct table_row *row = table_add(&t, cells, &x->site);
+        if (row)
+            row->below = view_paths(v, &x->paths, 2 * INDENT);
     }
     table_print(&t, &v->term, INDENT, v->out);
-    view_more(v, r->retries_total, shown);
+    view_more(v, r->retry_lines_total, shown);
 }
 
 void view_text_fragmentation(const struct view_text *v)

@@ -61,8 +61,8 @@ static void by_line(const struct view_text *v, const struct gs_peak *p, const ch
                     size_t most)
 {
     struct table t = {SITES(v), .head = {"bytes", "share", "count", "line"}};
-    size_t n = v->native ? p->by_stack_n : p->by_site_n;
-    size_t total = v->native ? p->by_stack_total : p->by_site_total;
+    size_t n = v->native ? p->by_stack_n : p->by_line_n;
+    size_t total = v->native ? p->by_stack_total : p->by_line_total;
     size_t shown = n < most ? n : most;
 
     if (!shown)
@@ -73,7 +73,8 @@ static void by_line(const struct view_text *v, const struct gs_peak *p, const ch
             add_live(v, &t, p, p->by_stack[i].bytes, p->by_stack[i].count,
                      &p->by_stack[i].stack.site, view_trace(v, &p->by_stack[i].stack, 20));
         else
-            add_live(v, &t, p, p->by_site[i].bytes, p->by_site[i].count, &p->by_site[i].site, NULL);
+            add_live(v, &t, p, p->by_line[i].bytes, p->by_line[i].count, &p->by_line[i].site,
+                     view_paths(v, &p->by_line[i].paths, 4 * INDENT));
     }
     table_print(&t, &v->term, 2 * INDENT, v->out);
     view_more(v, total, shown);

@@ -63,6 +63,9 @@ char *view_frame(const struct view_text *v, char *out, size_t size, const struct
 /* A table whose items are sites. */
 void view_site_cell(const void *view, const void *site, char *out, size_t size, int columns);
 #define SITES(v) .last = view_site_cell, .self = (v)
+/* The largest call paths of a line, one a line of text: all that are listed with --paths, else only where the line calls
+ * into libraries, which tell its parts apart. Allocated; NULL none. */
+char *view_paths(const struct view_text *v, const struct gs_paths *paths, int indent);
 /* The frames of a stack, one a line, indented; allocated, NULL where there is nothing to add. Python
  * frames only, unless there are none or native ones were asked for. */
 char *view_trace(const struct view_text *v, const struct gs_trace *trace, int indent);
@@ -72,6 +75,8 @@ const char *view_layer(enum gs_series_layer layer); /* for people: "tensors" */
 /* "GPU 0", with the process where the run has several. */
 char *view_place(const struct view_text *v, char *out, size_t size, uint32_t process, int device,
                  enum gs_series_layer layer);
+/* "Never freed", "Live when the program died": what the list of the end is called (view_leaks.c). */
+const char *view_end_words(const struct gs_report *report);
 char *view_bytes(char *out, int64_t bytes); /* UNITS_TEXT; "?" unknown */
 
 #endif

@@ -242,9 +242,69 @@ char *view_frame(const struct view_text *v, char *out, size_t size, const struct
     return view_site(v, out, size, &s, columns);
 }
 
-void view_site_cell(const void *view, const void *site, char *out, size_t size, int columns)
+/* A line says how many call paths it has; that is left out where it would cut the place. */
+void view_site_cell(const void *view, const void *item, char *out, size_t size, int columns)
 {
-    view_site(view, out, size, site, columns);
+    const struct gs_site *site = item;
+    char paths[48] = "", place[LINE_MAX_BYTES];
+
+    if (site->paths > 1)
+        snprintf(paths, sizeof paths, "  (%u call paths)", site->paths);
+    if (*paths && columns - (int)strlen(paths) < PLACES_LEAST / 2)
+        *paths = 0;
+    view_site(view, place, sizeof place, site, columns - (int)strlen(paths));
+    text_put(out, size, "%s%s", place, paths);
+}
+
+/* What tells a path from the others of its line: what it called, or what called it. */
+static void path_place(const struct view_text *v, char *out, size_t size, const struct gs_line_path *p, int columns)
+{
+    const struct gs_frame *other = other_of(&p->site);
+    char place[LINE_MAX_BYTES];
+
+    if (!other) {
+        view_site(v, out, size, &p->site, columns);
+        return;
+    }
+    view_frame(v, place, sizeof place, other, columns - 2);
+    text_put(out, size, "%s %s",
+             p->site.helper || p->site.inner ? (v->term.utf8 ? "→" : "->") : (v->term.utf8 ? "←" : "<-"), place);
+}
+
+static bool calls_libraries(const struct gs_paths *paths)
+{
+    for (size_t i = 0; i < paths->listed; i++)
+        if (paths->list[i].site.inner)
+            return true;
+    return false;
+}
+
+char *view_paths(const struct view_text *v, const struct gs_paths *paths, int indent)
+{
+    enum { FEW = 3, AMOUNT = 10 };
+    size_t shown = v->paths ? paths->listed : paths->listed < FEW ? paths->listed : FEW;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = paths->n > 1 && (v->paths || calls_libraries(paths)) ? open_memstream(&text, &size) : NULL;
+
+    if (!f)
+        return NULL;
+    for (size_t i = 0; i < shown; i++) {
+        const struct gs_line_path *p = &paths->list[i];
+        char amount[UNITS_TEXT], place[LINE_MAX_BYTES];
+        format_count(amount, p->count); /* where neither bytes nor times are added up */
+        path_place(v, place, sizeof place, p, v->term.width - indent - AMOUNT - 2);
+        fprintf(f, "%*s%*s  %s%s%s\n", indent, "", AMOUNT,
+                p->bytes       ? view_bytes(amount, p->bytes)
+                : p->blocked_s ? format_seconds(amount, p->blocked_s)
+                               : amount,
+                term_style(&v->term, TERM_DIM), place, term_style(&v->term, TERM_PLAIN));
+    }
+    if (paths->n > shown)
+        fprintf(f, "%*s%*s  %sand %zu more%s%s\n", indent, "", AMOUNT, "", term_style(&v->term, TERM_DIM),
+                paths->n - shown, v->paths ? "" : ": --paths shows them", term_style(&v->term, TERM_PLAIN));
+    fclose(f);
+    return text;
 }
 
 static bool has_python(const struct gs_trace *trace)

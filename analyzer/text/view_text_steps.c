@@ -31,7 +31,7 @@ void view_text_steps(const struct view_text *v)
             snprintf(who, sizeof who, ", in each of %zu processes", others + 1);
         else if (r->processes_n > 1)
             snprintf(who, sizeof who, ", in process %u", r->processes[s->process].pid);
-        snprintf(line, sizeof line, "%s steps of %s, by %s%s", format_count(count, s->n),
+        snprintf(line, sizeof line, "%s of %s, by %s%s", format_plural(count, s->n, "step", NULL),
                  format_seconds(time, (double)s->median_ns / 1e9), by, who);
         view_wrap(v, 0, "", line);
     }

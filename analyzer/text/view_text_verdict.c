@@ -29,7 +29,7 @@ static bool peak_says_it(const struct view_text *v, const struct gs_oom_verdict 
 static void live(const struct view_text *v, const struct gs_oom_verdict *o)
 {
     struct table t = {SITES(v), .head = {"bytes", "count", "line"}};
-    size_t shown = o->live_n < v->top ? o->live_n : v->top;
+    size_t shown = o->live_lines_n < v->top ? o->live_lines_n : v->top;
 
     if (!shown || peak_says_it(v, o))
         return;
@@ -37,9 +37,11 @@ static void live(const struct view_text *v, const struct gs_oom_verdict *o)
             term_style(&v->term, TERM_PLAIN), view_layer(o->live_layer));
     for (size_t i = 0; i < shown; i++) {
         char bytes[UNITS_TEXT], count[UNITS_TEXT];
-        const char *cells[] = {view_bytes(bytes, o->live[i].bytes),
-                               format_count(count, o->live[i].count)};
-        table_add(&t, cells, &o->live[i].site);
+        const char *cells[] = {view_bytes(bytes, o->live_lines[i].bytes),
+                               format_count(count, o->live_lines[i].count)};
+        struct table_row *row = table_add(&t, cells, &o->live_lines[i].site);
+        if (row)
+            row->below = view_paths(v, &o->live_lines[i].paths, 4 * INDENT);
     }
     table_print(&t, &v->term, 2 * INDENT, v->out);
 }
@@ -139,19 +141,27 @@ static void stack(const struct view_text *v, const struct gs_oom_verdict *o)
 
 static void one(const struct view_text *v, const struct gs_oom_verdict *o)
 {
-    char at[UNITS_TEXT], place[96];
+    char at[UNITS_TEXT], place[96], step[32] = "";
 
+    if (o->step > 0)
+        snprintf(step, sizeof step, ", in step %lld", (long long)o->step);
     view_heading(v, o->fatal ? TERM_RED : TERM_YELLOW,
                  o->fatal     ? "OUT OF MEMORY"
                  : o->handled ? "Out of memory, handled by the program"
                               : "Ran short of memory, and went on",
-                 " on %s at %s%s",
+                 " on %s at %s%s%s",
                  view_place(v, place, sizeof place, o->process, o->device, GS_SERIES_PINNED),
-                 format_seconds(at, o->time_s),
+                 format_seconds(at, o->time_s), step,
                  o->outcome == GS_OUTCOME_UNKNOWN ? ", perhaps handled" : "");
     asked(v, o);
     if (o->verdict)
         view_label(v, TERM_BOLD, "Cause", o->verdict);
+    if (o->verdict) {
+        char line[512];
+        snprintf(line, sizeof line, "%s%s%s", gs_certainty_word(o->certainty),
+                 o->refuted_by ? "; refuted " : "", o->refuted_by ? o->refuted_by : "");
+        view_label(v, TERM_BOLD, "Basis", line);
+    }
     if (o->outcome_why)
         view_label(v, TERM_BOLD, "After", o->outcome_why);
     for (size_t i = 0; i < o->advice_n; i++)
@@ -202,30 +212,75 @@ static bool hands_out_itself(const struct gs_report *r)
     return false;
 }
 
+/* The first process that failed; it says "2 of 4 processes: …" if there are several. NULL: none is known to have. */
+static const char *failure(const struct gs_report *r, char *out, size_t size)
+{
+    size_t failed = 0;
+    char how[GS_FAILURE_TEXT], first[GS_FAILURE_TEXT] = "", rank[32] = "";
+
+    for (size_t i = 0; i < r->processes_n; i++) {
+        const struct gs_process *p = &r->processes[i];
+        if (!gs_process_failure(p, how, sizeof how))
+            continue;
+        if (!failed++) {
+            snprintf(first, sizeof first, "%s", how);
+            if (p->rank != GS_UNKNOWN)
+                snprintf(rank, sizeof rank, "rank %lld ", (long long)p->rank);
+        }
+    }
+    if (!failed)
+        return NULL;
+    if (failed == 1)
+        snprintf(out, size, "%s%s", rank, first);
+    else
+        snprintf(out, size, "%zu of %zu processes failed, the first one %s%s", failed, r->processes_n, rank, first);
+    return out;
+}
+
+/* Of the only process. Forked workers end by _exit in order, too. */
+static bool ended_unseen(const struct gs_report *r)
+{
+    return r->processes_n == 1 && !r->processes[0].complete && !r->processes[0].recording;
+}
+
 static void no_oom(const struct view_text *v)
 {
     bool handled = v->report->ooms_n && v->report->ooms[0].handled;
-    const char *none = handled                       ? "No fatal out of memory"
+    const char *none = v->report->loop               ? "In a loop until it was stopped"
+                       : handled                     ? "No fatal out of memory"
                        : hands_out_itself(v->report) ? "No CUDA call ran out of memory"
                                                      : "No out of memory";
     int64_t total;
     const struct gs_peak *p = fullest(v->report, true, &total);
-    char peak[UNITS_TEXT], size[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT], place[96];
+    char peak[UNITS_TEXT], size[UNITS_TEXT], share[UNITS_TEXT], at[UNITS_TEXT], place[96], raw[GS_FAILURE_TEXT + 64],
+        why[GS_FAILURE_TEXT + 64], crash[GS_FAILURE_TEXT + 128];
 
     if (!p)
         p = fullest(v->report, false, &total);
+    enum term_style colour = TERM_GREEN;
+    if (failure(v->report, raw, sizeof raw)) {
+        bool words = strncmp(raw, "exited", 6) == 0 || strncmp(raw, "killed", 6) == 0;
+        term_clean(why, sizeof why, raw, v->term.utf8); /* what an exception says is the program's */
+        snprintf(crash, sizeof crash, "%c%s; n%s", words ? why[0] - 'a' + 'A' : why[0], why + 1, none + 1);
+        none = crash;
+        colour = TERM_RED;
+    } else if (ended_unseen(v->report)) {
+        snprintf(crash, sizeof crash, "Killed, crashed or left by _exit; n%s", none + 1);
+        none = crash;
+        colour = TERM_YELLOW;
+    }
     if (!p) {
-        view_heading(v, TERM_GREEN, none, "; no GPU memory was allocated");
+        view_heading(v, colour, none, "; no GPU memory was allocated");
         return;
     }
     view_place(v, place, sizeof place, p->process, p->device, p->layer);
     if (total > 0)
-        view_heading(v, TERM_GREEN, none, "; peak %s of %s (%s) on %s, at %s",
+        view_heading(v, colour, none, "; peak %s of %s (%s) on %s, at %s",
                      view_bytes(peak, p->bytes), view_bytes(size, total),
                      format_share(share, (double)p->bytes / (double)total), place,
                      format_seconds(at, p->time_s));
     else
-        view_heading(v, TERM_GREEN, none, "; peak %s %s %s, at %s%s",
+        view_heading(v, colour, none, "; peak %s %s %s, at %s%s",
                      view_bytes(peak, p->bytes), p->device >= 0 ? "on" : "of", place,
                      format_seconds(at, p->time_s),
                      p->device >= 0 ? "" : "; no GPU memory was allocated");

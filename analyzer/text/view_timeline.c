@@ -285,7 +285,7 @@ static void step_row(const struct chart *k)
     }
     fprintf(v->out, "%s\n", term_style(&v->term, TERM_PLAIN));
     term_clean(by, sizeof by, s->by, v->term.utf8);
-    text_put(text, sizeof text, "%s steps of %s, by %s", format_count(count, s->n),
+    text_put(text, sizeof text, "%s of %s, by %s", format_plural(count, s->n, "step", NULL),
              format_seconds(time, (double)s->median_ns / 1e9), by);
     fputs(term_style(&v->term, TERM_DIM), v->out);
     view_wrap(v, LABEL + 1, "", text);

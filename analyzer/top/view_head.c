@@ -214,7 +214,7 @@ void top_source_block(struct top_line *l, uint32_t source, bool brief)
         failure_line(l, s);
     }
     if (s->lost_events) {
-        top_put(l, TERM_RED, "  %s events were lost for want of space", format_count(text, s->lost_events));
+        top_put(l, TERM_RED, "  %s lost for want of space", format_plural(text, s->lost_events, "event was", "events were"));
         top_finish(l);
     }
     if (s->unfound_bytes > 0) {

@@ -163,9 +163,6 @@ void top_view_json(struct top_tables *t, const struct top_choice *choice, size_t
     static const char *const names[TOP_TABLES] = {"lines", "functions", "syncs", "copies"};
     struct top_model *m = t->model;
     json_t *o = json_object(), *processes = json_array();
-    for (size_t i = 0; i < m->sources_n; i++) {
-        json_array_append_new(processes, source_json(t, (uint32_t)i));
-    }
     set_count(o, "schema", 1);
     set_text(o, "view", "top");
     set_text(o, "command", m->sources_n ? m->sources[0].command : NULL);
@@ -179,6 +176,9 @@ void top_view_json(struct top_tables *t, const struct top_choice *choice, size_t
             json_array_append_new(rows, row_json(t, c.table, &t->rows[i]));
         }
         set(o, names[table], rows);
+    }
+    for (size_t i = 0; i < m->sources_n; i++) { /* after the tables, which find out what the helpers are */
+        json_array_append_new(processes, source_json(t, (uint32_t)i));
     }
     json_dumpf(o, out, JSON_COMPACT);
     fputc('\n', out);

@@ -12,7 +12,7 @@
         const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
         let value = Math.abs(bytes), u = 0;
         while (u + 1 < units.length && value >= (u ? 1023.995 : 1024)) { value /= 1024; u++; }
-        return (bytes < 0 ? "−" : "") + (u ? value.toFixed(2) : value.toFixed(0)) + " " + units[u];
+        return (bytes < 0 ? "-" : "") + (u ? value.toFixed(2) : value.toFixed(0)) + " " + units[u];
     };
     page.signed = bytes => (bytes > 0 ? "+" : "") + page.bytes(bytes);
     page.rate = function (rate) {
@@ -25,24 +25,27 @@
     page.seconds = function (s) {
         if (s === null || s === undefined || !(s >= 0)) return "?";
         if (s === 0) return "0 s";
+        if (s < 0.5e-9) return "<1 ns";
         if (s < 999.5e-9) return (s * 1e9).toFixed(0) + " ns";
-        if (s < 999.5e-6) return three(s * 1e6, "µs");
+        if (s < 999.5e-6) return three(s * 1e6, "us");
         if (s < 999.5e-3) return three(s * 1e3, "ms");
         if (s < 59.95) return three(s, "s");
         const two = n => String(n).padStart(2, "0");
         if (s < 3599.5) return Math.floor(Math.round(s) / 60) + " min " + two(Math.round(s) % 60) + " s";
         return Math.floor(Math.round(s / 60) / 60) + " h " + two(Math.round(s / 60) % 60) + " min";
     };
+    /* "2 min 37 s", "1 h 02 min 07 s", with so many decimals of a second; or without the seconds. */
+    function clock(s, digits, seconds) {
+        const whole = Number(s.toFixed(digits)), two = n => String(n).padStart(2, "0");
+        const h = Math.floor(whole / 3600), m = Math.floor(whole / 60) % 60;
+        const rest = (whole - 60 * Math.floor(whole / 60)).toFixed(digits).padStart(digits ? digits + 3 : 2, "0");
+        return (h ? h + " h " + two(m) : m) + " min" + (seconds ? " " + rest + " s" : "");
+    }
     /* A moment: as fine as the part of the run that is shown. */
     page.moment = function (s, span) {
         if (s === null || s === undefined) return "?";
         if (!span || span <= 0) span = s || 1;
-        if (s >= 60 && span > 5) {
-            const whole = Math.floor(s), h = Math.floor(whole / 3600), m = Math.floor(whole / 60) % 60;
-            const rest = span > 300 ? String(whole % 60).padStart(2, "0")
-                                    : (s - 60 * Math.floor(s / 60)).toFixed(span > 30 ? 1 : 2).padStart(4, "0");
-            return (h ? h + ":" + String(m).padStart(2, "0") : m) + ":" + rest + (h ? " h" : " min");
-        }
+        if (s >= 60 && span > 5) return clock(s, span > 300 ? 0 : span > 30 ? 1 : 2, true);
         const digits = Math.min(9, Math.max(0, 2 - Math.floor(Math.log10(span / 1.0001))));
         if (s < 1 && digits >= 4) return (s * 1e3).toFixed(Math.min(6, digits - 3)) + " ms";
         return s.toFixed(digits) + " s";
@@ -52,10 +55,7 @@
         const digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
         if (s < 60 || digits > 2)
             return digits > 3 && s < 1 ? (s * 1e3).toFixed(digits - 3) + " ms" : s.toFixed(digits) + " s";
-        const h = Math.floor(s / 3600), m = Math.floor(s / 60) % 60,
-              rest = (s - 60 * Math.floor(s / 60)).toFixed(digits);
-        return (h ? h + ":" + String(m).padStart(2, "0") : m) + ":" + rest.padStart(digits ? digits + 3 : 2, "0") +
-            (h ? " h" : " min");
+        return clock(s, digits, step % 60 !== 0);
     };
     page.count = n => (n === null || n === undefined ? "?" : Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, ","));
     page.share = function (share) {

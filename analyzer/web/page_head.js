@@ -56,7 +56,7 @@
         const wrong = page.report.checks.find(check => check.mismatches > 0);
         if (wrong) {
             list.push("gpuspy’s total and PyTorch’s own differ at " + page.count(wrong.mismatches) + " of " +
-                page.count(wrong.events) + " events, at the last by " +
+                page.plural(wrong.events, "event") + ", at the last by " +
                 page.bytes(Math.abs(wrong.last_difference_bytes)) + ": take figures of tensors with care.");
         }
         const calm = page.report.preallocations.concat(page.report.rank_findings)
@@ -111,10 +111,14 @@
         const info = peak.device >= 0 ? page.device(peak.device) : null, total = info && info.total_bytes;
         const of = total ? " of " + page.bytes(total) + " (" + page.share(peak.bytes / total) + ")" : "";
         const place = peak.device >= 0 ? " on " + where(peak) : " of host memory";
-        const grows = page.report.growth[0];
+        const grows = page.report.growth[0], failed = page.report.run.processes.find(p => p.failure);
+        const only = page.report.run.processes.length === 1 && page.report.run.processes[0];
+        const unseen = only && !failed && !only.complete && !only.recording;
         return {
             tags: [
-                make("span", {class: "tag good"}, "No out of memory"),
+                unseen ? make("span", {class: "tag warn"}, "Killed, crashed or left by _exit") : null,
+                failed ? make("span", {class: "tag bad"}, (failed.exception ? String : page.capital)(page.clean(failed.failure))) : null,
+                make("span", {class: "tag " + (failed || unseen ? "warn" : "good")}, "No out of memory"),
                 grows ? make("span", {class: "tag warn"}, "memory grows") : null
             ],
             title: page.whole("Peak " + page.bytes(peak.bytes) + of + place + ", at " + page.seconds(peak.time_s)),
@@ -162,7 +166,7 @@
             add("Recorded", new Date(first.start_s * 1000).toISOString().slice(0, 16).replace("T", " ") + " UTC");
         if (run.processes.length > 1) add("Processes", page.count(run.processes.length));
         const steps = page.report.steps[0];
-        if (steps) add("Steps", page.count(steps.n) + " of " + page.seconds(steps.median_s));
+        if (steps) add("Steps", page.plural(steps.n, "step") + " of " + page.seconds(steps.median_s));
         if (page.report.sync_share > 0) add("Waiting for the GPU", page.share(page.report.sync_share));
         add("Events", page.count(run.events));
         if (first.python_version) add("Python", page.clean(first.python_version));

@@ -24,6 +24,14 @@
             of.set(line.site, of.has(line.site) && of.get(line.site) !== line.category ? "unknown" : line.category);
         return label => of.get(label) || "unknown";
     }
+    /* What the list of the end is called, in each place of the page and as in the terminal (analyzer/text/view_leaks.c). */
+    live.endWords = function () {
+        const processes = page.report.run.processes, first = page.report.leaks[0];
+        return first && first.at_orderly_end                            ? "Never freed"
+            : processes.some(p => p.recording)                          ? "Live now"
+            : processes.some(p => !p.complete)                          ? "Live when the program died"
+                                                                        : "Live when the program ended";
+    };
     live.leaks = function (place, layer) {
         return page.report.leaks.filter(l => page.isAt(l, place) && l.layer === layer);
     };
@@ -52,7 +60,7 @@
         const oom = page.oomAt(place), leaks = live.leaks(place, state.layer);
         if (oom) out.push(["oom", "At the OOM"]);
         out.push(["peak", "At the peak"]);
-        if (leaks.length) out.push(["end", leaks[0].at_orderly_end ? "Never freed" : "When it ended"]);
+        if (leaks.length) out.push(["end", live.endWords()]);
         if (state.moment !== null)
             out.push([
                 "moment",
@@ -76,9 +84,9 @@
         moment: series => atIndex(series, page.indexAt(series, page.state.moment), "live"),
         end: function (series, place) {
             const leaks = live.leaks(place, page.state.layer), category = categoryOf(series);
-            live.about = (leaks[0].at_orderly_end ? "Never freed" : "Live when the program ended") +
+            live.about = live.endWords() +
                 ": of a model that lives to the end that is no fault; what grows is.";
-            live.title = leaks[0].at_orderly_end ? "never freed" : "live when it ended";
+            live.title = live.endWords().toLowerCase();
             const listed = leaks.map(l => {
                 const label = page.siteText(l.site);
                 return {

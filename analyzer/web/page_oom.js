@@ -86,15 +86,18 @@
             make("table", {class: "rows", "data-table": "measures"},
                 make("thead", null,
                     make("tr", null, make("th", {scope: "col"}, "measure"),
-                        make("th", {class: "n", scope: "col"}, "frees"), make("th", {scope: "col"}, "enough"))),
+                        make("th", {class: "n", scope: "col"}, "frees"), make("th", {scope: "col"}, "enough"),
+                        make("th", {scope: "col"}, "certainty"))),
                 make("tbody", null,
                     oom.measures.map(
                         m => make("tr", null, make("td", null, page.sentence(m.text)),
                             make("td", {class: "n"}, m.frees_bytes === null ? "?" : page.bytes(m.frees_bytes)),
                             make("td", null,
-                                m.enough === null ? "cannot be told"
+                                m.enough === null ? "unknown"
                                     : m.enough    ? "yes"
-                                                  : "not alone"))))));
+                                                  : "not alone"),
+                            make("td", m.refuted_by ? {title: "refuted " + page.clean(m.refuted_by)} : null,
+                                m.certainty))))));
     }
 
     const words = key => page.capital(page.clean(key).replace(/_(bytes|s|share)$/, "").replace(/_/g, " "));
@@ -130,7 +133,8 @@
         const facts = ["Asked for " + page.bytes(oom.requested_bytes) + " on " + page.where(oom) + " at " +
             page.seconds(oom.time_s)];
         if (oom.failures > 1) facts.push(page.plural(oom.failures, "failed call") + " in all");
-        facts.push("cause: " + page.causeName(oom.cause));
+        facts.push("cause: " + page.causeName(oom.cause) + " (" + oom.certainty +
+            (oom.refuted_by ? "; refuted " + page.clean(oom.refuted_by) : "") + ")");
         return make("article", {class: "oom-one"},
             make("div", {class: "kicker"},
                 make("span", {class: "tag " + (oom.fatal ? "bad" : "warn")}, oom.fatal ? "fatal" : "survived"),

@@ -2,6 +2,18 @@
 "use strict";
 (function (page) {
     const make = page.make;
+    /* A line's call paths, below it: what each called or what called it tells them apart. */
+    function pathsOf(row) {
+        if (!row.paths || row.paths.length < 2) return null;
+        const other = s => (s.inner || (s.helper || s.library ? s.via : null) ? "→ " + page.frameText(s.inner || s.via)
+                : s.caller                                                   ? "← " + page.frameText(s.caller)
+                                                                             : page.siteText(s));
+        const amount = p => (p.bytes ? page.bytes(p.bytes) : page.seconds(p.blocked_s));
+        const left = row.paths_total - row.paths.length;
+        return make("details", {class: "paths"}, make("summary", null, page.plural(row.paths_total, "call path")),
+            row.paths.map(p => make("div", {class: "sub"}, page.whole(amount(p)) + "  " + other(p.site))),
+            left > 0 ? make("div", {class: "sub"}, "and " + page.count(left) + " more") : null);
+    }
     const site = (key, words) => ({
         key: "line", class: "line", words: words || "line", value: row => page.siteText(row[key || "site"]),
         cell: row => {
@@ -10,7 +22,7 @@
                 inner ? "in " + page.frameText(inner) : "", s && s.caller ? "← " + page.frameText(s.caller) : ""
             ].filter(Boolean).join("  ");
             return make("div", {class: "place"}, page.siteButton(page.siteText(s), page.siteCopy(s)),
-                extra ? make("span", {class: "sub"}, extra) : null);
+                extra ? make("span", {class: "sub"}, extra) : null, pathsOf(row));
         },
     });
     const numeric = (key, words, format, value) => ({
@@ -59,7 +71,7 @@
                 : v >= 9.95                        ? v.toFixed(0)
                                                    : String(Number(v.toFixed(1)))));
 
-    const peakRows = () => page.report.peak.flatMap(peak => peak.by_site.map(row => Object.assign({
+    const peakRows = () => page.report.peak.flatMap(peak => peak.by_line.map(row => Object.assign({
         layer: peak.layer,
         device: peak.device,
         pid: peak.pid,
@@ -83,8 +95,10 @@
             return make("div", null, site().cell(row), make("div", {class: "place"}, more));
         },
     });
-    const how = row => [row.graph ? "what one forward pass makes is kept, as with an autograd graph" : "",
+    const how = row => [row.graph ? "lines of one forward pass grow together; whether an autograd graph keeps them is unknown" : "",
         row.jumps ? "in " + page.plural(row.jumps, "jump") + ", not with each step" : ""].filter(Boolean).join("; ");
+    /* After the last allocation, the tear-down frees: the process' own end says nothing of the allocator. */
+    const allocatorMoments = {oom: "out of memory", end: "last allocation"};
     const allocatorRows = () => page.report.allocator.flatMap(state => {
         const at = {moment: state.moment, device: state.device, pid: state.pid, rank: state.rank};
         const some = (list, say) => (list.length > 1 ? list : []).map(part => Object.assign({of: say(part)}, at, part));
@@ -140,12 +154,13 @@
         },
         {
             name: "leaks",
-            words: "Never freed",
-            rows: () => page.report.leaks,
+            words: () => page.live.endWords(),
+            rows: () => page.report.leak_lines,
             sort: "bytes",
             columns: () => [bytes("bytes"), count("count"), layer,
                 word("growing", "", row => (row.growing ? "grows" : "")), ...where(), site()],
-            about: "Live when the recording ended. Of a model that lives to the end that is no fault; what grows is.",
+            about: "At the end of the process, not at an out of memory. Of a model that lives to the end that is no fault; " +
+                "what grows is.",
             more: () => {
                 const left = page.places
                     .flatMap(place => page.layersOf(place).map(l => [place, page.live.unlisted(place, l)]))
@@ -162,7 +177,7 @@
         {
             name: "sync",
             words: "Waits",
-            rows: () => page.report.sync,
+            rows: () => page.report.sync_lines,
             sort: "blocked_s",
             columns: () => [seconds("blocked_s", "waited"), share("share", "share"), count("count", "times"), pace,
                 word("pattern", "for", row => row.pattern || row.api || row.kind), site(), advice]
@@ -170,7 +185,7 @@
         {
             name: "transfers",
             words: "Copies",
-            rows: () => page.report.transfers,
+            rows: () => page.report.transfer_lines,
             sort: "bytes",
             columns: () => [bytes("bytes"), count("count", "times"), pace,
                 numeric("bytes_per_s", "rate", v => page.rate(v)), seconds("blocked_s", "waited"),
@@ -183,12 +198,13 @@
         {
             name: "churn",
             words: "Churn",
-            rows: () => page.report.churn,
+            rows: () => page.report.churn_lines,
             sort: "count",
             columns: () => [count("count", "times"), bytes("bytes"),
                 numeric("per_s", "a second", v => (v === null ? "" : v.toFixed(v < 10 ? 1 : 0))),
                 seconds("mean_life_s", "lived"), site(), advice],
-            about: "Device memory allocated and freed again and again: each such call stops the program for a moment."
+            about: "Device memory allocated and freed again and again after the first tenth of the run: each such call stops the " +
+                "program for a moment."
         },
         {
             name: "retries",
@@ -245,7 +261,7 @@
             words: "Allocator",
             rows: allocatorRows,
             sort: null,
-            columns: () => [word("moment", "at the"), ...where(), word("of", "of"), bytes("reserved_bytes", "held"),
+            columns: () => [word("moment", "at the", row => allocatorMoments[row.moment] || row.moment), ...where(), word("of", "of"), bytes("reserved_bytes", "held"),
                 bytes("allocated_bytes", "in blocks"), bytes("pending_bytes", "waiting for a stream"),
                 bytes("largest_free_bytes", "largest hole"), count("segments"), count("blocks")],
             about: "What PyTorch’s allocator held, by pool and by stream."
@@ -322,7 +338,7 @@
                 tabindex: t === chosen ? "0" : "-1",
                 onclick: () => page.set({table: t.name})
             },
-                t.words, make("span", {class: "faint"}, " " + page.count(hits)));
+                typeof t.words === "function" ? t.words() : t.words, make("span", {class: "faint"}, " " + page.count(hits)));
         }));
         const panel = page.byId("table");
         panel.setAttribute("aria-labelledby", "tab-" + chosen.name);

@@ -94,9 +94,22 @@ def pytest_configure(config):
     config.pluginmanager.register(session, "gpuspy-session")
 
 
+def pytest_collection_modifyitems(items):
+    """A wrong mark is a usage error before any test runs, recorded or not."""
+    wrong = []
+    for item in items:
+        try:
+            Limits(item)
+        except ValueError as error:
+            wrong.append(f"{item.nodeid}: {error}")
+    if wrong:
+        raise pytest.UsageError("\n".join(wrong))
+
+
 @pytest.fixture
 def gpuspy(request):
-    """GPU memory of this test up to now: `current`, `peak`, `waits`; None where tests are not recorded."""
+    """GPU memory of this test up to now: `current`, `peak`, `waits`. Without --gpuspy `recording` is False, and reading a
+    figure skips the test."""
     session = request.config.pluginmanager.getplugin("gpuspy-session")
     return Figures(session, request.node)
 
@@ -113,7 +126,8 @@ class Figures:
 
     def _ask(self, key):
         if not self.session:
-            return None
+            name = {"left": "current"}.get(key, key)
+            pytest.skip(f"gpuspy.{name} is measured only with 'pytest --gpuspy' (gpuspy.recording is False without it)")
         return self.session.look(self.item).get(key, 0)
 
     current = property(lambda self: self._ask("left"))
@@ -124,7 +138,7 @@ class Figures:
 # ---------------------------------------------------------------- limits
 
 class Limits:
-    """The marks of one test."""
+    """The marks of one test. ValueError if one is wrong."""
 
     def __init__(self, item):
         self.memory = self.size(item, "limit_gpu_memory")
@@ -134,7 +148,7 @@ class Limits:
         if mark:
             value = self.argument(mark, "n", None)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise pytest.UsageError(f"{item.nodeid}: limit_gpu_syncs takes a whole number, not {value!r}")
+                raise ValueError(f"limit_gpu_syncs takes a whole number, not {value!r}")
             self.waits = value
 
     def __bool__(self):
@@ -143,7 +157,7 @@ class Limits:
     @staticmethod
     def argument(mark, name, default):
         if len(mark.args) > 1 or set(mark.kwargs) - {name} or (mark.args and mark.kwargs):
-            raise pytest.UsageError(f"{mark.name} takes one value: {MARKS[mark.name]}")
+            raise ValueError(f"{mark.name} takes one value: {MARKS[mark.name]}")
         return mark.args[0] if mark.args else mark.kwargs.get(name, default)
 
     def size(self, item, name, default=None):
@@ -153,7 +167,7 @@ class Limits:
         try:
             return parse_bytes(self.argument(mark, "size", default))
         except ValueError as error:
-            raise pytest.UsageError(f"{item.nodeid}: {name}: {error}") from None
+            raise ValueError(f"{name}: {error}") from None
 
     def broken(self, said):
         """What does not hold, in paragraphs with the lines."""
@@ -290,7 +304,10 @@ class Session:
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item):
-        limits = Limits(item)
+        try:
+            limits = Limits(item)
+        except ValueError as error:  # a mark that was added while the test was set up
+            pytest.fail(str(error), pytrace=False)
         self.number += 1
         name = self.name(item)
         start, end = f"{PREFIX}start {name}", f"{PREFIX}end {name}"

@@ -1,19 +1,23 @@
 """Sizes as people write them."""
 import re
 
-FACTORS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "kib": 1 << 10, "mib": 1 << 20,
+FACTORS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "kib": 1 << 10, "mib": 1 << 20,
            "gib": 1 << 30, "tib": 1 << 40, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
 
 def parse_bytes(text):
-    """"1 GiB", "512MiB", "0", 4096 → bytes. "1G" is 1 GiB. ValueError with what is wrong."""
+    """"1 GiB", "512MiB", "0", 4096 → bytes. "1G" is 1 GiB; only 0 needs no unit in a text. ValueError with what is wrong."""
     if isinstance(text, int) and not isinstance(text, bool):
         if text < 0:
             raise ValueError(f"{text} is negative")
         return text
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text) if isinstance(text, str) else None
+    if match and not match[2] and float(match[1]) == 0:
+        return 0
+    if match and not match[2]:
+        raise ValueError(f"{text!r} has no unit; write a size such as '1 GiB', or a number of bytes")
     if not match or match[2].lower() not in FACTORS:
-        raise ValueError(f"{text!r} is no size; write one such as '1 GiB'")
+        raise ValueError(f"{text!r} is not a size; write one such as '1 GiB'")
     return int(float(match[1]) * FACTORS[match[2].lower()])
 
 

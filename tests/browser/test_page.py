@@ -12,8 +12,8 @@ PEAK = "const s = gpuspyPage.series(); return s.high[s.peak]"
 
 def number(text):
     """Of "+1.50 KiB", "12.00 MiB", "1,234"."""
-    value, unit = re.match(r"([+−]?[\d,.]+) ?([KMGTPE]?i?B)?", text.replace("\u00a0", " ")).groups()
-    return float(value.replace(",", "").replace("−", "-")) * 1024 ** (" KMGTPE".index((unit or " ")[0]) if unit and unit[0] != "B" else 0)
+    value, unit = re.match(r"([+-]?[\d,.]+) ?([KMGTPE]?i?B)?", text.replace("\u00a0", " ")).groups()
+    return float(value.replace(",", "")) * 1024 ** (" KMGTPE".index((unit or " ")[0]) if unit and unit[0] != "B" else 0)
 
 
 def near(text, wanted):
@@ -264,7 +264,7 @@ def test_search_adds_up_what_matches(train, page):
     p = page(train.page)
     peak = max(train.report_["peak"], key=lambda q: q["bytes"])
     p.keys("/", "backward")
-    p.wait("return document.getElementById('matched') !== null")
+    p.wait("const n = document.getElementById('matched'); return n !== null && !n.textContent.startsWith('matched 0 B')")
     entries = p.js("return gpuspyPage.live.entries.map(e => [gpuspyPage.flame.path(e.frames, 'yours').map(gpuspyPage.frameText).join('\\n'), e.bytes])")
     wanted = sum(b for names, b in entries if "backward" in names.lower())
     assert 0 < wanted < peak["bytes"] and near(p.text("#matched").removeprefix("matched "), wanted)
@@ -295,6 +295,7 @@ def test_the_waterfall_is_the_reports(leak, page):
     assert [m["text"] for m in oom["measures"]] == [row[0] for row in measures]
     for measure, row in zip(oom["measures"], measures):
         assert row[1] == "?" if measure["frees_bytes"] is None else near(row[1], measure["frees_bytes"])
+        assert row[3] == measure["certainty"]
     shown = p.text("#oom .pairs")
     assert all(str(v)[:30] in shown for v in oom["evidence"].values() if isinstance(v, str))
     p.keys("o")

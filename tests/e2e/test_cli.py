@@ -348,7 +348,30 @@ def test_run_that_records_nothing_says_why(tmp_path):
     static = tmp_path / "static"
     (tmp_path / "static.c").write_text("int main(void) { return 3; }\n")
     if subprocess.run(["gcc", "-static", "-o", static, tmp_path / "static.c"], stderr=subprocess.DEVNULL).returncode == 0:
-        assert "statically" in one_line(gpuspy("run", static, cwd=tmp_path), 3)
+        assert "statically, so no library can be loaded into it; it failed with status 3" in one_line(
+            gpuspy("run", static, cwd=tmp_path), 3)
+
+
+@pytest.mark.parametrize("command, code, words", [
+    (["./missing"], 127, "cannot run './missing': No such file or directory"),
+    (["./plain"], 126, "cannot run './plain': Permission denied"),
+    ([sys.executable, "missing.py"], 2, "failed with status 2, and no process of it had made a CUDA call"),
+    (["sh", "-c", "./missing"], 127, "failed with status 127 (a shell's status for a command that was not found)"),
+    (["sh", "-c", "./plain"], 126, "failed with status 126 (a shell's status for a command that cannot be executed)"),
+    (["sh", "-c", "exit 5"], 5, "failed with status 5"),
+    (["true"], 0, "'true' succeeded, but no process of it made a CUDA call"),
+])
+def test_run_of_what_fails_guesses_nothing(tmp_path, command, code, words):
+    (tmp_path / "plain").write_text("text\n")
+    done = gpuspy("run", "--", *command, cwd=tmp_path)
+    assert done.returncode == code and words in done.stderr.splitlines()[-1], done.stderr
+    assert "static" not in done.stderr
+
+
+def test_run_of_what_a_signal_ended_names_the_signal(tmp_path):
+    done = run_sh("kill -KILL $$", cwd=tmp_path)
+    assert done.returncode == -signal.SIGKILL
+    assert "was ended by signal 9 (Killed), and no process of it had made a CUDA call" in done.stderr
 
 
 def test_an_installed_gpuspy_finds_its_library(tmp_path):
@@ -411,7 +434,8 @@ def test_run_completes_what_was_killed(tmp_path):
     with sqlite3.connect(tmp_path / "run.db") as db:
         assert db.execute("SELECT complete FROM process").fetchone() == (0,)
     text = gpuspy("report", "run.db", cwd=tmp_path).stdout
-    assert text.startswith("! the program was killed or crashed at ")
+    assert text.startswith("! the program did not end in order (killed by SIGKILL), at ")
+    assert "\nKilled by SIGKILL; no out of memory; peak " in text
 
 
 # ---------------------------------------------------------------- report

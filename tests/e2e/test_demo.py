@@ -57,10 +57,10 @@ def test_the_verdict_reads_well(recording):
     line = line_of("output = Tensor")
     verdict = out[out.index("OUT OF MEMORY"):out.index("\nGPU 0\n")]
     assert re.search(r"Asked +16\.00 MiB, with \S+ MiB of 2\.00 GiB free, at train_leak\.py:\d+ in Model\.", verdict)
-    assert f"a leak: train_leak.py:{line} in Model.forward keeps 6.00 MiB a step" in verdict
+    assert f"a leak: tensors created at train_leak.py:{line} in Model.forward stay referenced, 6.00 MiB per step" in " ".join(verdict.split())
     assert f"To do   train_leak.py:{line}: " in verdict
     assert re.search(r"512\.00 MiB +25 % .* context", verdict) and re.search(r"14\.00 MiB +0\.7 % .* free", verdict)
-    assert "Evidence" not in out and "Keeps growing" not in out and out.count("6.00 MiB a step") == 1
+    assert "Evidence" not in out and "Keeps growing" not in out and " ".join(out.split()).count("6.00 MiB per step") == 1
     assert f"train_leak.py:{line}  → " in out and "libffi" not in out and "at interpreter exit" in out
     advice = out[out.index("Also to do"):out.index("\nNext\n")].count("•")
     assert 1 <= advice <= 5

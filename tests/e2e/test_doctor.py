@@ -234,6 +234,30 @@ def test_an_import_that_fails_is_said_where_it_is_asked_for(tmp_path):
     assert "it was imported" in one(checks, "torch_import")["text"]
 
 
+def test_pytorch_on_the_simulated_gpu(tmp_path):
+    """A version that imports what the simulator lacks; one that cannot be imported; one that is imported in vain."""
+    where = python(tmp_path, __version__="9.9.0", cuda="13.0", hip=None)
+    package = next((tmp_path / "venv" / "lib").glob("python3*")) / "site-packages" / "torch"
+    (tmp_path / "new.c").write_text("int ncclFuture(void) { return 0; }")
+    (tmp_path / "torch.c").write_text("int ncclFuture(void); int load(void) { return ncclFuture(); }")
+    for output, source, flags in (("libnccl.so.2", "new.c", ["-Wl,-soname,libnccl.so.2"]),
+                                  (package / "libtorch_cuda.so", "torch.c", [tmp_path / "libnccl.so.2", "-Wl,-z,now"])):
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", output, source, *flags], cwd=tmp_path, check=True)
+    load = f"import ctypes\nctypes.CDLL({str(package / 'libtorch_cuda.so')!r})\n"
+    (package / "__init__.py").write_text(load + "def zeros(n, device): pass\n")
+    if one(findings("/bin/ls", cwd=tmp_path), "driver")["state"] == "ok":
+        pytest.skip("there is a driver here")
+    found = one(findings(where, cwd=tmp_path), "torch_simulated")
+    assert found["state"] == "ok" and "PyTorch 9.9.0 was imported" in found["text"]
+    assert "lacks ncclFuture: calls of it return" in found["text"]
+    for source, message in ((load + "def zeros(n, device): raise RuntimeError('no kernel')\n", "RuntimeError: no kernel; of what"),
+                            ("import nothing_of_that_name\n", "No module named 'nothing_of_that_name'")):
+        (package / "__init__.py").write_text(source)
+        found = one(findings(where, cwd=tmp_path), "torch_simulated")
+        assert found["state"] == "warning" and "9.9.0 cannot be used" in found["text"] and message in found["text"], found
+    assert not is_there(findings(where, cwd=tmp_path, LD_LIBRARY_PATH=SIM), "torch_simulated")  # there is a GPU
+
+
 def test_debians_pytorch():
     if not os.path.exists("/usr/lib/python3/dist-packages/torch/version.py"):
         pytest.skip("no python3-torch")

@@ -517,7 +517,7 @@ def test_what_makes_it_fit_is_said_for_the_code():
 
 @pytest.mark.parametrize("words, hint", [
     (["llama-3-8b"], "did you mean --model llama-3-8b?"), (["7B"], "did you mean --params 7B?"),
-    (["--params", "7B", "--memory", "24"], "such as --memory 24GiB"),
+    (["--params", "7B", "--memory", "24"], "has no unit; give a size such as 24GiB"),
     (["--params", "7B", "--gpu", "24GB"], "did you mean --memory 24GB?")])
 def test_an_error_says_what_to_type(words, hint):
     assert hint in one_line(gpuspy("estimate", *words), 2)

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 NUMBER, TEXT, FLAG = (int, float), str, bool
+CERTAINTY = {"recorded", "inferred", "guessed"}
 CAUSES = {"capacity", "fragmentation", "leak", "other_process", "oversized_request", "allocator_cap", "pinned_host",
           "preallocation", "outside_allocator"}
 FRAME = {"kind": {"python", "native"}, "function": (TEXT, None), "file": (TEXT, None), "line": (int, None)}
@@ -32,15 +33,17 @@ CONTRACT = {
     "timeline": [{"device": int, "layer": TEXT, "points": [[NUMBER]]}],
     "oom": [{"time_s": NUMBER, "device": int, "requested_bytes": int, "free_bytes": int, "total_bytes": int,
              "fatal": FLAG, "handled": FLAG, "cause": CAUSES,
-             "outcome": {"retried", "handled", "ended_run", "unknown"}, "outcome_why": (TEXT, None), "evidence": dict, "by_owner": dict, "advice": [TEXT], "stack": [FRAME],
-             "measures": [{"text": TEXT, "frees_bytes": (int, None), "enough": (bool, None)}],
+             "outcome": {"retried", "handled", "ended_run", "unknown"}, "outcome_why": (TEXT, None),
+             "certainty": CERTAINTY, "refuted_by": (TEXT, None), "evidence": dict, "by_owner": dict, "advice": [TEXT], "stack": [FRAME],
+             "measures": [{"text": TEXT, "frees_bytes": (int, None), "enough": (bool, None),
+                           "certainty": CERTAINTY, "refuted_by": (TEXT, None)}],
              "waterfall": [{"what": TEXT, "category": (TEXT, None), "text": TEXT, "bytes": int, "share": NUMBER,
                             "detail": [{"bytes": (int, None)}], "detail_total": int}]}],
     "leaks": [{"bytes": int, "count": int, "stack": [FRAME]}],
     "steps": [{"pid": int, "source": {"optimizer", "mark", "backward", "period"}, "evidence": TEXT, "n": int, "steady": int,
                "median_s": NUMBER, "first_s": NUMBER, "last_s": NUMBER, "site": (dict, None)}],
     "growth": [{"bytes_per_step": NUMBER, "steps": int, "step": {"step", "allocation"}, "count": int, "jumps": int,
-                "graph": FLAG, "lines": [{"bytes": int, "count": int, "site": (dict, None)}], "newest": (dict, None),
+                "graph": FLAG, "certainty": CERTAINTY, "refuted_by": TEXT, "lines": [{"bytes": int, "count": int, "site": (dict, None)}], "newest": (dict, None),
                 "under": (dict, None), "stack": [FRAME]}],
     "sync": [{"kind": {"stream", "device", "context", "event", "implicit"}, "count": int, "blocked_s": NUMBER,
               "share": NUMBER, "site": SITE, "advice": (TEXT, None), "pattern": (TEXT, None), "matters": FLAG,

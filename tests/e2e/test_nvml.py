@@ -66,7 +66,7 @@ def test_an_oom_brings_a_sample_even_of_a_program_that_ends_there(recording):
     assert oom["evidence"]["other_bytes"] == 120 * MIB and oom["evidence"]["other_pid"] == 77
     assert oom["evidence"]["other_name"] == "other-process" and oom["evidence"]["own_bytes"] == 110 * MIB
     assert oom["advice"][0].startswith("end process 77 (other-process), or")
-    assert oom["measures"][0] == {"text": oom["advice"][0], "frees_bytes": 120 * MIB, "enough": True}
+    assert oom["measures"][0].items() >= {"text": oom["advice"][0], "frees_bytes": 120 * MIB, "enough": True}.items()
     parts = {part["what"]: part["bytes"] for part in oom["waterfall"]}
     assert parts == {"direct": 100 * MIB, "context": 10 * MIB, "other_processes": 120 * MIB, "free": 26 * MIB}
     assert "process 77 (other-process)" in " ".join(recording.gpuspy("report", recording.database).stdout.split())

@@ -177,12 +177,24 @@ MIB_ = 1 << 20
 
 
 @pytest.mark.parametrize("mark, said", [
-    ('limit_gpu_memory("lots")', "is no size"), ("limit_gpu_syncs('a')", "whole number"), ("limit_gpu_memory(1, 2)", "one value"),
-    ("limit_gpu_memory()", "is no size"), ("limit_gpu_syncs()", "whole number"), ("limit_gpu_memory(limit=1)", "one value"),
+    ('limit_gpu_memory("lots")', "is not a size"), ("limit_gpu_syncs('a')", "whole number"), ("limit_gpu_memory(1, 2)", "one value"),
+    ("limit_gpu_memory()", "is not a size"), ("limit_gpu_syncs()", "whole number"), ("limit_gpu_memory(limit=1)", "one value"),
 ])
-def test_marks_that_say_nothing_fail(session, mark, said):
-    done = session("--gpuspy", source=f"import pytest\n@pytest.mark.{mark}\ndef test_it(): pass\n")
-    assert done.returncode != 0 and said in done.stdout + done.stderr
+@pytest.mark.parametrize("option", [["--gpuspy"], []], ids=["recorded", "not"])
+def test_a_wrong_mark_is_a_usage_error(session, mark, said, option):
+    done = session(*option, source=f"import pytest\n@pytest.mark.{mark}\ndef test_it(): pass\n")
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if said in line]
+    assert done.returncode == 4 and len(lines) == 1 and "test_it.py::test_it: " + mark.partition("(")[0] in lines[0]
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_figures_without_a_recording_skip_the_test(session):
+    source = """def test_peak(gpuspy): assert gpuspy.peak < 1 << 20
+def test_asks(gpuspy): assert not gpuspy.recording
+"""
+    done = session("-rs", source=source)
+    assert done.returncode == 0 and "1 passed, 1 skipped" in done.stdout
+    assert "gpuspy.peak is measured only with 'pytest --gpuspy'" in done.stdout
 
 
 def test_no_recorder_is_a_usage_error(session):
@@ -236,7 +248,7 @@ def test_sizes():
     finally:
         sys.path.pop(0)
     assert [parse_bytes(t) for t in ("1 GiB", "1G", "1.5MiB", "0", "10kB", 7, "12 b")] == [1 << 30, 1 << 30, 3 << 19, 0, 10000, 7, 12]
-    for bad in ("", "GiB", "-1", "1 GB/s", None, -1, True, "1 2"):
+    for bad in ("", "GiB", "10", "-1", "1 GB/s", None, -1, True, "1 2"):
         with pytest.raises(ValueError):
             parse_bytes(bad)
     assert [format_bytes(n) for n in (0, 1023, 1024, 3 << 29)] == ["0 B", "1023 B", "1.00 KiB", "1.50 GiB"]

@@ -174,15 +174,15 @@ def test_the_drawing(columns, locale):
 
 @pytest.mark.parametrize("words, hint", [
     ("transfer", "how much?"), ("transfer --bytes 0", "out of range"), ("transfer --bytes -5GB", "is negative"),
-    ("transfer --bytes nan", "not a number"), ("transfer --bytes 1e30GB", "too large"), ("transfer --bytes 9e18", "out of range"),
+    ("transfer --bytes nan", "not a number"), ("transfer --bytes 1e30GB", "too large"), ("transfer --bytes 9e18B", "out of range"),
     ("transfer --bytes 5GB --params 7B", "give one"), ("transfer --params 7B --gpu h10", "did you mean"),
     ("transfer --params 7B --gpu h100 --bandwidth 5GB/s", "give one"), ("transfer --params 7B --bandwidth 300", None),
     ("transfer --params 7B --bandwidth 300GB/h", "no unit"), ("transfer --params 7B --bandwidth 0", "out of range"),
     ("transfer --params 7B --gpus 0", "out of range"), ("transfer 28GB", "one word too many"),
     ("transfer --params 7B --network 5GB/s", "--gpus-per-node"), ("transfer --params 7B --precision fp23", "fp32"),
-    ("roofline", "of what?"), ("roofline --flops 5", "--bytes"), ("roofline --bytes 5", "--flops"),
-    ("roofline --flops 0 --bytes 5", "out of range"), ("roofline --flops nan --bytes 5", "not a number"),
-    ("roofline --flops 1e99 --bytes 5", "too large"), ("roofline --flops -1 --bytes 5", "is negative"),
+    ("roofline", "of what?"), ("roofline --flops 5", "--bytes"), ("roofline --bytes 5B", "--flops"),
+    ("roofline --flops 0 --bytes 5B", "out of range"), ("roofline --flops nan --bytes 5B", "not a number"),
+    ("roofline --flops 1e99 --bytes 5B", "too large"), ("roofline --flops -1 --bytes 5B", "is negative"),
     ("roofline --op matmull", "did you mean 'matmul'"), ("roofline --op matmul --m 5 --n 5", "needs --k"),
     ("roofline --op matmul --m 5 --n 5 --k 5 --flops 5", "give it, or"), ("roofline --m 5", "add --op"),
     ("roofline --op softmax --rows 5 --cols 5 --causal", "no --causal"), ("roofline --op softmax --rows 5 --cols 5 --flash", "attention"),
@@ -214,7 +214,7 @@ def test_what_it_is_computed_in_is_said():
     assert "bf16 computed in fp32" in text("roofline", "--op", "reduce", "--size", "1e6", "--gpu", "h100")
 
 
-@pytest.mark.parametrize("words", ["--flops 1 --bytes 9e18", "--flops 18e18 --bytes 1 --time 1ns", "--flops 1 --bytes 1"])
+@pytest.mark.parametrize("words", ["--flops 1 --bytes 9e18B", "--flops 18e18 --bytes 1B --time 1ns", "--flops 1 --bytes 1B"])
 @pytest.mark.parametrize("columns", [80, 200])
 def test_odd_numbers_keep_to_their_lines(words, columns):
     shown = text("roofline", *words.split(), "--gpu", "h100", columns=columns).splitlines()
@@ -223,7 +223,7 @@ def test_odd_numbers_keep_to_their_lines(words, columns):
 
 
 def test_the_largest_numbers_are_numbers():
-    done = answer("roofline", "--flops", "18e18", "--bytes", "1", "--gpu", "h100")
+    done = answer("roofline", "--flops", "18e18", "--bytes", "1B", "--gpu", "h100")
     assert done["ways"][0]["least_s"] > 0
-    assert text("roofline", "--flops", "1", "--bytes", "9e18", "--gpu", "h100", "--time", "1ns")
-    assert text("transfer", "--bytes", "1e18", "--gpus", "1000000", "--bandwidth", "1")
+    assert text("roofline", "--flops", "1", "--bytes", "9e18B", "--gpu", "h100", "--time", "1ns")
+    assert text("transfer", "--bytes", "1e18B", "--gpus", "1000000", "--bandwidth", "1")

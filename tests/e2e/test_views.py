@@ -238,7 +238,7 @@ def test_nothing_left_is_said(tmp_path):
     with Rows(tmp_path / "run.db") as r:
         r.device()
         r.block(1, MIB, 1, r.stack("/home/me/a.py:1 f"))
-    assert "Nothing was left" in gpuspy("leaks", tmp_path / "run.db")
+    assert "Nothing is still live at exit" in gpuspy("leaks", tmp_path / "run.db")
 
 
 def test_the_timeline_has_the_peak(run):
@@ -351,7 +351,7 @@ def test_sections(run):
     for block in part.strip().split("\n\n"):
         assert block.strip("\n") in whole
     assert len(part) < len(whole) / 2
-    assert set(data("report", "--only", "sync", run)) == {"schema", "sync", "sync_share", "calls"}
+    assert set(data("report", "--only", "sync", run)) == {"schema", "sync", "sync_lines", "sync_share", "calls"}
     full = data("report", run)
     assert data("report", "--only", "peak", run)["peak"] == full["peak"]
 
@@ -371,7 +371,8 @@ def test_each_section_stands_alone(tmp_path):
 def test_what_is_missing_is_said_whatever_is_chosen(tmp_path):
     train(tmp_path / "run.db", complete=0)
     for words in (["report", "--only", "sync"], ["tree"], ["stats"], ["timeline"]):
-        assert gpuspy(*words, tmp_path / "run.db").startswith("! the program was killed or crashed")
+        text = gpuspy(*words, tmp_path / "run.db")
+        assert text.startswith("! the program was killed or crashed")
 
 
 # ---------------------------------------------------------------- terminals

@@ -1,4 +1,4 @@
-"""Loops whose steps are known: steps.py NAME. The line that makes a step carries the comment `steps N`, the one that
+"""Loops whose steps are known: steps.py NAME, and one that fails in a step: steps.py failing NUMBER PART OPTIMIZER [amp]. The line that makes a step carries the comment `steps N`, the one that
 keeps memory `grows`."""
 import sys
 
@@ -42,8 +42,69 @@ def fused():
         optimizer.zero_grad()
         for _ in range(4):
             loss_of(model, batch()).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # fused: steps 12
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()  # fused: steps 12
+
+
+def clipped():
+    model = Net().to(dev)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    plan = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.9)
+    for _ in range(12):
+        loss_of(model, batch()).backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()  # clipped: steps 12
+        plan.step()
+        (norm * 2).item()
+        optimizer.zero_grad()
+
+
+def unscaled():
+    model = Net().to(dev)
+    optimizer, scale = torch.optim.AdamW(model.parameters(), fused=True), torch.amp.GradScaler("cuda")
+    for _ in range(12):
+        scale.scale(loss_of(model, batch())).backward()
+        scale.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scale.step(optimizer)  # unscaled: steps 12
+        scale.update()
+        optimizer.zero_grad()
+
+
+def unseen():
+    """An optimizer that never allocates: only the clipping beside it is seen."""
+    model = Net().to(dev)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(12):
+        for _ in range(4):
+            loss_of(model, batch()).backward()  # unseen: steps 12
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        optimizer.zero_grad()
+
+
+def failing(number, where, optimizer, amp=False):
+    """Runs out of memory in that step."""
+    model = Net().to(dev)
+    optimizer, scale = optimizer(model.parameters()), torch.amp.GradScaler("cuda", enabled=amp)
+    for i in range(1, number + 1):
+        x = batch()
+        for part in ("forward", "backward", "clip", "step"):
+            if i == number and where == part == "forward":
+                model.a.register_forward_pre_hook(lambda *_: torch.empty(1 << 50, dtype=torch.uint8, device=dev))
+            elif i == number and where == part:
+                torch.empty(1 << 50, dtype=torch.uint8, device=dev)
+            if part == "forward":
+                loss = loss_of(model, x)
+            elif part == "backward":
+                scale.scale(loss).backward()
+            elif part == "clip":
+                scale.unscale_(optimizer)
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            else:
+                scale.step(optimizer)
+                scale.update()
+        optimizer.zero_grad()
 
 
 def gan():
@@ -167,4 +228,9 @@ def level():
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
+    if sys.argv[1] == "failing":
+        make = {"sgd": lambda p: torch.optim.SGD(p, lr=0.1), "adam": torch.optim.Adam,
+                "fused": lambda p: torch.optim.AdamW(p, fused=True)}[sys.argv[4]]
+        failing(int(sys.argv[2]), sys.argv[3], make, amp="amp" in sys.argv)
+    else:
+        globals()[sys.argv[1]]()

@@ -5,6 +5,8 @@ import shutil
 import sqlite3
 import subprocess
 
+import re
+
 import pytest
 from conftest import BUILD, HERE
 from test_figures import RUNS, run  # noqa: F401  (the fixture: each run is made once)
@@ -185,3 +187,58 @@ def test_garbage_collection(record, tmp_path, conf, collected):
     assert done.code == 0, done.stderr
     kinds = {f["kind"] for f in done.report()["cache_flushes"]}
     assert kinds == ({"garbage_collection"} if collected else set())
+
+
+RETRIES = """
+import torch
+def make(mib): return torch.empty(mib << 20, dtype=torch.uint8, device="cuda")
+for step in range(40):
+    small = [make(300) for _ in range(2)]
+    del small
+    large = make(700)
+    del large
+    torch.cuda.empty_cache()
+stats = torch.cuda.memory_stats()
+print("retries", stats["num_alloc_retries"], stats["num_ooms"])
+"""
+
+
+def test_every_retry_counts(record):
+    """Also where the same line asks for the same size again and again."""
+    done = record("-c", RETRIES, SIMCUDA_MEMORY="900MiB", SIMCUDA_CONTEXT=0)
+    assert "retries 40 0" in done.stdout
+    report = done.report()
+    assert len(report["retries"]) == len(report["oom"]) == 40 and {o["outcome"] for o in report["oom"]} == {"retried"}
+
+
+BENCHMARK = """
+import torch
+from torch import nn
+torch.backends.cudnn.benchmark = True
+net = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1)).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(30):
+    loss = net(torch.randn(16, 3, 64 + 2 * step, 64, device="cuda")).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    del loss
+"""
+
+
+def test_cudnns_benchmark_empties_the_cache(record):
+    """Nobody called torch.cuda.empty_cache(), so nobody can take it out of the loop."""
+    texts = [advice["text"] for advice in record("-c", BENCHMARK).report()["advice"]]
+    assert any("torch.backends.cudnn.benchmark" in text for text in texts), texts
+    assert not any("empty_cache" in text for text in texts), texts
+
+
+def test_an_emptied_cache_inside_a_library_names_the_librarys_function(record, tmp_path):
+    package = tmp_path / "site-packages" / "somelib"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("import torch\ndef release_memory():\n    torch.cuda.empty_cache()\n")
+    script = BENCHMARK.replace("torch.backends.cudnn.benchmark = True",
+                               f"import sys; sys.path.insert(0, {str(package.parent)!r}); import somelib")
+    texts = [advice["text"] for advice in record("-c", script.replace("    del loss", "    del loss; somelib.release_memory()")).report()["advice"]]
+    assert any("release_memory" in text or "inside a library" in text for text in texts), texts
+    assert not any(re.search(r"take (torch\.cuda\.)?empty_cache\(\) out", text) for text in texts), texts

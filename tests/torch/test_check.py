@@ -59,8 +59,8 @@ def test_a_leak_is_found_with_its_line(once, name, steps):
 def test_the_figures_are_pytorchs(once):
     done = once("check-clean-40", SCRIPT, "clean", 40)
     peak = [p for p in done.report()["peak"] if p["layer"] == "tensor"][0]["bytes"]
-    assert check(done, "--max-tensor-peak", str(peak), code=0)["max-tensor-peak"]["value"] == peak
-    failed = check(done, "--max-tensor-peak", str(peak - 512), code=1)["max-tensor-peak"]
+    assert check(done, "--max-tensor-peak", f"{peak}B", code=0)["max-tensor-peak"]["value"] == peak
+    failed = check(done, "--max-tensor-peak", f"{peak - 512}B", code=1)["max-tensor-peak"]
     assert failed["over"] == 512 and failed["lines"]
     said = check(done, "--max-syncs-per-step", "0", "--max-copies-per-step", "0", "--max-h2d-per-step", "0", code=0)
     assert said["max-syncs-per-step"]["why"].startswith("over ")

@@ -160,3 +160,46 @@ def test_a_tensor_in_a_progress_bar(record, tmp_path):
     report = record("-c", TQDM.replace('"site-packages"', repr(str(tmp_path / "site-packages")))).report()
     (bar,) = [s for s in report["sync"] if s["matters"]]
     assert (bar["pattern"], bar["site"]["line"], bar["calls_per_step"]) == ("tensor in a tqdm bar", 14, 1)
+
+
+LIBRARIES = r"""
+import sys
+sys.path.insert(0, FOLDER)
+import torch
+from trl.trainer.some_trainer import compute_metrics
+from somelib.helpers import watch
+from transformers.trainer import _run_epoch
+model = torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(30):
+    loss = model(torch.randn(8, 64, device="cuda")).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    compute_metrics(loss)
+    watch(loss)
+    _run_epoch(loss)
+    own = loss.item()
+"""
+LIBRARY_FILES = {
+    "trl/trainer/some_trainer.py": "def compute_metrics(loss):\n    return loss.item()\n",
+    "somelib/helpers.py": "def watch(loss):\n    if loss > 5:\n        pass\n",
+    "transformers/trainer.py": "import torch\ndef _run_epoch(loss):\n    if torch.isnan(loss):\n        pass\n",
+}
+
+
+def test_a_wait_inside_a_library_names_the_users_call_and_the_librarys_setting(record, tmp_path):
+    packages = tmp_path / "site-packages"
+    for name, text in LIBRARY_FILES.items():
+        (packages / name).parent.mkdir(parents=True, exist_ok=True)
+        (packages / name).write_text(text)
+    script = LIBRARIES.replace("FOLDER", repr(str(packages)))
+    (tmp_path / "loop.py").write_text(script)
+    report = record(tmp_path / "loop.py").report()
+    lines = script.splitlines()
+    advice = {lines[s["site"]["line"] - 1].strip(): s["advice"] for s in report["sync"]
+              if s["site"]["file"].endswith("loop.py") and s["advice"]}
+    assert "has no setting" in advice["compute_metrics(loss)"]
+    assert "inside a library" in advice["watch(loss)"]
+    assert "logging_nan_inf_filter=False" in advice["_run_epoch(loss)"]
+    assert "every N steps" in advice["own = loss.item()"] and "library" not in advice["own = loss.item()"]

@@ -8,7 +8,8 @@ SCRIPT = Path(__file__).resolve().parent / "steps.py"
 LINES = SCRIPT.read_text().splitlines()
 SOURCES = {"accumulation": "backward", "fused": "optimizer", "gan": "optimizer", "scaler": "optimizer", "sgd": "backward",
            "inference": "period", "epochs": "optimizer", "marked": "mark", "closure": "optimizer", "graph": "optimizer",
-           "tenth": "optimizer", "level": "optimizer"}
+           "tenth": "optimizer", "level": "optimizer",
+           "clipped": "optimizer", "unscaled": "optimizer", "unseen": "backward"}
 
 
 def line_of(comment):
@@ -31,6 +32,19 @@ def test_the_steps_are_found(report, name):
         assert steps["site"]["line"] == line, steps
     assert 0 <= steps["steady"] < steps["n"] and steps["last_s"] > steps["first_s"]
     assert steps["median_s"] * steps["n"] < 2 * (steps["last_s"] - steps["first_s"])
+
+
+@pytest.mark.parametrize("number, part, optimizer, more", [
+    (1, "forward", "adam", ()), (1, "backward", "fused", ()), (1, "clip", "sgd", ()), (1, "step", "adam", ("amp",)),
+    (2, "forward", "fused", ("amp",)), (2, "step", "sgd", ()), (3, "forward", "adam", ()), (3, "clip", "fused", ()),
+    (4, "step", "fused", ("amp",)), (4, "backward", "adam", ())])
+def test_the_step_that_failed_has_its_number(record, number, part, optimizer, more):
+    run = record(SCRIPT, "failing", number, part, optimizer, *more)
+    report = run.report()
+    [oom] = report["oom"]
+    known = report["steps"] or number == 1
+    assert oom["step"] == (number if known else None), (oom["step"], report["steps"])
+    assert not report["steps"] or number - 1 <= report["steps"][0]["n"] <= number, report["steps"]
 
 
 @pytest.mark.parametrize("report", ["epochs"], indirect=True)

@@ -73,8 +73,12 @@ static void test_each_rule(void **state)
         {p.state, -1, 0, GS_CATEGORY_OPTIMIZER_STATE,
          "made where the optimizer sets up its state"},
         {p.step, -1, 0, GS_CATEGORY_OPTIMIZER_STATE, "made in the optimizer and not freed there"},
-        {p.moved, FREED, p.moved, GS_CATEGORY_TEMPORARIES,
-         "made and freed while a module was moved"},
+        {p.moved, FREED, p.moved, GS_CATEGORY_PARAMETERS,
+         "made while a module was moved or loaded, and used until a later move"},
+        {p.main, FREED, p.moved, GS_CATEGORY_PARAMETERS,
+         "a module held it over passes: freed where that was moved or loaded"},
+        {p.load, FREED, p.moved, GS_CATEGORY_PARAMETERS,
+         "a module held it: freed where that was moved or loaded"},
         {p.moved, -1, 0, GS_CATEGORY_PARAMETERS, "made while a module was moved or loaded"},
         {p.built, FREED, p.built, GS_CATEGORY_TEMPORARIES,
          "made and freed while a module was built"},
@@ -124,6 +128,30 @@ static void test_each_rule(void **state)
     for (unsigned c = 0; c < GS_CATEGORIES_N; c++) {
         assert_int_equal(peak->by_category.bytes[c], by_category[c]);
     }
+    syn_close(r);
+    syn_end(&s);
+}
+
+/* Moved and converted: what the conversion frees was never used, unless a pass ran before it. */
+static void test_a_move_tells_by_the_passes_since_the_one_before(void **state)
+{
+    (void)state;
+    struct syn s;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    struct program p = make(&s);
+    block(&s, 1, 64, p.moved, 3, p.moved);
+    block(&s, 1, 128, p.main, 3, p.moved);
+    block(&s, 2, 4096, p.moved, 40, p.moved);
+    block(&s, 10, 16, p.forward, 20, p.forward);
+    block(&s, 30, 1024, p.moved, 31, p.moved);
+    block(&s, 30, 2048, p.moved, -1, 0);
+    block(&s, 900, 1, p.main, 901, p.main);
+    struct gs_report *r = syn_report(&s, NULL);
+    const struct gs_peak *peak = syn_peak(r, GS_SERIES_TENSOR);
+    assert_int_equal(peak->bytes, 4096 + 1024 + 2048);
+    assert_int_equal(peak->by_category.bytes[GS_CATEGORY_TEMPORARIES], 1024);
+    assert_int_equal(peak->by_category.bytes[GS_CATEGORY_PARAMETERS], 4096 + 2048);
     syn_close(r);
     syn_end(&s);
 }
@@ -180,6 +208,9 @@ static void test_what_was_live_at_a_failure(void **state)
     block(&s, 1, 64, p.moved, -1, 0);
     block(&s, 2, 4096, p.forward, 3, p.forward); /* the peak; gone when it failed */
     block(&s, 4, 32, p.forward, 30, p.main);
+    for (int at = 5; at < 8; at++) {
+        block(&s, at, 16, p.main, at + 1, p.main); /* block 4 outlives the one before it by these */
+    }
     syn_oom(&s, (struct syn_oom){.layer = GS_LAYER_TENSOR,
                                  .fatal = 1,
                                  .requested = SYN_GIB,
@@ -243,7 +274,8 @@ static void test_a_first_backward_that_failed(void **state)
     syn_end(&s);
 }
 
-/* Later ones: what the same call path's became; but not of what has outlived them all. */
+/* Later ones: what the same call path's became; but not of what has outlived them all, which a pause of
+ * the machine does not do. */
 static void test_a_later_backward_that_failed(void **state)
 {
     (void)state;
@@ -260,7 +292,7 @@ static void test_a_later_backward_that_failed(void **state)
     block(&s, 110, 4096, p.backward, 500, 0);
     block(&s, 111, 4096, other, 500, 0);
     block(&s, 112, 64, p.backward, 500, 0); /* of another size: its call path alone tells */
-    failure(&s, 112, p.forward);
+    failure(&s, 300, p.forward);
     struct gs_report *r = syn_report(&s, NULL);
     assert_int_equal(at_failure(r, GS_CATEGORY_GRADIENTS), 4096 + 4096 + 64);
     assert_int_equal(at_failure(r, GS_CATEGORY_TEMPORARIES), 4096);
@@ -387,6 +419,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_rule),
+        cmocka_unit_test(test_a_move_tells_by_the_passes_since_the_one_before),
         cmocka_unit_test(test_the_end_of_the_last_backward_is_not_the_tear_down),
         cmocka_unit_test(test_forward_inside_backward),
         cmocka_unit_test(test_what_was_live_at_a_failure),

@@ -349,7 +349,8 @@ static void finished_already(void **state)
     uint32_t threads;
     struct gs_store *s = gs_store_resume(db, &progress, &threads, error, sizeof error);
     free(progress);
-    gs_store_exit(s, 3 + 1);
+    struct gs_spool_header header = {.exit_status = 3 + 1, .exception = "ValueError: no such shape"};
+    gs_store_exit(s, &header);
     assert_int_equal(gs_store_finish(s, 77, true, 0, 0, 0), 0);
     gs_store_close(s);
     assert_null(gs_store_resume(db, &progress, &threads, error, sizeof error));

@@ -263,6 +263,22 @@ static void test_ranges_that_repeat_are_steps(void **state)
     }
 }
 
+static void test_ranges_that_fill_the_time_need_not_be_even(void **state)
+{
+    (void)state;
+    static const int lasts_ms[] = {1, 20, 1, 30, 2, 1, 40, 1, 9, 1, 25, 1};
+    enum { N = sizeof lasts_ms / sizeof *lasts_ms };
+    struct syn s;
+    struct script c = begin(&s);
+    int64_t at = SYN_S;
+    for (int i = 0; i < N; i++) {
+        mark(&s, "request", at, lasts_ms[i] * SYN_MS, 2);
+        tensor(&s, c.forward, at + 1000, SYN_MS / 2);
+        at += lasts_ms[i] * SYN_MS + 1000;
+    }
+    finish(&s, found(&s, GS_STEP_MARK, N));
+}
+
 static void test_a_loop_in_c(void **state)
 {
     (void)state;
@@ -368,6 +384,7 @@ int main(void)
         cmocka_unit_test(test_an_evaluation_is_in_no_step),
         cmocka_unit_test(test_a_closure_is_not_its_optimizer),
         cmocka_unit_test(test_ranges_that_repeat_are_steps),
+        cmocka_unit_test(test_ranges_that_fill_the_time_need_not_be_even),
         cmocka_unit_test(test_a_loop_in_c),
         cmocka_unit_test(test_a_loop_that_only_copies),
         cmocka_unit_test(test_one_line_with_a_whole_model_in_it),

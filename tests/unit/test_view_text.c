@@ -72,9 +72,9 @@ static struct gs_advice advice[] = {
 
 static void fill_memory(void)
 {
-    sites[0] = (struct gs_by_site){1200 * MIB, 200, 1, site("/job/train_leak.py", 46, "train")};
-    sites[1] = (struct gs_by_site){384 * MIB, 16, 2, site(LONG_PATH, 17, "Model.__init__.<locals>.<listcomp>")};
-    sites[2] = (struct gs_by_site){96 * MIB, 8, 1,
+    sites[0] = (struct gs_by_site){.bytes = 1200 * MIB, .count = 200, .stacks = 1, .site = site("/job/train_leak.py", 46, "train")};
+    sites[1] = (struct gs_by_site){.bytes = 384 * MIB, .count = 16, .stacks = 2, .site = site(LONG_PATH, 17, "Model.__init__.<locals>.<listcomp>")};
+    sites[2] = (struct gs_by_site){.bytes = 96 * MIB, .count = 8, .stacks = 1, .site =
                                    site("/usr/lib/python3/dist-packages/torch/nn/modules/linear.py", 114,
                                         "Linear.forward")};
     stacks[0] = (struct gs_by_stack){.bytes = 1200 * MIB, .count = 200, .stack = trace()};
@@ -87,7 +87,8 @@ static void fill_memory(void)
         peaks[layer] = (struct gs_peak){.device = 0, .layer = word, .bytes = (layer ? 1780 : 1900) * MIB,
                                         .time_s = 3.3, .count = 240, .end_bytes = 1700 * MIB,
                                         .by_stack = stacks, .by_stack_n = 1, .by_stack_total = 30,
-                                        .by_site = sites, .by_site_n = 3, .by_site_total = 12};
+                                        .by_site = sites, .by_site_n = 3, .by_site_total = 12,
+                                        .by_line = sites, .by_line_n = 3, .by_line_total = 12};
         timelines[layer] = (struct gs_timeline){.device = 0, .layer = word, .points = points[layer], .n = 200};
     }
     memory = (struct gs_device_memory){.device = 0, .total_bytes = 2 * GIB, .live_bytes = 1900 * MIB,
@@ -104,7 +105,7 @@ static void fill_calls(void)
         .device_live = 1900 * MIB, .outside = 100 * MIB,
         .failures = 2, .cause = GS_CAUSE_LEAK, .evidence = evidence, .evidence_n = 3,
         .verdict = "1.17 GiB of the 1.86 GiB in use came from one line that keeps every block that it makes.",
-        .advice = oom_advice, .advice_n = 1, .stack = trace(), .live = sites, .live_n = 3, .live_total = 12,
+        .advice = oom_advice, .advice_n = 1, .stack = trace(), .live = sites, .live_n = 3, .live_total = 12, .live_lines = sites, .live_lines_n = 3, .live_lines_total = 12,
         .live_layer = GS_SERIES_TENSOR};
     leak = (struct gs_leak){.device = 0, .layer = GS_SERIES_TENSOR, .bytes = 1200 * MIB, .count = 200,
                             .growing = true, .stack = trace()};
@@ -131,10 +132,12 @@ static struct gs_report full(void)
         .lost_first_s = NAN, .processes = &process, .processes_n = 1, .devices = &device, .devices_n = 1,
         .peaks = peaks, .peaks_n = 2, .timelines = timelines, .timelines_n = 2, .memory = &memory,
         .memory_n = 1, .ooms = &oom, .ooms_n = 1, .ooms_total = 3, .leaks = &leak, .leaks_n = 1,
-        .leaks_total = 1, .leaks_at_end = true, .growth = &growth, .growth_n = 1, .growth_total = 1,
-        .syncs = &sync_site, .syncs_n = 1, .syncs_total = 1, .sync_blocked_s = 1.2, .sync_share = 0.35,
-        .transfers = &transfer, .transfers_n = 1, .transfers_total = 1, .fragmentation = &fragmentation,
-        .fragmentation_n = 1, .churn = &churn, .churn_n = 1, .churn_total = 1, .retries = &retry,
+        .leaks_total = 1, .leak_lines = &leak, .leak_lines_n = 1, .leak_lines_total = 1, .leaks_at_end = true, .growth = &growth, .growth_n = 1, .growth_total = 1,
+        .syncs = &sync_site, .syncs_n = 1, .syncs_total = 1, .sync_lines = &sync_site, .sync_lines_n = 1, .sync_lines_total = 1, .sync_blocked_s = 1.2, .sync_share = 0.35,
+        .transfers = &transfer, .transfers_n = 1, .transfers_total = 1, .transfer_lines = &transfer, .transfer_lines_n = 1, .transfer_lines_total = 1,
+        .fragmentation = &fragmentation,
+        .fragmentation_n = 1, .churn = &churn, .churn_n = 1, .churn_total = 1, .churn_lines = &churn, .churn_lines_n = 1, .churn_lines_total = 1,
+        .retries = &retry,
         .retries_n = 1, .retries_total = 1, .advice = advice, .advice_n = 2,
         .budget = {.present = true,
                    .estimate = {4e8, 4e8, 8e8, 1.6e9, 1e8, 0},

@@ -1,0 +1,102 @@
+#include "analyzer/command/unrecorded.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "analyzer/base/term.h"
+#include "analyzer/base/text.h"
+
+/* The program as execvp finds it; false where it is not to be found. */
+static bool find_program(const char *name, char *out, size_t size)
+{
+    const char *path = getenv("PATH");
+
+    if (strchr(name, '/') || !path) {
+        snprintf(out, size, "%s", name);
+        return access(out, X_OK) == 0;
+    }
+    while (*path) {
+        size_t n = strcspn(path, ":");
+        snprintf(out, size, "%.*s/%s", n ? (int)n : 1, n ? path : ".", name);
+        if (access(out, X_OK) == 0)
+            return true;
+        path += n + (path[n] == ':');
+    }
+    return false;
+}
+
+enum linking { DYNAMIC, STATIC, OTHER_CLASS };
+
+/* ld.so preloads libraries, and does not load an executable without an interpreter. A 32-bit program cannot load a
+ * 64-bit library. A script counts as dynamic. */
+static enum linking linking_of(const char *path)
+{
+    Elf64_Ehdr head;
+    Elf64_Phdr part;
+    enum linking linking = DYNAMIC;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    if (fd >= 0 && read(fd, &head, sizeof head) == sizeof head && memcmp(head.e_ident, ELFMAG, SELFMAG) == 0) {
+        linking = head.e_ident[EI_CLASS] == ELFCLASS64 ? STATIC : OTHER_CLASS;
+        for (int i = 0; linking == STATIC && i < head.e_phnum; i++)
+            if (pread(fd, &part, sizeof part, (off_t)(head.e_phoff + (uint64_t)i * sizeof part)) != sizeof part ||
+                part.p_type == PT_INTERP)
+                linking = DYNAMIC;
+    }
+    if (fd >= 0)
+        close(fd);
+    return linking;
+}
+
+/* What the file shows: the recorder could not be loaded. NULL: it could. */
+static const char *cannot_load(const char *program)
+{
+    char path[PATH_MAX];
+    struct stat st;
+
+    if (!find_program(program, path, sizeof path) || stat(path, &st) != 0)
+        return NULL;
+    enum linking linking = linking_of(path);
+    return linking == STATIC        ? "is linked statically, so no library can be loaded into it"
+           : linking == OTHER_CLASS ? "is a 32-bit program, which cannot load a 64-bit library"
+           : (st.st_mode & (S_ISUID | S_ISGID)) && geteuid() != 0
+               ? "is set-user-ID, so the system loads no other library into it"
+               : NULL;
+}
+
+/* "failed with status 2"; "" if it succeeded. Shells end with 126 and 127 if a command cannot be started. */
+static void outcome(int status, char *out, size_t size)
+{
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+
+    *out = 0;
+    if (WIFSIGNALED(status))
+        text_put(out, size, "was ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else if (code)
+        text_put(out, size, "failed with status %d%s", code,
+                 code == 127   ? " (a shell's status for a command that was not found)"
+                 : code == 126 ? " (a shell's status for a command that cannot be executed)"
+                               : "");
+}
+
+void unrecorded_say(const char *program, int status, bool torch_cpu)
+{
+    const char *why = cannot_load(program);
+    char ended[160];
+
+    outcome(status, ended, sizeof ended);
+    if (why)
+        complain("nothing was recorded: '%s' %s%s%s", program, why, *ended ? "; it " : "", ended);
+    else if (*ended)
+        complain("nothing was recorded: '%s' %s, and no process of it had made a CUDA call", program, ended);
+    else
+        complain("nothing was recorded: '%s' succeeded, but no process of it made a CUDA call%s", program,
+                 torch_cpu ? "" : "; --torch-cpu records PyTorch's CPU tensors");
+}

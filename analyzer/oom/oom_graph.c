@@ -1,0 +1,110 @@
+/* Is an autograd graph kept, and is it still needed?
+ *
+ * Lines of several modules that grow together prove no graph: a list of hidden states grows likewise. Evidence for one:
+ *   freed   backward passes freed earlier blocks of the same call paths: autograd held those
+ *   input   the batch, which the loop makes outside of all modules, stays alive together with what the modules made:
+ *           autograd saves it for the gradient of the first layer, and a program that collects results does not
+ * A graph that grew since the last backward pass is not a leak yet: a backward pass still needs it. It is one if the
+ * program evaluates: earlier backward passes followed other lines, or its functions say so.
+ */
+#include "analyzer/oom/oom_graph.h"
+#include "analyzer/oom/oom_words.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* In a backward pass, by its Python frames; a thread without any that has tensors is autograd's. */
+static bool in_backward(struct gs_oom_passes *p, const struct gs_run *run, uint32_t stack)
+{
+    uint32_t *at = gs_map_at(&p->stacks, stack);
+    if (*at == GS_MAP_NEW) {
+        *at = gs_stack_python(run, stack) == GS_NONE ||
+              gs_stack_in(run, stack, NULL, "_engine_run_backward") ||
+              gs_stack_in(run, stack, "/torch/autograd/__init__.py", "_make_grads");
+    }
+    return *at != 0;
+}
+
+void gs_oom_passes_start(struct gs_oom_passes *p)
+{
+    p->backward_ns = GS_UNKNOWN;
+}
+
+bool gs_oom_passes_alloc(struct gs_oom_passes *p, const struct gs_run *run, const struct gs_lifetime *life)
+{
+    bool backward = life->layer == GS_LAYER_TENSOR && life->stack != GS_NONE && in_backward(p, run, life->stack);
+    p->backward_ns = backward ? life->alloc_ns : p->backward_ns;
+    return backward;
+}
+
+void gs_oom_passes_free(struct gs_oom_passes *p, const struct gs_run *run, const struct gs_lifetime *life)
+{
+    uint32_t stack = life->layer == GS_LAYER_TENSOR ? gs_run_free_stack(run, life) : GS_NONE;
+    if (stack != GS_NONE && in_backward(p, run, stack)) {
+        ++*GS_REACH(p->freed, life->location, p->freed_cap);
+        p->backward_ns = life->free_ns;
+    }
+}
+
+void gs_oom_passes_release(struct gs_oom_passes *p)
+{
+    free(p->freed);
+    gs_map_free(&p->stacks);
+}
+
+static bool function_has(const struct gs_run *run, uint32_t stack, const char *const *parts, size_t n)
+{
+    const struct gs_frame *frame;
+    for (; (frame = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+        for (size_t i = 0; frame->kind == GS_FRAME_PYTHON && frame->function && i < n; i++) {
+            if (strstr(frame->function, parts[i])) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Below a function that no backward pass follows, by its name, or below @torch.no_grad(). */
+static bool is_evaluation(const struct gs_run *run, uint32_t stack)
+{
+    static const char *const names[] = {"eval", "valid", "infer", "predict", "generate", "encode", "embed", "extract", "test"};
+    return gs_stack_in(run, stack, "/torch/utils/_contextlib.py", NULL) ||
+           function_has(run, stack, names, sizeof names / sizeof *names);
+}
+
+/* Is there a block for nearly each time, made outside of passes? */
+static bool input_kept(const struct gs_builder *b, const struct gs_oom_live *live, size_t n, const struct gs_oom_facts *f)
+{
+    static const double nearly = 0.8;
+    enum { LEAST = 3 };
+    double times = (double)f->growing_passes;
+    for (size_t i = 0; i < n; i++) {
+        const struct gs_oom_live *l = &live[i];
+        uint32_t stack = gs_run_location(b->run, l->location)->stack;
+        if (l->count >= LEAST && (double)l->count >= nearly * times && (double)l->count <= times / nearly + 2 &&
+            stack != GS_NONE && !gs_oom_in_pass(b->run, stack)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void gs_oom_graph_judge(const struct gs_builder *b, const struct gs_oom_live *live, size_t n, struct gs_oom_facts *f)
+{
+    f->graph = GS_GRAPH_NONE;
+    f->pending = false;
+    if (!f->growth || f->replaced || !f->growth->newest.known || f->growing_in_pass < f->growing / 4) {
+        return;
+    }
+    bool freed = f->growing_freed >= f->growing_in_pass / 2, input = input_kept(b, live, n, f);
+    if (!f->growth->graph && !freed && !input) {
+        return;
+    }
+    bool since = f->backward_ns == GS_UNKNOWN || f->backward_ns < f->growing_first_ns;
+    bool evaluates = is_evaluation(b->run, f->growing_stack) || (f->backward_ns != GS_UNKNOWN && !freed);
+    f->graph = freed || input ? GS_GRAPH_INFERRED : GS_GRAPH_UNKNOWN;
+    f->graph_freed = freed;
+    f->pending = since && f->graph == GS_GRAPH_INFERRED && !evaluates;
+    f->evaluates = since && evaluates;
+}

@@ -1,0 +1,82 @@
+/* Known patterns: oom_patterns.def. */
+#include "analyzer/oom/oom_words.h"
+
+#include <string.h>
+
+struct row {
+    const char *file, *function;
+    struct gs_oom_holder holder;
+};
+static const struct row holders[] = {
+#define HOLDER(file, function, share, what, advice) {file, function, {what, advice, share}},
+#define COPY(...)
+#define FINDER(...)
+#include "analyzer/oom/oom_patterns.def"
+#undef HOLDER
+#undef COPY
+#undef FINDER
+};
+static const struct row copies[] = {
+#define HOLDER(...)
+#define COPY(file, function, what, advice) {file, function, {what, advice, 1}},
+#define FINDER(...)
+#include "analyzer/oom/oom_patterns.def"
+#undef HOLDER
+#undef COPY
+#undef FINDER
+};
+static const struct row finders[] = {
+#define HOLDER(...)
+#define COPY(...)
+#define FINDER(file, function) {file, function, {NULL, NULL, 0}},
+#include "analyzer/oom/oom_patterns.def"
+#undef HOLDER
+#undef COPY
+#undef FINDER
+};
+
+static bool has(const char *text, const char *part)
+{
+    return !part || (text && strstr(text, part));
+}
+
+static bool matches(const struct gs_run *run, uint32_t stack, const struct row *row)
+{
+    const struct gs_frame *frame;
+    for (; (frame = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+        if (frame->kind == GS_FRAME_PYTHON && has(frame->file, row->file) && has(frame->function, row->function)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const struct gs_oom_holder *first_of(const struct row *rows, size_t n, const struct gs_run *run, uint32_t stack)
+{
+    for (size_t i = 0; stack != GS_NONE && i < n; i++) {
+        if (matches(run, stack, &rows[i])) {
+            return &rows[i].holder;
+        }
+    }
+    return NULL;
+}
+
+const struct gs_oom_holder *gs_oom_holder_of(const struct gs_run *run, uint32_t stack)
+{
+    return first_of(holders, sizeof holders / sizeof *holders, run, stack);
+}
+
+const struct gs_oom_holder *gs_oom_copy_of(const struct gs_run *run, uint32_t stack)
+{
+    return first_of(copies, sizeof copies / sizeof *copies, run, stack);
+}
+
+bool gs_oom_found_batch(const struct gs_builder *b, const struct gs_oom_verdict *v)
+{
+    for (size_t i = 0; v->handled && v->facts->stack != GS_NONE && i < sizeof finders / sizeof *finders; i++) {
+        if (matches(b->run, v->facts->stack, &finders[i])) {
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,11 @@
+/* What to change about a wait or a copy that an installed library makes: library.def. */
+#ifndef GPUSPY_LIBRARY_H
+#define GPUSPY_LIBRARY_H
+
+#include "analyzer/question/report.h"
+
+/* The setting or argument that avoids it; `advice` unchanged if the site's own line makes the call, or if it is NULL. `up`: a
+ * copy to the GPU. Each text is once in memory. */
+const char *gs_library_advice(const struct gs_site *site, const char *advice, bool up);
+
+#endif

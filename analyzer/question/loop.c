@@ -1,0 +1,55 @@
+/* A dry run that was in a loop which waits for values that a simulated GPU does not compute (the driver's mark,
+ * fixtures/simcuda/driver/loop.c): what such a loop collects says nothing about the program on a real GPU. */
+#include "analyzer/question/question.h"
+
+#include <string.h>
+
+static const char advice[] =
+    "give the loop a maximum of iterations, or set one that the dry run can reach (max_steps, max_new_tokens); on a "
+    "real GPU the values may end it";
+
+/* The last of OOMs whose memory the loop may have collected: their cause is not a verdict on the program. */
+static void explain_ooms(struct gs_builder *b)
+{
+    struct gs_report *r = b->report;
+    for (size_t i = 0; i < r->ooms_n; i++) {
+        struct gs_oom_verdict *o = &r->ooms[i];
+        if (!o->fatal && o->outcome != GS_OUTCOME_UNKNOWN) {
+            continue;
+        }
+        o->cause = GS_CAUSE_CAPACITY;
+        o->verdict = gs_arena_printf(b->arena, "%s; the memory was used up in that loop, which may end earlier on a "
+                                               "real GPU (inferred: the loop was running when memory ran out)",
+                                     r->loop);
+        o->advice = gs_arena_alloc(b->arena, sizeof *o->advice);
+        o->advice[0] = advice;
+        o->advice_n = 1;
+        o->measures_n = 0;
+    }
+}
+
+void gs_loop_build(struct gs_builder *b)
+{
+    struct gs_report *r = b->report;
+    r->loop = gs_run_loop(b->run);
+    if (!r->loop) {
+        return;
+    }
+    explain_ooms(b);
+    r->growth_n = r->growth_total = 0;
+    for (size_t i = 0; i < r->leaks_n; i++) {
+        r->leaks[i].growing = false;
+    }
+}
+
+void gs_loop_advice(struct gs_builder *b)
+{
+    struct gs_report *r = b->report;
+    if (!r->loop) {
+        return;
+    }
+    struct gs_advice *list = gs_arena_alloc(b->arena, sizeof *list);
+    *list = (struct gs_advice){.impact = 2, .topic = r->ooms_n ? "oom" : "loop", .text = advice};
+    r->advice = list;
+    r->advice_n = 1;
+}

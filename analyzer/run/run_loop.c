@@ -1,0 +1,29 @@
+/* The mark that a dry run leaves if it was in a loop which never ends (fixtures/simcuda/driver/loop.c). */
+#include "analyzer/run/run.h"
+
+#include <string.h>
+
+static const char prefix[] = "a loop", suffix[] = " waits for values that a simulated GPU does not compute";
+
+static bool is_loop(const char *name)
+{
+    size_t length = strlen(name), end = sizeof suffix - 1;
+    return length >= end && strncmp(name, prefix, sizeof prefix - 1) == 0 && strcmp(name + length - end, suffix) == 0;
+}
+
+const char *gs_run_loop(const struct gs_run *run)
+{
+    size_t marks, devices;
+    const struct gs_mark_total *mark = gs_run_marks(run, &marks);
+    const struct gs_device *device = gs_run_devices(run, &devices);
+    bool simulated = false;
+    for (size_t i = 0; i < devices; i++) {
+        simulated = simulated || gs_device_simulated(device[i].name);
+    }
+    for (size_t i = 0; simulated && i < marks; i++) {
+        if (mark[i].name && !mark[i].domain && is_loop(mark[i].name)) {
+            return mark[i].name;
+        }
+    }
+    return NULL;
+}
