@@ -7,11 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "analyzer/command/command.h"
 #include "analyzer/base/mapped.h"
 #include "analyzer/base/pager.h"
 #include "analyzer/base/progress.h"
 #include "analyzer/base/term.h"
+#include "analyzer/command/commands.h"
+#include "analyzer/command/help.h"
 #include "schema/open_high.h"
 
 /* A standard stream that was closed would be the next file that is opened, and a line printed would
@@ -65,19 +66,19 @@ int main(int argc, char **argv)
     mapped_survive();
     setlocale(LC_CTYPE, "");
     const char *name = argc > 1 ? argv[1] : "";
-    const struct command *c = command_find(name);
+    const struct command *c = command_find(commands, name);
     int code = EXIT_YES;
 
     if (c)
-        code = c->run(argc - 2, argv + 2);
+        code = c->run(c, argc - 2, argv + 2);
     else if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
         puts("gpuspy " GPUSPY_VERSION);
     else if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
-        help_overview(stdout);
+        help_overview(commands, stdout);
     else if (*name)
         code = command_unknown(name);
     else {
-        help_overview(stderr);
+        help_overview(commands, stderr);
         code = EXIT_USAGE;
     }
     return close_output(code);

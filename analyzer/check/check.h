@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/estimate/settings.h"
-#include "analyzer/command/options.h"
+#include "analyzer/base/options.h"
 #include "analyzer/question/report.h"
 
 /* ---------------------------------------------------------------- gates */

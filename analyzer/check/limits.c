@@ -10,7 +10,7 @@
 #include <string.h>
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
-#include "analyzer/command/command.h"
+#include "analyzer/base/exit_code.h"
 #include "analyzer/model/model.h"
 
 /* ---------------------------------------------------------------- values */

@@ -9,7 +9,7 @@
 #include "analyzer/base/input.h"
 #include "analyzer/base/progress.h"
 #include "analyzer/base/units.h"
-#include "analyzer/command/command.h"
+#include "analyzer/command/commands.h"
 #include "analyzer/estimate/plan_settings.h"
 #include "analyzer/json/json_calibration.h"
 #include "analyzer/question/learn.h"
@@ -197,10 +197,10 @@ static int run(const struct settings *s, char **paths, size_t n)
     return code;
 }
 
-int cmd_calibrate(int argc, char **argv)
+int cmd_calibrate(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.plan = PLAN_SETTINGS_DEFAULT};
-    int operands = options_parse(&command_calibrate, argc, argv, &s);
+    int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0)
         return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/check/check.h"
-#include "analyzer/command/command.h"
+#include "analyzer/command/commands.h"
 #include "analyzer/base/input.h"
 #include "analyzer/base/output.h"
 #include "analyzer/base/term.h"
@@ -242,11 +242,11 @@ static int check(const struct settings *s, const struct check_wish *w)
     return code;
 }
 
-int cmd_check(int argc, char **argv)
+int cmd_check(const struct command *self, int argc, char **argv)
 {
     struct settings s = {0};
     struct limits limits = {0};
-    int operands = options_parse(&command_check, argc, argv, &s);
+    int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0)
         return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/command/command.h"
+#include "analyzer/command/commands.h"
 #include "analyzer/text/display.h"
 #include "analyzer/base/input.h"
 #include "analyzer/symbol/symbol.h"
@@ -230,11 +230,11 @@ static int compare(const struct settings *s, const struct gs_diff_wish *wish, ch
     return code;
 }
 
-int cmd_diff(int argc, char **argv)
+int cmd_diff(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.device = -1, .rank = -1};
     struct gs_diff_wish wish;
-    int operands = options_parse(&command_diff, argc, argv, &s);
+    int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0) {
         return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
-#include "analyzer/command/command.h"
+#include "analyzer/command/commands.h"
 #include "analyzer/doctor/doctor.h"
 #include "analyzer/doctor/doctor_child.h"
 #include "analyzer/base/term.h"
@@ -171,14 +171,14 @@ static int be_child(const char *what)
     return rc;
 }
 
-int cmd_doctor(int argc, char **argv)
+int cmd_doctor(const struct command *self, int argc, char **argv)
 {
     const char *child = getenv(DOCTOR_CHILD);
     struct settings s = {0};
 
     if (child && *child && argc == 0)
         return be_child(child);
-    int operands = options_parse(&command_doctor, argc, argv, &s);
+    int operands = options_parse(self, argc, argv, &s);
     if (operands < 0)
         return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (operands > 1) {

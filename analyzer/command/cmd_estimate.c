@@ -9,7 +9,7 @@
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
-#include "analyzer/command/command.h"
+#include "analyzer/command/commands.h"
 #include "analyzer/estimate/answer.h"
 #include "analyzer/estimate/calibration.h"
 #include "analyzer/estimate/plan_settings.h"
@@ -204,10 +204,10 @@ static int answer(const struct settings *s, int argc, char **argv)
     return exit_code;
 }
 
-int cmd_estimate(int argc, char **argv)
+int cmd_estimate(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.plan = PLAN_SETTINGS_DEFAULT};
-    int operands = options_parse(&command_estimate, argc, argv, &s);
+    int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0)
         return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
-#include "analyzer/command/command.h"
+#include "analyzer/command/commands.h"
 #include "analyzer/export/export_choice.h"
 #include "analyzer/base/input.h"
 #include "analyzer/base/output.h"
@@ -351,10 +351,10 @@ static bool sensible(const struct settings *s, const struct format *f, int opera
     return false;
 }
 
-int cmd_export(int argc, char **argv)
+int cmd_export(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.wish = {.device = -1, .pid = -1, .rank = -1}, .last = -1};
-    int operands = options_parse(&command_export, argc, argv, &s);
+    int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0)
         return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;

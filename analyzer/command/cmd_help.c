@@ -1,14 +1,7 @@
-/* gpuspy help: the overview, a command's page, the man page, the completion. All of them read the
- * tables of command.h; help_man.c, help_bash.c and help_shells.c have the last two. */
-#include <stdio.h>
 #include <string.h>
-#include "analyzer/command/command.h"
+#include "analyzer/command/commands.h"
+#include "analyzer/command/help.h"
 #include "analyzer/base/term.h"
-
-#define HELP_WIDTH 80
-#define WORDS_MANY 30 /* more are not listed */
-#define WORDS_SHOWN 8
-#define HELP_COLUMN 30 /* where an option's text starts */
 
 struct settings {
     bool man;
@@ -36,151 +29,20 @@ const struct command_text text_help = {
     .examples = examples,
 };
 
-/* Words of `text` from column `indent` to HELP_WIDTH, the first line starting at column `at`.
- * A newline in the text starts a line. */
-static void wrap(FILE *f, const char *text, int indent, int at)
-{
-    while (*text) {
-        size_t length = strcspn(text, " \n");
-        if (at > indent && at + 1 + (int)length > HELP_WIDTH) {
-            fputc('\n', f);
-            at = 0;
-        }
-        if (at < indent)
-            fprintf(f, "%*s", indent - at, "");
-        else if (at > indent)
-            fputc(' ', f);
-        fprintf(f, "%.*s", (int)length, text);
-        at = (at < indent ? indent : at > indent ? at + 1 : at) + (int)length;
-        text += length;
-        for (; *text == ' ' || *text == '\n'; text++) {
-            if (*text == '\n') {
-                fputc('\n', f);
-                at = 0;
-            }
-        }
-    }
-    fputc('\n', f);
-}
-
-void help_words(FILE *stream, const char *words)
-{
-    for (; *words; words++)
-        if (*words != '|' || words[1])
-            fputc(*words == '|' ? ' ' : *words, stream);
-}
-
-void help_option_name(const struct option_row *row, char *out, size_t size)
-{
-    char letter[8] = "";
-
-    if (row->letter)
-        snprintf(letter, sizeof letter, "-%c, ", row->letter);
-    bool alone = row->kind == OPTION_COUNT_OR_ALONE;
-    snprintf(out, size, "%s--%s%s%s%s%s", letter, row->name, alone ? "[" : "", row->argument ? "=" : "",
-             row->argument ? row->argument : "", alone ? "]" : "");
-}
-
-void help_option_text(const struct option_row *row, char *out, size_t size)
-{
-    char known[1536] = "";
-
-    char some[WORDS_SHOWN * 32] = "";
-    size_t n = 0, shown = 0;
-
-    if (!row->words) {
-        snprintf(out, size, "%s", row->help);
-        return;
-    }
-    for (const char *p = row->words; *p; p++)
-        n += *p == '|' || !p[1];
-    /* Names by the hundred: some of them, completion has them all. */
-    if (row->kind == OPTION_TEXT && n > WORDS_MANY) {
-        for (const char *p = row->words; *p && shown < WORDS_SHOWN; p++)
-            if ((known[p - row->words] = *p) == '|')
-                shown++;
-        options_list(known, some, sizeof some);
-        snprintf(out, size, "%s; %s and so on, %zu in all", row->help, some, n);
-        return;
-    }
-    options_list(row->words, known, sizeof known);
-    snprintf(out, size, "%s; one of %s", row->help, known);
-}
-
-static void option_line(FILE *f, const char *name, bool has_letter, const char *help)
-{
-    int at = fprintf(f, "  %s%s", has_letter ? "" : "    ", name);
-
-    if (at + 2 > HELP_COLUMN) {
-        fputc('\n', f);
-        at = 0;
-    }
-    wrap(f, help, HELP_COLUMN, at);
-}
-
-void help_command(const struct command *c, FILE *f)
-{
-    fprintf(f, "Usage: gpuspy %s %s\n\n", c->name, c->synopsis);
-    wrap(f, c->text->about, 0, 0);
-    fputs("\nOptions:\n", f);
-    for (const struct option_row *r = c->text->options; r->name; r++) {
-        char name[128], text[2048];
-        if (r->kind == OPTION_HEADING) {
-            fprintf(f, "%s %s:\n", r == c->text->options ? "" : "\n", r->help);
-            continue;
-        }
-        help_option_name(r, name, sizeof name);
-        help_option_text(r, text, sizeof text);
-        option_line(f, name, r->letter != 0, text);
-    }
-    option_line(f, "-h, --help", true, "print this");
-    fputs("\nExamples:\n", f);
-    for (const struct example *e = c->text->examples; e->line; e++)
-        fprintf(f, "  %s\n      %s\n", e->line, e->meaning);
-}
-
-void help_overview(FILE *f)
-{
-    static const char *const headings[] = {
-#define HEADING(symbol, heading) heading,
-        COMMAND_GROUPS(HEADING)
-#undef HEADING
-    };
-
-    fputs("Usage: gpuspy COMMAND [OPTION...]\n\n"
-          "Records what a program does with a GPU's memory and where it waits, without\n"
-          "changing the program, and says afterwards which line of Python is to blame.\n\n"
-          "Commands:\n",
-          f);
-    for (const struct command *const *c = commands; *c; c++) {
-        if (c == commands || c[-1]->group != (*c)->group)
-            fprintf(f, " %s:\n", headings[(*c)->group]);
-        fprintf(f, "  %-10s %s\n", (*c)->name, (*c)->summary);
-    }
-    fputs("\nStart with:\n"
-          "  gpuspy run -- python train.py    record; the same by hand:\n"
-          "                                   LD_PRELOAD=libgpuspy.so python train.py\n"
-          "  gpuspy report run.db             read what happened\n\n"
-          "'gpuspy COMMAND --help' explains a command, 'gpuspy --version' says which it is.\n"
-          "Exit status: 0 success, 1 the answer is no, 2 usage, 3 bad input; 'run' ends as\n"
-          "the program that it ran.\n",
-          f);
-}
-
-static void print_completion(const char *shell)
+static void print_completion(const struct command *const *all, const char *shell)
 {
     if (strcmp(shell, "zsh") == 0)
-        help_completion_zsh(stdout);
+        help_completion_zsh(all, stdout);
     else if (strcmp(shell, "fish") == 0)
-        help_completion_fish(stdout);
+        help_completion_fish(all, stdout);
     else
-        help_completion_bash(stdout);
+        help_completion_bash(all, stdout);
 }
 
-int cmd_help(int argc, char **argv)
+int cmd_help(const struct command *self, int argc, char **argv)
 {
     struct settings s = {0};
-    int operands = options_parse(&command_help, argc, argv, &s);
+    int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0)
         return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
@@ -188,18 +50,18 @@ int cmd_help(int argc, char **argv)
         complain("help: too many words; give one command, or one of --man and --completion");
         return EXIT_USAGE;
     }
-    const struct command *c = operands ? command_find(argv[0]) : NULL;
+    const struct command *c = operands ? command_find(self->all, argv[0]) : NULL;
     if (operands && !c)
         return command_unknown(argv[0]);
     if (s.completion)
-        print_completion(s.completion);
+        print_completion(self->all, s.completion);
     else if (s.man && c)
         help_man_command(c, stdout);
     else if (s.man)
-        help_man(stdout);
+        help_man(self->all, stdout);
     else if (c)
         help_command(c, stdout);
     else
-        help_overview(stdout);
+        help_overview(self->all, stdout);
     return EXIT_YES;
 }

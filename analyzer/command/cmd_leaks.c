@@ -1,5 +1,6 @@
 /* gpuspy leaks: what was never freed, and what of it grows. */
 #include <stdlib.h>
+#include "analyzer/command/commands.h"
 #include "analyzer/text/view_leaks.h"
 #include "analyzer/text/viewing.h"
 
@@ -67,13 +68,13 @@ static int show(struct viewing *v, const struct settings *s, const struct gs_rep
     return code;
 }
 
-int cmd_leaks(int argc, char **argv)
+int cmd_leaks(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.view = VIEWING_DEFAULT};
     struct viewing v;
     bool done;
     char error[1024] = "";
-    int code = viewing_open(&v, &command_leaks, argc, argv, &s, &s.view, NULL, true, &done);
+    int code = viewing_open(&v, self, argc, argv, &s, &s.view, NULL, true, &done);
 
     if (!done) {
         v.options.all = true;

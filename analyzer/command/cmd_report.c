@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "analyzer/command/command.h"
+#include "analyzer/command/commands.h"
 #include "analyzer/text/choice.h"
 #include "analyzer/text/display.h"
 #include "analyzer/estimate/plan_settings.h"
@@ -213,11 +213,11 @@ static bool estimate(const struct plan_settings *s, struct gs_estimate_bytes *by
     return ok;
 }
 
-int cmd_report(int argc, char **argv)
+int cmd_report(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.plan = PLAN_SETTINGS_DEFAULT, .choice = CHOICE_ANY};
     struct gs_estimate_bytes bytes;
-    int operands = options_parse(&command_report, argc, argv, &s);
+    int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0)
         return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/term.h"
-#include "analyzer/command/command.h"
+#include "analyzer/command/commands.h"
 #include "analyzer/text/view_roofline.h"
 
 struct settings {
@@ -154,11 +154,11 @@ static bool work_of(const struct settings *s, struct roofline *r)
     return true;
 }
 
-int cmd_roofline(int argc, char **argv)
+int cmd_roofline(const struct command *self, int argc, char **argv)
 {
     struct settings s = {0};
     struct roofline r = {0};
-    int operands = options_parse(&command_roofline, argc, argv, &s);
+    int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0)
         return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#include "analyzer/command/command.h"
+#include "analyzer/command/commands.h"
 #include "analyzer/launch/lacks.h"
 #include "analyzer/launch/launch.h"
 #include "analyzer/estimate/gpu.h"
@@ -232,13 +232,13 @@ static bool resolve_limit(struct settings *s)
     return false;
 }
 
-int cmd_run(int argc, char **argv)
+int cmd_run(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.loops = -1};
     struct launch launch = {.argv = argv};
     char db[PATH_MAX], on_this_host[PATH_MAX];
     const char *output;
-    int operands = options_parse(&command_run, argc, argv, &s), code;
+    int operands = options_parse(self, argc, argv, &s), code;
 
     if (operands < 0)
         return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "analyzer/command/command.h"
+#include "analyzer/command/commands.h"
 #include "analyzer/base/input.h"
 #include "analyzer/sql/sql.h"
 #include "analyzer/symbol/symbol.h"
@@ -293,10 +293,10 @@ static int ask(struct sql_session *s, const struct settings *set, const char *te
     return code;
 }
 
-int cmd_sql(int argc, char **argv)
+int cmd_sql(const struct command *self, int argc, char **argv)
 {
     struct settings set = {0};
-    int operands = options_parse(&command_sql, argc, argv, &set);
+    int operands = options_parse(self, argc, argv, &set);
     char error[1024] = "", *paths[SQL_PROCESSES];
     bool more;
 

@@ -1,6 +1,7 @@
 /* gpuspy stats: how many allocations, how large, how long they lived, and who makes them. */
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/command/commands.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/step/step.h"
 #include "analyzer/text/view_stats.h"
@@ -102,12 +103,12 @@ static int show(struct viewing *v, const struct settings *s)
     return code;
 }
 
-int cmd_stats(int argc, char **argv)
+int cmd_stats(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.view = VIEWING_DEFAULT};
     struct viewing v;
     bool done;
-    int code = viewing_open(&v, &command_stats, argc, argv, &s, &s.view, NULL, true, &done);
+    int code = viewing_open(&v, self, argc, argv, &s, &s.view, NULL, true, &done);
 
     if (!done)
         code = show(&v, &s);

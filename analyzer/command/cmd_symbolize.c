@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
-#include "analyzer/command/command.h"
+#include "analyzer/command/commands.h"
 #include "analyzer/base/input.h"
 #include "analyzer/base/output.h"
 #include "analyzer/export/package.h"
@@ -277,10 +277,10 @@ static int symbolize(const struct settings *set, struct symbolize *s, char **pat
     return code;
 }
 
-int cmd_symbolize(int argc, char **argv)
+int cmd_symbolize(const struct command *self, int argc, char **argv)
 {
     struct settings set = {0};
-    int operands = options_parse(&command_symbolize, argc, argv, &set);
+    int operands = options_parse(self, argc, argv, &set);
     const char *servers, *problem = NULL;
 
     if (operands < 0)

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/command/commands.h"
 #include "analyzer/text/branch.h"
 #include "analyzer/json/json_parts.h"
 #include "analyzer/profile/tally.h"
@@ -225,13 +226,13 @@ static bool sensible(const char *who, const void *settings)
     return profile_sensible(who, &s->profile);
 }
 
-int cmd_table(int argc, char **argv)
+int cmd_table(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.view = VIEWING_DEFAULT};
     struct viewing v;
     bool done;
     /* What tells a category needs the calls that freed. */
-    int code = viewing_open(&v, &command_table, argc, argv, &s, &s.view, sensible, true, &done);
+    int code = viewing_open(&v, self, argc, argv, &s, &s.view, sensible, true, &done);
 
     if (s.by && strcmp(s.by, "owner") == 0 && !s.profile.layer)
         s.profile.layer = "device"; /* tensors are all PyTorch's */

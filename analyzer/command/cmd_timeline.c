@@ -1,6 +1,7 @@
 /* gpuspy timeline: memory over time, in the terminal. */
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/command/commands.h"
 #include "analyzer/export/export_choice.h"
 #include "analyzer/json/json_parts.h"
 #include "analyzer/text/view_timeline.h"
@@ -83,13 +84,13 @@ static int show(struct viewing *v, const struct settings *s, const struct course
     return EXIT_YES;
 }
 
-int cmd_timeline(int argc, char **argv)
+int cmd_timeline(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.view = VIEWING_DEFAULT};
     struct viewing v;
     bool done;
     char error[1024] = "";
-    int code = viewing_open(&v, &command_timeline, argc, argv, &s, &s.view, sensible, true, &done);
+    int code = viewing_open(&v, self, argc, argv, &s, &s.view, sensible, true, &done);
 
     if (!done) {
         term_choose_colour(s.view.display.colour);

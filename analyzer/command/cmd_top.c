@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
-#include "analyzer/command/command.h"
+#include "analyzer/command/commands.h"
 #include "analyzer/base/input.h"
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/base/term.h"
@@ -525,11 +525,11 @@ static int run(struct top_view *v, const struct settings *s)
     return screen && screen_open() ? watch(v, s) : print_looks(v, s);
 }
 
-int cmd_top(int argc, char **argv)
+int cmd_top(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.device = TOP_ALL};
     struct top_view v = {.choice = {.source = TOP_ALL, .layer = TOP_LAYER_AUTO}};
-    int operands = options_parse(&command_top, argc, argv, &s);
+    int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0)
         return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;

@@ -5,7 +5,7 @@
 #include "analyzer/base/term.h"
 #include "analyzer/base/text_table.h"
 #include "analyzer/base/units.h"
-#include "analyzer/command/command.h"
+#include "analyzer/command/commands.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/gpu.h"
 #include "analyzer/estimate/wires.h"
@@ -270,12 +270,12 @@ static bool sensible(const struct settings *s)
     return true;
 }
 
-int cmd_transfer(int argc, char **argv)
+int cmd_transfer(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.precision = "fp32", .gpus = 8};
     struct answer a = {0};
     const struct gpu *gpu = NULL;
-    int operands = options_parse(&command_transfer, argc, argv, &s);
+    int operands = options_parse(self, argc, argv, &s);
 
     if (operands < 0)
         return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;

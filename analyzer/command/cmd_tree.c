@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/command/commands.h"
 #include "analyzer/json/json_parts.h"
 #include "analyzer/base/units.h"
 #include "analyzer/text/view_tree.h"
@@ -155,12 +156,12 @@ static int run(const struct command *command, int argc, char **argv, size_t top,
     return code;
 }
 
-int cmd_tree(int argc, char **argv)
+int cmd_tree(const struct command *self, int argc, char **argv)
 {
-    return run(&command_tree, argc, argv, TOP_TREE, view_tree);
+    return run(self, argc, argv, TOP_TREE, view_tree);
 }
 
-int cmd_flame(int argc, char **argv)
+int cmd_flame(const struct command *self, int argc, char **argv)
 {
-    return run(&command_flame, argc, argv, SIZE_MAX, view_flame);
+    return run(self, argc, argv, SIZE_MAX, view_flame);
 }

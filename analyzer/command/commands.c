@@ -1,12 +1,11 @@
-#include "analyzer/command/command.h"
+#include "analyzer/command/commands.h"
 
-#include <string.h>
-#include "analyzer/base/term.h"
+#include "analyzer/command/help.h"
 
-#define COMMAND(name, group, operands, synopsis, summary)                             \
-    const struct command command_##name = {#name,   GROUP_##group,      synopsis,     \
-                                           summary, OPERAND_##operands, &text_##name, \
-                                           cmd_##name};
+#define COMMAND(name, group, operands, synopsis, summary)                                        \
+    static const struct command command_##name = {                                               \
+        #name,       GROUP_##group, synopsis,     summary, OPERAND_##operands, &text_##name,     \
+        cmd_##name,  help_command,  commands};
 #include "analyzer/command/commands.def"
 #undef COMMAND
 
@@ -16,27 +15,3 @@ const struct command *const commands[] = {
 #undef COMMAND
     NULL,
 };
-
-const struct command *command_find(const char *name)
-{
-    for (const struct command *const *c = commands; *c; c++)
-        if (strcmp((*c)->name, name) == 0)
-            return *c;
-    return NULL;
-}
-
-int command_unknown(const char *name)
-{
-    static const char words[] =
-#define COMMAND(name, group, operands, synopsis, summary) #name "|"
-#include "analyzer/command/commands.def"
-#undef COMMAND
-        "";
-    char near[32];
-
-    if (options_nearest(name, words, near, sizeof near))
-        complain("there is no command '%s'; did you mean 'gpuspy %s'?", name, near);
-    else
-        complain("there is no command '%s'; 'gpuspy --help' lists them", name);
-    return EXIT_USAGE;
-}

@@ -1,7 +1,7 @@
 /* The bash completion, from the tables. */
 #include <stdio.h>
 #include <string.h>
-#include "analyzer/command/command.h"
+#include "analyzer/command/help.h"
 
 /* "run:--output|run:-o) what follows it ;;" for every option that takes a value. */
 static void values(FILE *f, const struct command *c)
@@ -47,9 +47,9 @@ static const char *const operands[] = {
     [OPERAND_COMMAND] = "mapfile -t COMPREPLY < <(compgen -W \"$commands\" -- \"$cur\")",
 };
 
-static void each(FILE *f, void (*print)(FILE *, const struct command *))
+static void each(FILE *f, const struct command *const *all, void (*print)(FILE *, const struct command *))
 {
-    for (const struct command *const *c = commands; *c; c++)
+    for (const struct command *const *c = all; *c; c++)
         print(f, *c);
 }
 
@@ -63,13 +63,13 @@ static void operand(FILE *f, const struct command *c)
     fprintf(f, "        %s) %s ;;\n", c->name, operands[c->operands]);
 }
 
-void help_completion_bash(FILE *f)
+void help_completion_bash(const struct command *const *all, FILE *f)
 {
     fputs("# bash completion for gpuspy; made by: gpuspy help --completion=bash\n"
           "_gpuspy()\n{\n"
           "    local commands='",
           f);
-    each(f, name);
+    each(f, all, name);
     /* "--option=value" reaches the function as three words, because = breaks words: the value's
      * option is then two words back. */
     fputs(
@@ -87,12 +87,12 @@ void help_completion_bash(FILE *f)
         "    local command=${COMP_WORDS[1]}\n"
         "    case $command:$prev in\n",
         f);
-    each(f, values);
+    each(f, all, values);
     fputs("    esac\n"
           "    if [[ $cur == -* ]]; then\n"
           "        case $command in\n",
           f);
-    each(f, option_names);
+    each(f, all, option_names);
     fputs("        esac\n"
           "        mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\")\n"
           "        [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n"
@@ -100,7 +100,7 @@ void help_completion_bash(FILE *f)
           "    fi\n"
           "    case $command in\n",
           f);
-    each(f, operand);
+    each(f, all, operand);
     fputs("    esac\n"
           "}\n"
           "complete -o filenames -F _gpuspy gpuspy\n",

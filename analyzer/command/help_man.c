@@ -2,7 +2,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
-#include "analyzer/command/command.h"
+#include "analyzer/command/help.h"
 
 /* Text as roff: backslashes and dashes escaped, a line never starts with a control character. */
 static void roff(FILE *f, const char *text)
@@ -84,7 +84,7 @@ static void run_status(FILE *f)
 }
 
 /* All pages, but the one that it stands on. */
-static void see_also(FILE *f, const struct command *self)
+static void see_also(FILE *f, const struct command *const *all, const struct command *self)
 {
     const char *comma = "";
 
@@ -93,7 +93,7 @@ static void see_also(FILE *f, const struct command *self)
         fputs(".BR gpuspy (1)", f);
         comma = ",\n";
     }
-    for (const struct command *const *c = commands; *c; c++) {
+    for (const struct command *const *c = all; *c; c++) {
         if (*c == self)
             continue;
         fprintf(f, "%s.BR gpuspy\\-%s (1)", comma, (*c)->name);
@@ -119,16 +119,16 @@ void help_man_command(const struct command *c, FILE *f)
     for (const struct example *e = c->text->examples; e->line; e++)
         term(f, e->line, e->meaning);
     exit_status(f);
-    if (c->run == cmd_run)
+    if (strcmp(c->name, "run") == 0)
         run_status(f);
-    see_also(f, c);
+    see_also(f, c->all, c);
 }
 
 static void environment(FILE *f)
 {
     static const char *const rows[][2] = {
 #define ENVIRONMENT(name, meaning) {name, meaning},
-#include "analyzer/command/environment.def"
+#include "analyzer/base/environment.def"
 #undef ENVIRONMENT
     };
 
@@ -137,13 +137,13 @@ static void environment(FILE *f)
         term(f, rows[i][0], rows[i][1]);
 }
 
-void help_man(FILE *f)
+void help_man(const struct command *const *all, FILE *f)
 {
     fputs(".TH GPUSPY 1 \"\" \"gpuspy " GPUSPY_VERSION "\" \"User Commands\"\n"
           ".SH NAME\ngpuspy \\- record a program's GPU memory, copies and waits, and explain them\n"
           ".SH SYNOPSIS\n",
           f);
-    for (const struct command *const *c = commands; *c; c++) {
+    for (const struct command *const *c = all; *c; c++) {
         fprintf(f, ".B gpuspy %s\n", (*c)->name);
         roff(f, (*c)->synopsis);
         fputs("\n.br\n", f);
@@ -161,7 +161,7 @@ void help_man(FILE *f)
         "Each command has a page of its own, and says with \\-\\-help what it takes.\n"
         ".SH COMMANDS\n",
         f);
-    for (const struct command *const *c = commands; *c; c++) {
+    for (const struct command *const *c = all; *c; c++) {
         char name[64], summary[512];
         snprintf(name, sizeof name, "gpuspy %s", (*c)->name);
         snprintf(summary, sizeof summary, "%s: see gpuspy-%s(1)", (*c)->summary, (*c)->name);
@@ -180,5 +180,5 @@ void help_man(FILE *f)
     fputs(".SH EXAMPLES\n", f);
     term(f, "gpuspy run -- python train.py", "record a training run");
     term(f, "gpuspy report run.db", "say what happened in it");
-    see_also(f, NULL);
+    see_also(f, all, NULL);
 }

@@ -1,7 +1,7 @@
 /* The completions for zsh and fish, from the tables; bash's is in help_bash.c. */
 #include <stdio.h>
 #include <string.h>
-#include "analyzer/command/command.h"
+#include "analyzer/command/help.h"
 
 /* What an option does, in few words: up to the first sentence's or clause's end. */
 static void brief(const char *help, char *out, size_t size)
@@ -71,7 +71,7 @@ static void zsh_option(FILE *f, const struct option_row *r)
     fputc('\'', f);
 }
 
-void help_completion_zsh(FILE *f)
+void help_completion_zsh(const struct command *const *all, FILE *f)
 {
     static const char *const operands[] = {
         [OPERAND_NONE] = "",
@@ -86,7 +86,7 @@ void help_completion_zsh(FILE *f)
           "    local -a commands\n"
           "    commands=(",
           f);
-    for (const struct command *const *c = commands; *c; c++) {
+    for (const struct command *const *c = all; *c; c++) {
         fprintf(f, "\n        '%s:", (*c)->name);
         zsh_text(f, (*c)->summary);
         fputc('\'', f);
@@ -101,7 +101,7 @@ void help_completion_zsh(FILE *f)
           "    (( CURRENT-- ))\n"
           "    case $command in\n",
           f);
-    for (const struct command *const *c = commands; *c; c++) {
+    for (const struct command *const *c = all; *c; c++) {
         fprintf(f, "    %s)\n        _arguments -s -S", (*c)->name);
         for (const struct option_row *r = (*c)->text->options; r->name; r++)
             zsh_option(f, r);
@@ -150,7 +150,7 @@ static void fish_option(FILE *f, const struct command *c, const struct option_ro
     fputs("'\n", f);
 }
 
-void help_completion_fish(FILE *f)
+void help_completion_fish(const struct command *const *all, FILE *f)
 {
     static const char *const operands[] = {
         [OPERAND_FILE] = "-F",
@@ -161,7 +161,7 @@ void help_completion_fish(FILE *f)
     fputs("# fish completion for gpuspy; made by: gpuspy help --completion=fish\n"
           "function gpuspy_commands\n",
           f);
-    for (const struct command *const *c = commands; *c; c++) {
+    for (const struct command *const *c = all; *c; c++) {
         fprintf(f, "    printf '%%s\\t%%s\\n' %s '", (*c)->name);
         fish_text(f, (*c)->summary);
         fputs("'\n", f);
@@ -180,7 +180,7 @@ void help_completion_fish(FILE *f)
           "complete -c gpuspy -n __fish_use_subcommand -l version -d 'say which version it is'\n"
           "complete -c gpuspy -s h -l help -d 'explain it'\n",
           f);
-    for (const struct command *const *c = commands; *c; c++) {
+    for (const struct command *const *c = all; *c; c++) {
         for (const struct option_row *r = (*c)->text->options; r->name; r++)
             fish_option(f, *c, r);
         if (operands[(*c)->operands])

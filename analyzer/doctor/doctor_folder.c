@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "analyzer/launch/limit.h"
 #include "analyzer/doctor/doctor.h"
-#include "analyzer/command/options.h"
+#include "analyzer/base/options.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "schema/spool.h"
@@ -125,7 +125,7 @@ void doctor_folder(struct doctor *d)
 /* "GPUSPY_DB=FILE" → "GPUSPY_DB|" */
 static const char *const known[] = {
 #define ENVIRONMENT(name, meaning) name,
-#include "analyzer/command/environment.def"
+#include "analyzer/base/environment.def"
 #undef ENVIRONMENT
 };
 

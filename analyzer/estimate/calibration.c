@@ -13,7 +13,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/base/output.h"
 #include "analyzer/base/term.h"
-#include "analyzer/command/command.h"
+#include "analyzer/base/exit_code.h"
 #include "analyzer/estimate/gpu.h"
 
 #define KIND "gpuspy calibration"

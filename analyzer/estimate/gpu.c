@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
-#include "analyzer/command/options.h"
+#include "analyzer/base/options.h"
 #include "analyzer/run/run.h"
 
 #define MIB ((uint64_t)1 << 20)

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/term.h"
-#include "analyzer/command/command.h"
+#include "analyzer/base/exit_code.h"
 #include "analyzer/estimate/gpu.h"
 #include "analyzer/estimate/quantisation.h"
 

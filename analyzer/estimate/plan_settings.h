@@ -3,7 +3,7 @@
 #ifndef GPUSPY_ESTIMATE_PLAN_SETTINGS_H
 #define GPUSPY_ESTIMATE_PLAN_SETTINGS_H
 
-#include "analyzer/command/options.h"
+#include "analyzer/base/options.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/quantisation.h"
 #include "analyzer/estimate/settings.h"

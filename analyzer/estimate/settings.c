@@ -2,7 +2,7 @@
 
 #include <string.h>
 #include "analyzer/base/term.h"
-#include "analyzer/command/command.h"
+#include "analyzer/base/exit_code.h"
 
 const char estimate_default_precision[] = "fp32";
 

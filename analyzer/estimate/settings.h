@@ -3,7 +3,7 @@
 #define GPUSPY_ESTIMATE_SETTINGS_H
 
 #include "analyzer/estimate/estimate.h"
-#include "analyzer/command/options.h"
+#include "analyzer/base/options.h"
 
 struct estimate_settings {
     uint64_t params;   /* 0: not given */

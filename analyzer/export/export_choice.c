@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
-#include "analyzer/command/command.h"
+#include "analyzer/base/exit_code.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
 

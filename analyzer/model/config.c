@@ -6,8 +6,8 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
-#include "analyzer/command/command.h"
-#include "analyzer/command/options.h"
+#include "analyzer/base/exit_code.h"
+#include "analyzer/base/options.h"
 #include "analyzer/model/config_reading.h"
 #include "analyzer/model/files.h"
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
-#include "analyzer/command/command.h"
+#include "analyzer/base/exit_code.h"
 
 bool model_bad(const struct model_file *f, const char *format, ...)
 {

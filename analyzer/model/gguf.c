@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/term.h"
-#include "analyzer/command/command.h"
+#include "analyzer/base/exit_code.h"
 #include "analyzer/model/gguf.h"
 
 /* Texts in lists: a vocabulary of 200 000 and its merges are half a million. */

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "analyzer/base/term.h"
-#include "analyzer/command/command.h"
+#include "analyzer/base/exit_code.h"
 #include "analyzer/model/gguf.h"
 
 /* Architectures that are no decoder with a gated MLP. Those that are, are known by their tensors. */

@@ -8,8 +8,8 @@
 #include <unistd.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
-#include "analyzer/command/command.h"
-#include "analyzer/command/options.h"
+#include "analyzer/base/exit_code.h"
+#include "analyzer/base/options.h"
 #include "analyzer/model/files.h"
 
 static bool ends_with(const char *text, const char *ending)

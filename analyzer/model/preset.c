@@ -4,8 +4,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "analyzer/base/term.h"
-#include "analyzer/command/command.h"
-#include "analyzer/command/options.h"
+#include "analyzer/base/exit_code.h"
+#include "analyzer/base/options.h"
 #include "analyzer/model/convnets.h"
 #include "analyzer/model/families.h"
 #include "analyzer/model/model.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
-#include "analyzer/command/command.h"
+#include "analyzer/base/exit_code.h"
 #include "analyzer/model/files.h"
 #include "analyzer/model/json_scan.h"
 

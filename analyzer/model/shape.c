@@ -1,7 +1,7 @@
 /* From the numbers of a configuration to the tensors. */
 #include <stdio.h>
 #include "analyzer/base/term.h"
-#include "analyzer/command/command.h"
+#include "analyzer/base/exit_code.h"
 #include "analyzer/model/families.h"
 #include "analyzer/model/model.h"
 

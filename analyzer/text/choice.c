@@ -4,7 +4,7 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
-#include "analyzer/command/command.h"
+#include "analyzer/base/exit_code.h"
 
 enum { LISTED = 16 };
 

@@ -4,7 +4,7 @@
 #define GPUSPY_CHOICE_H
 
 #include <limits.h>
-#include "analyzer/command/options.h"
+#include "analyzer/base/options.h"
 #include "analyzer/run/run.h"
 
 struct choice {

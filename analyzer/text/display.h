@@ -2,7 +2,7 @@
 #ifndef GPUSPY_DISPLAY_H
 #define GPUSPY_DISPLAY_H
 
-#include "analyzer/command/options.h"
+#include "analyzer/base/options.h"
 #include "analyzer/base/term.h"
 
 struct display_settings {

@@ -4,7 +4,7 @@
 #define GPUSPY_VIEWING_H
 
 #include <jansson.h>
-#include "analyzer/command/command.h"
+#include "analyzer/base/command.h"
 #include "analyzer/text/choice.h"
 #include "analyzer/text/display.h"
 #include "analyzer/profile/profile.h"

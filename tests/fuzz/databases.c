@@ -1,7 +1,7 @@
 #include "tests/fuzz/databases.h"
 
 #include "analyzer/check/check.h"
-#include "analyzer/command/command.h"
+#include "analyzer/command/commands.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/export/export_choice.h"
 #include "analyzer/symbol/symbol.h"

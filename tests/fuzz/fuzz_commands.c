@@ -4,7 +4,8 @@
 
 #include <jansson.h>
 #include <unistd.h>
-#include "analyzer/command/command.h"
+#include "analyzer/command/commands.h"
+#include "analyzer/command/help.h"
 #include "tests/unit/events.h"
 
 /* A command and its words, between bars; @ is the changed database, = the sound one, > a file to write. */
@@ -81,11 +82,11 @@ static void command(const char *text)
     size_t out_n = 0, err_n = 0;
     FILE *const was[2] = {stdout, stderr};
     split(text, &l);
-    const struct command *c = command_find(l.words[0]);
+    const struct command *c = command_find(commands, l.words[0]);
     FUZZ_CHECK(c, "%s", l.words[0]);
     stdout = open_memstream(&out, &out_n);
     stderr = open_memstream(&err, &err_n);
-    const int code = c->run(l.n - 1, l.words + 1);
+    const int code = c->run(c, l.n - 1, l.words + 1);
     fclose(stdout);
     fclose(stderr);
     stdout = was[0];

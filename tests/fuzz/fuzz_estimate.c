@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 #include <math.h>
-#include "analyzer/command/command.h"
+#include "analyzer/command/help.h"
 #include "analyzer/estimate/answer.h"
 #include "analyzer/estimate/plan_settings.h"
 #include "analyzer/export/export_estimate.h"
@@ -32,7 +32,7 @@ static const struct option_row rows[] = {
 static const struct example no_examples[] = {{0}};
 static const struct command_text text = {.options = rows, .about = "", .examples = no_examples};
 static const struct command command = {
-    .name = "fuzz", .synopsis = "", .summary = "", .operands = OPERAND_NONE, .text = &text};
+    .name = "fuzz", .synopsis = "", .summary = "", .operands = OPERAND_NONE, .text = &text, .print_help = help_command};
 
 static bool sound(struct interval i)
 {

@@ -2,7 +2,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>
-#include "analyzer/command/command.h"
+#include "analyzer/command/help.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/gpu.h"
 #include "analyzer/estimate/settings.h"
@@ -96,7 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     words[n] = NULL;
     struct command command = {.name = "fuzz", .synopsis = "", .summary = "", .operands = OPERAND_FILE,
-                              .text = how & 1 ? &text_program : &text};
+                              .text = how & 1 ? &text_program : &text, .print_help = help_command};
     struct settings s = {.model = ESTIMATE_SETTINGS_DEFAULT};
     struct estimate e;
     int operands = options_parse(&command, n, words, &s);

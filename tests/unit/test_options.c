@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "analyzer/command/command.h"
-#include "analyzer/command/options.h"
+#include "analyzer/base/options.h"
+#include "analyzer/command/commands.h"
+#include "analyzer/command/help.h"
 
 struct settings {
     bool flag;
@@ -34,8 +35,8 @@ static const struct option_row rows[] = {
 static const struct example no_examples[] = {{0}};
 static const struct command_text text = {rows, "About.", no_examples, false};
 static const struct command_text text_program = {rows, "About.", no_examples, true};
-static const struct command plain = {"test", GROUP_READ, "", "", OPERAND_NONE, &text, NULL};
-static const struct command program = {"test", GROUP_READ, "", "", OPERAND_PROGRAM, &text_program, NULL};
+static const struct command plain = {"test", GROUP_READ, "", "", OPERAND_NONE, &text, NULL, help_command, NULL};
+static const struct command program = {"test", GROUP_READ, "", "", OPERAND_PROGRAM, &text_program, NULL, help_command, NULL};
 
 static char said[4096];
 
@@ -180,14 +181,14 @@ static void slips_are_near_and_nonsense_is_not(void **state)
     assert_false(options_nearest("averyveryveryveryveryverylongword", "run", near, sizeof near));
 }
 
-static char *printed(void (*print)(FILE *))
+static char *printed(void (*print)(const struct command *const *, FILE *))
 {
     char *out = NULL;
     size_t size;
     FILE *f = open_memstream(&out, &size);
 
     assert_non_null(f);
-    print(f);
+    print(commands, f);
     fclose(f);
     return out;
 }
@@ -254,7 +255,7 @@ static void help_fits_80_columns(void **state)
         size_t size;
         FILE *f = open_memstream(&help, &size);
         if (i < 0)
-            help_overview(f);
+            help_overview(commands, f);
         else
             help_command(commands[i], f);
         fclose(f);

@@ -1,11 +1,11 @@
-#include "analyzer/command/options.h"
+#include "analyzer/base/options.h"
 
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/command/command.h"
+#include "analyzer/base/command.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
 
@@ -406,7 +406,7 @@ int options_parse(const struct command *command, int argc, char **argv, void *se
             result = word[1] == '-' ? long_option(&l) : short_options(&l);
         }
         if (result == OPTIONS_HELP)
-            help_command(command, stdout);
+            command->print_help(command, stdout);
         if (result)
             return result;
     }

@@ -1,0 +1,46 @@
+/* What a command is, for the parser of its options and for help. The table of all is in
+ * analyzer/command/commands.def. */
+#ifndef GPUSPY_COMMAND_H
+#define GPUSPY_COMMAND_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include "analyzer/base/exit_code.h"
+#include "analyzer/base/options.h"
+
+/* Under which heading `gpuspy --help` lists it. */
+#define COMMAND_GROUPS(X)                                                                          \
+    X(RECORD, "Record") X(READ, "Read") X(COMPARE, "Compare and check") X(SHARE, "Share and query") \
+        X(PLAN, "Plan") X(HELP, "Help")
+#define COMMAND_GROUP(symbol, heading) GROUP_##symbol,
+enum command_group { COMMAND_GROUPS(COMMAND_GROUP) COMMAND_GROUPS_N };
+#undef COMMAND_GROUP
+
+/* What the operands are: for completion. */
+enum operand_kind { OPERAND_NONE, OPERAND_FILE, OPERAND_PROGRAM, OPERAND_COMMAND };
+
+struct example {
+    const char *line;    /* what to type */
+    const char *meaning; /* what it does; NULL ends the list where line is NULL too */
+};
+
+struct command_text {
+    const struct option_row *options; /* ends with a row without name */
+    const char *about;                /* paragraphs separated by blank lines; wrapped when shown */
+    const struct example *examples;   /* ends with {0} */
+    bool program_follows;             /* options end at the first operand */
+};
+
+struct command {
+    const char *name;
+    enum command_group group;
+    const char *synopsis; /* what follows the name */
+    const char *summary;  /* one line */
+    enum operand_kind operands;
+    const struct command_text *text;
+    int (*run)(const struct command *self, int argc, char **argv);
+    void (*print_help)(const struct command *self, FILE *stream); /* of --help */
+    const struct command *const *all; /* the table that it is a row of, ends with NULL */
+};
+
+#endif

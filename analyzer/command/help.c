@@ -1,0 +1,167 @@
+/* Help: the overview and a command's page; help_man.c, help_bash.c and help_shells.c have the man
+ * page and the completions. All of them read the rows of the commands. */
+#include "analyzer/command/help.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "analyzer/base/term.h"
+
+#define HELP_WIDTH 80
+#define WORDS_MANY 30 /* more are not listed */
+#define WORDS_SHOWN 8
+#define HELP_COLUMN 30 /* where an option's text starts */
+
+/* Words of `text` from column `indent` to HELP_WIDTH, the first line starting at column `at`.
+ * A newline in the text starts a line. */
+static void wrap(FILE *f, const char *text, int indent, int at)
+{
+    while (*text) {
+        size_t length = strcspn(text, " \n");
+        if (at > indent && at + 1 + (int)length > HELP_WIDTH) {
+            fputc('\n', f);
+            at = 0;
+        }
+        if (at < indent)
+            fprintf(f, "%*s", indent - at, "");
+        else if (at > indent)
+            fputc(' ', f);
+        fprintf(f, "%.*s", (int)length, text);
+        at = (at < indent ? indent : at > indent ? at + 1 : at) + (int)length;
+        text += length;
+        for (; *text == ' ' || *text == '\n'; text++) {
+            if (*text == '\n') {
+                fputc('\n', f);
+                at = 0;
+            }
+        }
+    }
+    fputc('\n', f);
+}
+
+void help_words(FILE *stream, const char *words)
+{
+    for (; *words; words++)
+        if (*words != '|' || words[1])
+            fputc(*words == '|' ? ' ' : *words, stream);
+}
+
+void help_option_name(const struct option_row *row, char *out, size_t size)
+{
+    char letter[8] = "";
+
+    if (row->letter)
+        snprintf(letter, sizeof letter, "-%c, ", row->letter);
+    bool alone = row->kind == OPTION_COUNT_OR_ALONE;
+    snprintf(out, size, "%s--%s%s%s%s%s", letter, row->name, alone ? "[" : "", row->argument ? "=" : "",
+             row->argument ? row->argument : "", alone ? "]" : "");
+}
+
+void help_option_text(const struct option_row *row, char *out, size_t size)
+{
+    char known[1536] = "";
+
+    char some[WORDS_SHOWN * 32] = "";
+    size_t n = 0, shown = 0;
+
+    if (!row->words) {
+        snprintf(out, size, "%s", row->help);
+        return;
+    }
+    for (const char *p = row->words; *p; p++)
+        n += *p == '|' || !p[1];
+    /* Names by the hundred: some of them, completion has them all. */
+    if (row->kind == OPTION_TEXT && n > WORDS_MANY) {
+        for (const char *p = row->words; *p && shown < WORDS_SHOWN; p++)
+            if ((known[p - row->words] = *p) == '|')
+                shown++;
+        options_list(known, some, sizeof some);
+        snprintf(out, size, "%s; %s and so on, %zu in all", row->help, some, n);
+        return;
+    }
+    options_list(row->words, known, sizeof known);
+    snprintf(out, size, "%s; one of %s", row->help, known);
+}
+
+static void option_line(FILE *f, const char *name, bool has_letter, const char *help)
+{
+    int at = fprintf(f, "  %s%s", has_letter ? "" : "    ", name);
+
+    if (at + 2 > HELP_COLUMN) {
+        fputc('\n', f);
+        at = 0;
+    }
+    wrap(f, help, HELP_COLUMN, at);
+}
+
+void help_command(const struct command *c, FILE *f)
+{
+    fprintf(f, "Usage: gpuspy %s %s\n\n", c->name, c->synopsis);
+    wrap(f, c->text->about, 0, 0);
+    fputs("\nOptions:\n", f);
+    for (const struct option_row *r = c->text->options; r->name; r++) {
+        char name[128], text[2048];
+        if (r->kind == OPTION_HEADING) {
+            fprintf(f, "%s %s:\n", r == c->text->options ? "" : "\n", r->help);
+            continue;
+        }
+        help_option_name(r, name, sizeof name);
+        help_option_text(r, text, sizeof text);
+        option_line(f, name, r->letter != 0, text);
+    }
+    option_line(f, "-h, --help", true, "print this");
+    fputs("\nExamples:\n", f);
+    for (const struct example *e = c->text->examples; e->line; e++)
+        fprintf(f, "  %s\n      %s\n", e->line, e->meaning);
+}
+
+void help_overview(const struct command *const *all, FILE *f)
+{
+    static const char *const headings[] = {
+#define HEADING(symbol, heading) heading,
+        COMMAND_GROUPS(HEADING)
+#undef HEADING
+    };
+
+    fputs("Usage: gpuspy COMMAND [OPTION...]\n\n"
+          "Records what a program does with a GPU's memory and where it waits, without\n"
+          "changing the program, and says afterwards which line of Python is to blame.\n\n"
+          "Commands:\n",
+          f);
+    for (const struct command *const *c = all; *c; c++) {
+        if (c == all || c[-1]->group != (*c)->group)
+            fprintf(f, " %s:\n", headings[(*c)->group]);
+        fprintf(f, "  %-10s %s\n", (*c)->name, (*c)->summary);
+    }
+    fputs("\nStart with:\n"
+          "  gpuspy run -- python train.py    record; the same by hand:\n"
+          "                                   LD_PRELOAD=libgpuspy.so python train.py\n"
+          "  gpuspy report run.db             read what happened\n\n"
+          "'gpuspy COMMAND --help' explains a command, 'gpuspy --version' says which it is.\n"
+          "Exit status: 0 success, 1 the answer is no, 2 usage, 3 bad input; 'run' ends as\n"
+          "the program that it ran.\n",
+          f);
+}
+
+const struct command *command_find(const struct command *const *all, const char *name)
+{
+    for (const struct command *const *c = all; *c; c++)
+        if (strcmp((*c)->name, name) == 0)
+            return *c;
+    return NULL;
+}
+
+int command_unknown(const char *name)
+{
+    static const char words[] =
+#define COMMAND(name, group, operands, synopsis, summary) #name "|"
+#include "analyzer/command/commands.def"
+#undef COMMAND
+        "";
+    char near[32];
+
+    if (options_nearest(name, words, near, sizeof near))
+        complain("there is no command '%s'; did you mean 'gpuspy %s'?", name, near);
+    else
+        complain("there is no command '%s'; 'gpuspy --help' lists them", name);
+    return EXIT_USAGE;
+}

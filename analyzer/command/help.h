@@ -1,0 +1,26 @@
+/* Help, man page and completion, from the rows of the commands. `all` ends with NULL. */
+#ifndef GPUSPY_HELP_H
+#define GPUSPY_HELP_H
+
+#include "analyzer/base/command.h"
+
+const struct command *command_find(const struct command *const *all, const char *name); /* NULL: none */
+/* Reports on stderr that there is no such command, with the nearest one. EXIT_USAGE. */
+int command_unknown(const char *name);
+
+void help_overview(const struct command *const *all, FILE *stream); /* `gpuspy --help` */
+void help_command(const struct command *c, FILE *stream);           /* `gpuspy NAME --help` */
+/* "-o, --output=FILE" */
+void help_option_name(const struct option_row *row, char *out, size_t size);
+/* What it does, with the words that it takes. */
+void help_option_text(const struct option_row *row, char *out, size_t size);
+/* "a|b|" with blanks instead, as shells want them. */
+void help_words(FILE *stream, const char *words);
+/* Man pages, in roff: of gpuspy, or of one command. */
+void help_man(const struct command *const *all, FILE *stream);
+void help_man_command(const struct command *c, FILE *stream);
+void help_completion_bash(const struct command *const *all, FILE *stream);
+void help_completion_zsh(const struct command *const *all, FILE *stream);
+void help_completion_fish(const struct command *const *all, FILE *stream);
+
+#endif
