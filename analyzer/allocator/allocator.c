@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/question/owner.h"
+#include "analyzer/site/owner.h"
 
 enum { UNTOLD = 64 };
 static const int64_t small_block = 1 << 20; /* larger blocks lie in the pool of large ones */

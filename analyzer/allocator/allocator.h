@@ -14,7 +14,7 @@
 #ifndef GPUSPY_ALLOCATOR_H
 #define GPUSPY_ALLOCATOR_H
 
-#include "analyzer/question/report.h"
+#include "analyzer/result/result.h"
 #include "analyzer/run/settings.h"
 
 #define GS_MOMENTS(X) X(PEAK, "peak") X(OOM, "oom") X(END, "end")

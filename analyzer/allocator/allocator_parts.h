@@ -3,7 +3,7 @@
 #define GPUSPY_ALLOCATOR_PARTS_H
 
 #include "analyzer/allocator/allocator.h"
-#include "analyzer/question/question.h"
+#include "analyzer/site/builder.h"
 
 /* What the first block in it told of a segment, or of a piece of an expandable one. */
 struct gs_told {

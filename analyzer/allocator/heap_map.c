@@ -1,6 +1,9 @@
 /* The holes in an allocator's segments, from the addresses of segments and blocks. */
-#include "analyzer/question/question.h"
+#include "analyzer/allocator/heap_map.h"
+#include "analyzer/base/arena.h"
+#include "analyzer/run/run.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 enum {

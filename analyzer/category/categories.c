@@ -2,13 +2,14 @@
  * stops at those that were live then.
  */
 #include "analyzer/allocator/allocator.h"
-#include "analyzer/question/question.h"
+#include "analyzer/category/categories.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/category/category_alike.h"
 #include "analyzer/category/category_use.h"
 #include "analyzer/step/step.h"
+#include "analyzer/category/category.h"
 
 enum {
     AGE = 2,         /* steps that are over: no activation lives so long */

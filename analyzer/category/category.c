@@ -329,15 +329,3 @@ const char *gs_category_while(unsigned rule)
 {
     return rules[rule % RULES].while_;
 }
-
-const char *gs_category_text(enum gs_category category)
-{
-    return category == GS_CATEGORY_OPTIMIZER_STATE ? "optimizer state" : gs_category_word(category);
-}
-
-const char *gs_category_word(enum gs_category category)
-{
-#define WORD(s, w) [GS_CATEGORY_##s] = w,
-    static const char *const words[] = {GS_CATEGORIES(WORD)};
-    return (unsigned)category < GS_CATEGORIES_N ? words[category] : "unknown";
-}

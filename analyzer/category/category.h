@@ -7,16 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#define GS_CATEGORIES(X)                                                                           \
-    X(PARAMETERS, "parameters")                                                                    \
-    X(GRADIENTS, "gradients")                                                                      \
-    X(OPTIMIZER_STATE, "optimizer_state")                                                          \
-    X(ACTIVATIONS, "activations")                                                                  \
-    X(INPUTS, "inputs")                                                                            \
-    X(TEMPORARIES, "temporaries") X(WORKSPACES, "workspaces") X(UNKNOWN, "unknown")
-#define GS_ENUM_CATEGORY(s, w) GS_CATEGORY_##s,
-enum gs_category { GS_CATEGORIES(GS_ENUM_CATEGORY) GS_CATEGORIES_N };
+#include "analyzer/result/result.h"
 
 struct gs_run;
 
@@ -84,7 +75,5 @@ bool gs_category_outlives(unsigned rule); /* several steps: an activation that n
 bool gs_category_sets_up(unsigned rule); /* it needs an optimizer that sets up its state */
 const char *gs_category_evidence(unsigned rule);
 const char *gs_category_while(unsigned rule); /* "STEP": what was done then, as in category.def */
-const char *gs_category_word(enum gs_category category); /* "optimizer_state" */
-const char *gs_category_text(enum gs_category category); /* for people: "optimizer state" */
 
 #endif

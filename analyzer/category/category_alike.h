@@ -6,6 +6,7 @@
 
 #include "analyzer/category/category_use.h"
 #include "analyzer/run/run.h"
+#include "analyzer/category/category.h"
 
 struct gs_alike;
 struct gs_alike *gs_alike_new(struct gs_categorizer *categorizer, bool python, const struct gs_uses *uses);

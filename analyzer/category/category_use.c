@@ -1,4 +1,6 @@
 #include "analyzer/category/category_use.h"
+#include "analyzer/category/category.h"
+#include "analyzer/step/step.h"
 
 #include <stdlib.h>
 #include <string.h>

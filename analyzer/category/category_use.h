@@ -4,7 +4,7 @@
 #ifndef GPUSPY_CATEGORY_USE_H
 #define GPUSPY_CATEGORY_USE_H
 
-#include "analyzer/question/question.h"
+#include "analyzer/site/builder.h"
 
 /* Bits of gs_category_block.use. */
 enum {

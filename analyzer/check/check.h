@@ -15,7 +15,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/estimate/settings.h"
 #include "analyzer/base/options.h"
-#include "analyzer/question/report.h"
+#include "analyzer/report/report.h"
 
 /* ---------------------------------------------------------------- gates */
 

@@ -8,6 +8,7 @@
 #include "analyzer/question/question.h"
 #include "analyzer/step/step.h"
 #include "analyzer/base/units.h"
+#include "analyzer/allocator/heap_map.h"
 
 enum {
     STEPS_LEAST = 10, /* of fewer it cannot be said that nothing grows */

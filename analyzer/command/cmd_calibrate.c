@@ -16,6 +16,7 @@
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/text/display.h"
 #include "analyzer/text/view_calibration.h"
+#include "analyzer/report/report.h"
 
 struct settings {
     struct plan_settings plan;

@@ -12,13 +12,14 @@
 #include "analyzer/base/output.h"
 #include "analyzer/base/pager.h"
 #include "analyzer/base/progress.h"
-#include "analyzer/question/report.h"
+#include "analyzer/report/report.h"
 #include "analyzer/question/learn.h"
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
 #include "analyzer/page/view_html.h"
 #include "analyzer/text/view_text.h"
+#include "analyzer/json/view_json.h"
 
 #define TOP_TEXT 8 /* rows of each list on a terminal */
 #define TOP_JSON 50

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "analyzer/question/report.h"
+#include "analyzer/report/report.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/question/site.h"
+#include "analyzer/site/site.h"
 
 const char *gs_diff_by_word(enum gs_diff_by by)
 {

@@ -10,7 +10,7 @@
 
 #include "analyzer/diff/match.h"
 #include "analyzer/profile/profile.h"
-#include "analyzer/question/report.h"
+#include "analyzer/report/report.h"
 
 #define GS_DIFF_BYS(X)                                                                             \
     X(LINE, "line") X(FUNCTION, "function") X(FILE, "file") X(CATEGORY, "category") X(OWNER, "owner")

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/question/site.h"
+#include "analyzer/site/site.h"
 
 static uint64_t hash_text(const char *text)
 {

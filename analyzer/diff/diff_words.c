@@ -3,8 +3,9 @@
 
 #include <math.h>
 #include <string.h>
-#include "analyzer/question/site.h"
+#include "analyzer/site/site.h"
 #include "analyzer/base/units.h"
+#include "analyzer/oom/oom.h"
 
 static const double steady = 0.0005; /* a change of the total that is none worth a word */
 

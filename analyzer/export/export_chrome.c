@@ -5,8 +5,8 @@
 #include <string.h>
 #include "analyzer/allocator/allocator.h"
 #include "analyzer/json/json_out.h"
-#include "analyzer/question/report.h"
-#include "analyzer/question/site.h"
+#include "analyzer/report/report.h"
+#include "analyzer/site/site.h"
 #include "analyzer/step/step.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 #include "analyzer/export/export_chrome.h"
 #include "analyzer/json/json_out.h"
-#include "analyzer/question/site.h"
+#include "analyzer/site/site.h"
 #include "analyzer/base/term.h"
 #include "analyzer/run/words.h"
 #include "schema/event.h"

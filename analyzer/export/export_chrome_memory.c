@@ -6,7 +6,7 @@
 #include "analyzer/category/category_use.h"
 #include "analyzer/export/export_chrome.h"
 #include "analyzer/question/question.h"
-#include "analyzer/question/report.h"
+#include "analyzer/report/report.h"
 #include "schema/event.h"
 
 enum { POINTS_ALL = 30000, POINTS_MOST = 400000, PARTS_LEAST = 200, PARTS_MOST = 4000, SAMPLES_MOST = 4000 };

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "analyzer/export/export_tables.h"
 #include "analyzer/question/question.h"
-#include "analyzer/question/site.h"
+#include "analyzer/site/site.h"
 #include "analyzer/question/wait.h"
 #include "analyzer/run/words.h"
 

@@ -8,7 +8,7 @@
 #include "analyzer/export/export.h"
 #include "analyzer/profile/frame_label.h"
 #include "analyzer/export/protobuf.h"
-#include "analyzer/question/report.h"
+#include "analyzer/report/report.h"
 #include "schema/event.h"
 
 /* Fields of profile.proto. */

@@ -5,7 +5,7 @@
 #include "analyzer/export/export_trace.h"
 #include "analyzer/export/pickle.h"
 #include "analyzer/run/settings.h"
-#include "analyzer/question/site.h"
+#include "analyzer/site/site.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/export/export.h"
 #include "analyzer/export/export_table.h"
-#include "analyzer/question/report.h"
+#include "analyzer/report/report.h"
 
 enum { GS_LINE_VALUES = 6 };
 

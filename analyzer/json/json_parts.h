@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 #include <math.h>
-#include "analyzer/question/report.h"
+#include "analyzer/report/report.h"
 
 static inline void set(json_t *o, const char *key, json_t *value)
 {

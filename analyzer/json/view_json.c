@@ -1,10 +1,12 @@
 /* The report as JSON: the contract of `gpuspy report --json`. Fields are only ever added. Unknown
  * is null. */
 #include "analyzer/step/cadence.h"
-#include "analyzer/question/report.h"
+#include "analyzer/report/report.h"
 
 #include "analyzer/json/json_parts.h"
 #include "analyzer/run/words.h"
+#include "analyzer/json/view_json.h"
+#include "analyzer/oom/oom.h"
 
 #include <string.h>
 

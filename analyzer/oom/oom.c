@@ -11,6 +11,7 @@
 #include "analyzer/oom/oom_trials.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/oom/waterfall.h"
+#include "analyzer/site/owner.h"
 
 #include <stdlib.h>
 #include <string.h>

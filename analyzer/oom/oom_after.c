@@ -149,9 +149,3 @@ const char *gs_oom_after_text(struct gs_oom_words *w)
         return NULL;
     }
 }
-
-const char *gs_outcome_word(enum gs_oom_outcome outcome)
-{
-    static const char *const words[] = {"retried", "handled", "ended_run", "unknown"};
-    return words[outcome];
-}

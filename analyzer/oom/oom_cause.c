@@ -207,13 +207,6 @@ static const struct {
 };
 enum { RULES = sizeof causes / sizeof *causes };
 
-const char *gs_certainty_word(enum gs_certainty certainty)
-{
-    return certainty == GS_CERTAINTY_RECORDED   ? "recorded"
-           : certainty == GS_CERTAINTY_INFERRED ? "inferred"
-                                                : "guessed";
-}
-
 const char *gs_cause_word(enum gs_cause cause)
 {
     for (size_t i = 0; i < RULES; i++) {

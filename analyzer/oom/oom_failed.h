@@ -2,7 +2,7 @@
 #ifndef GPUSPY_OOM_FAILED_H
 #define GPUSPY_OOM_FAILED_H
 
-#include "analyzer/question/question.h"
+#include "analyzer/oom/oom.h"
 
 struct gs_oom_window { /* of a pass that failed: after from_ns, up to the failure at to_ns */
     int64_t from_ns, to_ns;

@@ -4,7 +4,7 @@
 #ifndef GPUSPY_OOM_GRAPH_H
 #define GPUSPY_OOM_GRAPH_H
 
-#include "analyzer/question/question.h"
+#include "analyzer/oom/oom.h"
 
 struct gs_oom_passes { /* of the process that is replayed */
     int64_t backward_ns;     /* the last allocation or free inside a backward pass; GS_UNKNOWN: none so far */

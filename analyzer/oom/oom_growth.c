@@ -1,6 +1,6 @@
 /* What of the live bytes at a failure had grown over the run, what the graphs among it end in, and
  * what the program had needed before beside it. */
-#include "analyzer/question/question.h"
+#include "analyzer/oom/oom.h"
 #include "analyzer/step/step.h"
 
 #include <stdlib.h>

@@ -17,6 +17,7 @@
 #include <string.h>
 #include "analyzer/run/settings.h"
 #include "analyzer/oom/waterfall.h"
+#include "analyzer/category/category.h"
 
 enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, CANDIDATES = 32, HARDLY = 16 };
 

@@ -1,6 +1,6 @@
 /* In which of the program's own steps it ran out of memory. */
 #include "analyzer/category/category_use.h"
-#include "analyzer/question/question.h"
+#include "analyzer/oom/oom.h"
 #include "analyzer/step/step.h"
 
 int64_t gs_oom_step(const struct gs_builder *b, const struct gs_oom_verdict *v)

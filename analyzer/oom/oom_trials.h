@@ -4,7 +4,7 @@
 #ifndef GPUSPY_OOM_TRIALS_H
 #define GPUSPY_OOM_TRIALS_H
 
-#include "analyzer/question/question.h"
+#include "analyzer/oom/oom.h"
 
 struct gs_oom_trials { /* of the process that is replayed */
     int64_t *start_ns; /* ascending */

@@ -3,7 +3,7 @@
 #ifndef GPUSPY_OOM_WORDS_H
 #define GPUSPY_OOM_WORDS_H
 
-#include "analyzer/question/question.h"
+#include "analyzer/oom/oom.h"
 
 /* What a process pays for being on the device at all, as far as it can be told from the others'
  * use: at most a GiB, and at most a quarter of a small device. */

@@ -10,22 +10,13 @@
 #include <string.h>
 #include "analyzer/allocator/allocator.h"
 #include "analyzer/question/rank.h"
+#include "analyzer/site/owner.h"
 
-static const char *const words[GS_HELD_N] = {
-#define WORD(s, w, t) [GS_HELD_##s] = w,
-    GS_HELDS(WORD)
-#undef WORD
-};
 static const char *const texts[GS_HELD_N] = {
 #define TEXT(s, w, t) [GS_HELD_##s] = t,
     GS_HELDS(TEXT)
 #undef TEXT
 };
-
-const char *gs_held_word(enum gs_held what)
-{
-    return (unsigned)what < GS_HELD_N ? words[what] : "unaccounted";
-}
 
 /* --- the sum -------------------------------------------------------------------------------------
  */

@@ -2,7 +2,7 @@
 #ifndef GPUSPY_WATERFALL_H
 #define GPUSPY_WATERFALL_H
 
-#include "analyzer/question/question.h"
+#include "analyzer/oom/oom.h"
 
 /* What is known of that moment: bytes, GS_UNKNOWN where it is not. */
 struct gs_waterfall_facts {

@@ -5,6 +5,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/category/category_use.h"
 #include "analyzer/step/step.h"
+#include "analyzer/category/category.h"
 
 enum {
     AGE = 2, /* as in categories.c */

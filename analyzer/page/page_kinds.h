@@ -3,7 +3,7 @@
 #ifndef GPUSPY_PAGE_KINDS_H
 #define GPUSPY_PAGE_KINDS_H
 
-#include "analyzer/question/report.h"
+#include "analyzer/report/report.h"
 
 struct gs_page_kinds;
 struct gs_page_kinds *gs_page_kinds_new(struct gs_run *run, const struct gs_report *report);

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/question/site.h"
+#include "analyzer/site/site.h"
 
 enum {
     NATIVE_STACKS = 60000, /* nodes of the tree; beyond it native frames are left out … */

@@ -4,7 +4,7 @@
 #define GPUSPY_PAGE_STACKS_H
 
 #include "analyzer/page/page_writer.h"
-#include "analyzer/question/report.h"
+#include "analyzer/report/report.h"
 
 struct gs_page_stacks {
     struct gs_run *run;

@@ -10,6 +10,7 @@
 #include "analyzer/page/page_stacks.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
+#include "analyzer/json/view_json.h"
 
 enum { FORMAT = 1 };
 

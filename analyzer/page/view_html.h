@@ -12,7 +12,7 @@
 #define GPUSPY_VIEW_HTML_H
 
 #include <stdio.h>
-#include "analyzer/question/report.h"
+#include "analyzer/report/report.h"
 
 struct gs_page;
 /* Puts itself into `options`, so that gs_report_build tells it what passes; both live until

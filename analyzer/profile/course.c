@@ -4,6 +4,7 @@
 #include <string.h>
 #include "analyzer/category/category_use.h"
 #include "analyzer/question/question.h"
+#include "analyzer/category/categories.h"
 
 struct line { /* of a series, while it is replayed */
     struct course course;

@@ -5,6 +5,7 @@
 #include "analyzer/category/category_use.h"
 #include "analyzer/question/question.h"
 #include "analyzer/question/wait.h"
+#include "analyzer/category/categories.h"
 
 struct level { /* by series */
     bool wanted;

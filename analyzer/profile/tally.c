@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/question/question.h"
-#include "analyzer/question/owner.h"
+#include "analyzer/site/owner.h"
 
 struct tally_private {
     struct gs_arena arena;

@@ -1,6 +1,7 @@
 /* One thing to do for all the lines that wait in a way for which it is the remedy. */
 #include "analyzer/step/cadence.h"
 #include "analyzer/base/units.h"
+#include "analyzer/question/question.h"
 
 #include <string.h>
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "analyzer/category/category_use.h"
 #include "analyzer/step/step.h"
+#include "analyzer/category/category.h"
 
 /* The most that each category ever held, of the tensors of each device of each process. */
 struct most {

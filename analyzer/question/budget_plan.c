@@ -163,49 +163,7 @@ void gs_plan_levels(const struct gs_report *r, const struct gs_peak *peak, struc
     }
 }
 
-static const char *const keys[] = {
-#define LEVEL(id, key, text) key,
-    GS_LEVELS(LEVEL)
-#undef LEVEL
-};
-static const char *const texts[] = {
-#define LEVEL(id, key, text) text,
-    GS_LEVELS(LEVEL)
-#undef LEVEL
-};
-
-const char *gs_level_key(enum gs_level level)
-{
-    return keys[level];
-}
-
-const char *gs_level_text(enum gs_level level)
-{
-    return texts[level];
-}
-
 /* --- when ---------------------------------------------------------------------------------------- */
-
-static const char *const phase_keys[] = {
-#define PHASE(id, key, title) key,
-    ESTIMATE_PHASES(PHASE)
-#undef PHASE
-};
-static const char *const phase_titles[] = {
-#define PHASE(id, key, title) title,
-    ESTIMATE_PHASES(PHASE)
-#undef PHASE
-};
-
-const char *gs_moment_key(int phase)
-{
-    return phase >= 0 && phase < ESTIMATE_PHASES_N ? phase_keys[phase] : NULL;
-}
-
-const char *gs_moment_text(int phase)
-{
-    return phase >= 0 && phase < ESTIMATE_PHASES_N ? phase_titles[phase] : NULL;
-}
 
 /* Backward frees activations as it makes gradients: with more than half of them it has just begun. */
 int gs_moment_of(const char *during, double activations, double most_activations)

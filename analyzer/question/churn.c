@@ -12,6 +12,7 @@
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/signature.h"
 #include "analyzer/step/step.h"
+#include "analyzer/question/question.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
 #define GPUSPY_LEARN_H
 
 #include "analyzer/estimate/calibration.h"
-#include "analyzer/question/report.h"
+#include "analyzer/result/result.h"
 
 /* What can be learned. LEARN(id, JSON key, words) */
 #define LEARNS(LEARN)                                                 \

@@ -2,7 +2,7 @@
 #ifndef GPUSPY_LIBRARY_H
 #define GPUSPY_LIBRARY_H
 
-#include "analyzer/question/report.h"
+#include "analyzer/result/result.h"
 
 /* The setting or argument that avoids it; `advice` unchanged if the site's own line makes the call, or if it is NULL. `up`: a
  * copy to the GPU. Each text is once in memory. */

@@ -6,6 +6,7 @@
  * location moves `since` into `at` when it is next touched.
  */
 #include "analyzer/question/question.h"
+#include "analyzer/site/owner.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* Who takes device memory in advance, or keeps it in a pool: what is used inside cannot be seen by CUDA's
  * calls, and a reader must know that. By the table in preallocation.def. */
 #include "analyzer/question/question.h"
+#include "analyzer/site/owner.h"
 
 #include <stdio.h>
 #include <stdlib.h>

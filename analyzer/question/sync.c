@@ -6,6 +6,7 @@
 #include "analyzer/question/library.h"
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/wait.h"
+#include "analyzer/question/question.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,6 +4,7 @@
 #include "analyzer/question/library.h"
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/signature.h"
+#include "analyzer/question/question.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 
 #include <sqlite3.h>
 #include <stdio.h>
-#include "analyzer/question/report.h"
+#include "analyzer/report/report.h"
 #include "analyzer/run/run_internal.h"
 
 enum { SQL_PROCESSES = 11 }; /* SQLite attaches ten files to one */

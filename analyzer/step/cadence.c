@@ -241,13 +241,6 @@ char *gs_pace_text(const struct gs_pace *p, char out[GS_PACE_TEXT])
     return out;
 }
 
-const char *gs_phase_word(enum gs_phase phase)
-{
-#define WORD(s, w) w,
-    static const char *const words[] = {GS_PHASES(WORD)};
-    return (unsigned)phase < GS_PHASES_N ? words[phase] : NULL;
-}
-
 bool gs_simulated(const struct gs_builder *b)
 {
     size_t n;

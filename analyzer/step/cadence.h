@@ -4,7 +4,7 @@
 #ifndef GPUSPY_CADENCE_H
 #define GPUSPY_CADENCE_H
 
-#include "analyzer/question/question.h"
+#include "analyzer/site/builder.h"
 
 struct gs_cadence {
     uint32_t process;      /* of the last call, + 1; 0: none yet */

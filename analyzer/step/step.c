@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/question/question.h"
+#include "analyzer/site/builder.h"
 #include "analyzer/step/step_moments.h"
 #include "analyzer/step/step_tree.h"
 

@@ -24,7 +24,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include "analyzer/question/report.h"
+#include "analyzer/result/result.h"
 
 #define GS_STEP_SOURCES(X)                                                                         \
     X(OPTIMIZER, "optimizer") X(MARK, "mark") X(BACKWARD, "backward") X(PERIOD, "period")

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/question/question.h"
+#include "analyzer/site/builder.h"
 
 /* Times that are kept: of one place, and of all of them together (32 MiB). */
 enum { DEEPEST = 64 }; /* places in places; what is below is a recursion, or nobody's program */

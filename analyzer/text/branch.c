@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/question/site.h"
+#include "analyzer/site/site.h"
 #include "analyzer/base/text.h"
 #include "analyzer/text/view_text_parts.h"
 

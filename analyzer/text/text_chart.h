@@ -3,7 +3,7 @@
 #define GPUSPY_TEXT_CHART_H
 
 #include <stdio.h>
-#include "analyzer/question/report.h"
+#include "analyzer/report/report.h"
 #include "analyzer/base/term.h"
 
 /* Draws `front` as solid blocks and, behind it, `back` (which is larger: what is held against what

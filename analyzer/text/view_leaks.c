@@ -5,7 +5,7 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/json/json_parts.h"
-#include "analyzer/question/site.h"
+#include "analyzer/site/site.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/text_table.h"
 #include "analyzer/base/units.h"

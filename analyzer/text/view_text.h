@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
-#include "analyzer/question/report.h"
+#include "analyzer/report/report.h"
 #include "analyzer/base/term.h"
 
 enum view_section {

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/question/site.h"
+#include "analyzer/site/site.h"
 
 /* PyTorch's allocator is below every tensor: it says nothing of who asked it. */
 static bool is_allocator(const char *module)

@@ -2,7 +2,7 @@
 #ifndef GPUSPY_TOP_TABLE_H
 #define GPUSPY_TOP_TABLE_H
 
-#include "analyzer/question/report.h"
+#include "analyzer/report/report.h"
 #include "analyzer/top/model.h"
 
 enum top_table { TOP_LINES, TOP_FUNCTIONS, TOP_SYNCS, TOP_COPIES, TOP_TABLES };

@@ -6,6 +6,7 @@
 #include "analyzer/export/export_choice.h"
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/text/view_text.h"
+#include "analyzer/json/view_json.h"
 #include "tests/unit/events.h"
 #include "tests/unit/page.h"
 #include "tests/unit/synthetic.h"

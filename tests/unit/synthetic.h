@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "analyzer/question/report.h"
+#include "analyzer/report/report.h"
 #include "schema/store.h"
 
 static const char syn_schema[] =

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "tests/unit/synthetic.h"
-#include "analyzer/question/site.h"
+#include "analyzer/site/site.h"
 
 #define TORCH "/usr/lib/python3/dist-packages/torch/"
 #define LIBTORCH "/usr/lib/python3/dist-packages/torch/lib/libtorch_cpu.so"

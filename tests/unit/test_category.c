@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "analyzer/category/category.h"
 #include "tests/unit/synthetic.h"
 
 #define TORCH "/usr/lib/python3/dist-packages/torch/"

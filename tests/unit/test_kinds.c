@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 #include "analyzer/text/view_text.h"
+#include "analyzer/json/view_json.h"
 #include "tests/unit/synthetic.h"
 
 static void device_level(struct syn *s, int space, int64_t at, int64_t life, int64_t mib)

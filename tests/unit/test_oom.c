@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "analyzer/oom/oom.h"
 #include "tests/unit/synthetic.h"
 
 enum { STEPS = 200 };

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "analyzer/json/view_json.h"
 #include "tests/unit/synthetic.h"
 
 static const struct gs_options defaults = {0};

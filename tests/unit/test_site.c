@@ -6,7 +6,8 @@
 #include <cmocka.h>
 #include "tests/unit/synthetic.h"
 #include "analyzer/question/question.h"
-#include "analyzer/question/site.h"
+#include "analyzer/site/site.h"
+#include "analyzer/allocator/heap_map.h"
 
 static void test_library_files(void **state)
 {

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <jansson.h>
+#include "analyzer/json/view_json.h"
 #include "tests/unit/synthetic.h"
 
 /* "a b" of an object, "[]" for the first element of a list. */

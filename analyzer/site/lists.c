@@ -1,21 +1,8 @@
 /* Lists of the report: sorted, cut, by stack or by site. */
-#include "analyzer/base/units.h"
-#include "analyzer/question/question.h"
+#include "analyzer/site/builder.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-void *gs_reach(void *p, size_t index, size_t *cap, size_t size)
-{
-    if (index < *cap) {
-        return p;
-    }
-    size_t old = *cap;
-    *cap = index + index / 2 + 64;
-    p = gs_realloc(p, *cap, size);
-    memset((char *)p + old * size, 0, (*cap - old) * size);
-    return p;
-}
 
 uint32_t gs_site_number(struct gs_builder *b, uint32_t stack)
 {
@@ -99,28 +86,6 @@ const char *gs_site_line(struct gs_builder *b, const struct gs_site *site)
     }
     return gs_arena_printf(b->arena, "%s%s%s%s", here, *caller ? " (from " : "", caller,
                            *caller ? ")" : "");
-}
-
-const char *gs_bytes_text(struct gs_builder *b, double bytes)
-{
-    char size[UNITS_TEXT];
-    format_bytes(size, units_whole(bytes < 0 ? -bytes : bytes));
-    return gs_arena_printf(b->arena, "%s%s", bytes < 0 ? "-" : "", size);
-}
-
-void *gs_list(struct gs_builder *b, void *work, size_t n, size_t size,
-              int (*order)(const void *, const void *), size_t *listed, size_t *total)
-{
-    if (n > 1) {
-        qsort(work, n, size, order);
-    }
-    *total = n;
-    *listed = n < b->top ? n : b->top;
-    void *list = gs_arena_alloc(b->arena, *listed * size);
-    if (*listed) {
-        memcpy(list, work, *listed * size);
-    }
-    return list;
 }
 
 /* Ties by number of the stack, so that two reports on one file are equal. */

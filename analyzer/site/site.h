@@ -3,7 +3,7 @@
 #define GPUSPY_SITE_H
 
 #include "analyzer/base/arena.h"
-#include "analyzer/question/report.h"
+#include "analyzer/result/result.h"
 
 /* The innermost Python frame of the user's own code (not site-packages, not the standard library,
  * not torch), past `helpers` (NULL none); else the innermost Python frame; else Python's tear-down;

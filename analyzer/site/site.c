@@ -1,4 +1,4 @@
-#include "analyzer/question/site.h"
+#include "analyzer/site/site.h"
 
 #include <ctype.h>
 #include <stdio.h>

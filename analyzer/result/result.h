@@ -1,4 +1,4 @@
-/* The complete answer about a run, which all views read.
+/* The complete answer about a run, which the questions fill and all views read: types alone.
  *
  * Units: bytes; seconds (double) since the process's start of recording. A size that is not known
  * is GS_UNKNOWN (JSON null), a double that is not known is NAN, a string that is not known is NULL.
@@ -7,19 +7,40 @@
  * heaviest first, unless said otherwise, and cut to options.top; the member `…_total` says how many
  * there were.
  */
-#ifndef GPUSPY_REPORT_H
-#define GPUSPY_REPORT_H
+#ifndef GPUSPY_RESULT_H
+#define GPUSPY_RESULT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include "analyzer/category/category.h"
 #include "analyzer/estimate/estimate.h"
-#include "analyzer/question/owner.h"
 #include "analyzer/run/run.h"
 
 #define GS_REPORT_SCHEMA 1
+
+/* What a block is for: see category.h. */
+#define GS_CATEGORIES(X)                                                                           \
+    X(PARAMETERS, "parameters")                                                                    \
+    X(GRADIENTS, "gradients")                                                                      \
+    X(OPTIMIZER_STATE, "optimizer_state")                                                          \
+    X(ACTIVATIONS, "activations")                                                                  \
+    X(INPUTS, "inputs")                                                                            \
+    X(TEMPORARIES, "temporaries") X(WORKSPACES, "workspaces") X(UNKNOWN, "unknown")
+#define GS_ENUM_CATEGORY(s, w) GS_CATEGORY_##s,
+enum gs_category { GS_CATEGORIES(GS_ENUM_CATEGORY) GS_CATEGORIES_N };
+
+/* Whose memory it is: see owner.h. */
+#define GS_OWNER_KINDS(X)                                                                          \
+    X(UNKNOWN, "unknown")                                                                          \
+    X(TORCH, "torch")                 /* segments of PyTorch's caching allocator */                \
+    X(POOL, "pool")                   /* another allocator's, which hands it out itself */         \
+    X(FRAMEWORK, "framework")                                                                      \
+    X(COMMUNICATION, "communication") X(LIBRARY, "library") /* handles, workspaces */              \
+    X(PACKAGE, "package")             /* an installed Python package that the table does not know */ \
+    X(USER, "user")                   /* the program's own binary, extension or Python file */
+#define GS_ENUM_OWNER(s, w) GS_OWNER_##s,
+enum gs_owner_kind { GS_OWNER_KINDS(GS_ENUM_OWNER) GS_OWNER_KINDS_N };
 
 /* Where an answer points: the innermost frame of the user's own code, see site.h. */
 struct gs_site {
@@ -296,7 +317,6 @@ struct gs_held_part {
 /* How certain a statement is; every view uses the words of gs_certainty_word(): "recorded" (the calls state it),
  * "inferred" (the recording supports it; `refuted_by` names what would refute it), "guessed". */
 enum gs_certainty { GS_CERTAINTY_GUESSED, GS_CERTAINTY_INFERRED, GS_CERTAINTY_RECORDED };
-const char *gs_certainty_word(enum gs_certainty certainty);
 
 /* One thing to do about an OOM. */
 struct gs_measure {
@@ -316,7 +336,6 @@ enum gs_oom_outcome {
     GS_OUTCOME_ENDED,
     GS_OUTCOME_UNKNOWN
 };
-const char *gs_outcome_word(enum gs_oom_outcome outcome);
 
 struct gs_oom_facts; /* question.h */
 struct gs_oom_verdict {
@@ -681,26 +700,18 @@ struct gs_watch {
     void *self;                  /* of `call` */
 };
 
-/* NULL and a line in `error` (cannot read 'x': reason; what to do) where a database turns out to be
- * damaged. `options` need not outlive the call. */
-struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *options, char *error,
-                                  size_t error_size);
-void gs_report_free(struct gs_report *report);
-
+/* Words (words.c), as JSON has them. */
 const char *gs_level_key(enum gs_level level);
 const char *gs_level_text(enum gs_level level);
 const char *gs_moment_key(int phase); /* "forward_end"; NULL where it is -1 */
 const char *gs_moment_text(int phase);
 const char *gs_series_word(enum gs_series_layer layer); /* device tensor pinned host shared */
-const char *gs_cause_word(enum gs_cause cause);
 const char *gs_held_word(enum gs_held what);
 const char *gs_phase_word(enum gs_phase phase); /* startup step logging evaluation end, NULL unknown */
-/* The JSON of the contract, newline at the end. -1 on a write error. */
-struct json_t;
-struct json_t *gs_view_json_build(const struct gs_report *report);
-int gs_view_json(const struct gs_report *report, FILE *out);
-/* Of its keys those that `wanted` says yes to, and "schema"; wanted NULL: all. */
-int gs_view_json_some(const struct gs_report *report, bool (*wanted)(uint64_t only, const char *key),
-                      uint64_t only, FILE *out);
+const char *gs_category_word(enum gs_category category); /* "optimizer_state" */
+const char *gs_category_text(enum gs_category category); /* for people: "optimizer state" */
+const char *gs_owner_kind_word(enum gs_owner_kind kind);
+const char *gs_certainty_word(enum gs_certainty certainty);
+const char *gs_outcome_word(enum gs_oom_outcome outcome);
 
 #endif

@@ -1,10 +1,10 @@
 /* See owner.h. */
-#include "analyzer/question/owner.h"
+#include "analyzer/site/owner.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/question/question.h"
+#include "analyzer/site/builder.h"
 
 enum where { NAME, PACKAGE, PATH, FUNCTION };
 enum role { OWNS, PASSES, BINDS };
@@ -16,7 +16,7 @@ static const struct row {
 #define OWNER(k, w, where, p) {OWNS, GS_OWNER_##k, where, w, p},
 #define PASS(where, p) {PASSES, GS_OWNER_UNKNOWN, where, NULL, p},
 #define BINDING(where, p) {BINDS, GS_OWNER_LIBRARY, where, p, p},
-#include "analyzer/question/owner.def"
+#include "analyzer/site/owner.def"
 #undef OWNER
 #undef PASS
 #undef BINDING
@@ -54,14 +54,6 @@ struct gs_owners {
     size_t made_cap;
     struct pending pending[DEVICES];
 };
-
-const char *gs_owner_kind_word(enum gs_owner_kind kind)
-{
-#define WORD(s, w) [GS_OWNER_##s] = w,
-    static const char *const words[] = {GS_OWNER_KINDS(WORD)};
-#undef WORD
-    return (unsigned)kind < GS_OWNER_KINDS_N ? words[kind] : words[0];
-}
 
 /* --- frames --------------------------------------------------------------------------------------
  */

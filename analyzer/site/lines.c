@@ -1,5 +1,5 @@
 /* Lists by line: call paths that end at the same line of the program are one row, which keeps the largest of them. */
-#include "analyzer/question/question.h"
+#include "analyzer/site/builder.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,17 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
-
-#define GS_OWNER_KINDS(X)                                                                          \
-    X(UNKNOWN, "unknown")                                                                          \
-    X(TORCH, "torch")                 /* segments of PyTorch's caching allocator */                \
-    X(POOL, "pool")                   /* another allocator's, which hands it out itself */         \
-    X(FRAMEWORK, "framework")                                                                      \
-    X(COMMUNICATION, "communication") X(LIBRARY, "library") /* handles, workspaces */              \
-    X(PACKAGE, "package")             /* an installed Python package that the table does not know */ \
-    X(USER, "user")                   /* the program's own binary, extension or Python file */
-#define GS_ENUM_OWNER(s, w) GS_OWNER_##s,
-enum gs_owner_kind { GS_OWNER_KINDS(GS_ENUM_OWNER) GS_OWNER_KINDS_N };
+#include "analyzer/result/result.h"
 
 struct gs_builder;
 struct gs_by_owner;
@@ -30,7 +20,6 @@ uint32_t gs_owner_of_location(struct gs_builder *b, uint32_t location);
 /* "NCCL", "solver.so"; of 0 "unknown". */
 const char *gs_owner_word(const struct gs_builder *b, uint32_t owner);
 enum gs_owner_kind gs_owner_kind(const struct gs_builder *b, uint32_t owner);
-const char *gs_owner_kind_word(enum gs_owner_kind kind);
 /* The file of the frame that decided, where it was first seen; NULL unknown. */
 const char *gs_owner_by(const struct gs_builder *b, uint32_t owner);
 

@@ -6,6 +6,10 @@
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/question.h"
 #include "analyzer/question/rank.h"
+#include "analyzer/category/categories.h"
+#include "analyzer/site/owner.h"
+#include "analyzer/oom/oom.h"
+#include "analyzer/report/report.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,31 +21,6 @@ struct owner { /* the report comes first, so that a pointer to it is one to this
     struct gs_report report;
     struct gs_arena arena;
 };
-
-static const char *const series_words[GS_SERIES_LAYERS] = {
-    [GS_SERIES_DEVICE] = "device",
-    [GS_SERIES_TENSOR] = "tensor",
-    [GS_SERIES_PINNED] = "pinned",
-    [GS_SERIES_HOST] = "host",
-    [GS_SERIES_SHARED] = "shared",
-    [GS_SERIES_GRAPH] = "graph",
-};
-
-const char *gs_series_word(enum gs_series_layer layer)
-{
-    return (unsigned)layer < GS_SERIES_LAYERS ? series_words[layer] : "unknown";
-}
-
-double gs_wall(const struct gs_builder *b)
-{
-    size_t n;
-    const struct gs_process *p = gs_run_processes(b->run, &n);
-    double wall = 0;
-    for (size_t i = 0; i < n; i++) {
-        wall += (double)p[i].end_ns / 1e9;
-    }
-    return wall > 0 ? wall : 1e-9;
-}
 
 static bool watch_memory(struct gs_builder *b, struct gs_ranks **ranks, char *error, size_t error_size)
 {
