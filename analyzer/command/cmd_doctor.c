@@ -1,6 +1,5 @@
 /* gpuspy doctor: the checks are in doctor_*.c; here they are run and printed. */
 #include <jansson.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,21 +42,6 @@ const struct command_text text_doctor = {
         "that is to be recorded; a script is looked at for what runs it.",
     .examples = examples,
 };
-
-/* ---------------------------------------------------------------- findings */
-
-void doctor_say(struct doctor *d, enum doctor_section section, enum doctor_state state, const char *id,
-                const char *fix, const char *format, ...)
-{
-    struct finding f = {.section = section, .state = state, .id = id, .fix = fix ? strdup(fix) : NULL};
-    va_list args;
-
-    va_start(args, format);
-    if (vasprintf(&f.text, format, args) < 0)
-        f.text = NULL;
-    va_end(args);
-    *GS_PUSH(d->list, d->n, d->cap) = f;
-}
 
 static size_t count(const struct doctor *d, enum doctor_state state)
 {

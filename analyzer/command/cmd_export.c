@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/command/commands.h"
@@ -121,28 +120,6 @@ const struct command_text text_export = {
 
 /* ---------------------------------------------------------------- writing */
 
-void gs_export_step(struct gs_export *e)
-{
-    struct gs_export_progress *p = &e->progress;
-    struct timespec now;
-
-    if (++p->done < p->next || !p->shown)
-        return;
-    p->next = p->done + (1 << 16);
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    int64_t ns = now.tv_sec * 1000000000LL + now.tv_nsec;
-    if (ns - p->said_ns < 500000000)
-        return;
-    p->said_ns = ns;
-    fprintf(stderr, "\rgpuspy: export: %llu events\033[K", (unsigned long long)p->done);
-}
-
-static void end_progress(const struct gs_export_progress *p)
-{
-    if (p->shown && p->said_ns)
-        fputs("\r\033[K", stderr);
-}
-
 /* "runs/run.db" → "run.pickle", and of the folder "runs/" → "runs.pickle". */
 static void usual_name(const char *database, const char *suffix, char *out, size_t size)
 {
@@ -190,7 +167,7 @@ static int write_moment(const struct settings *s, struct gs_export *e, const str
         return EXIT_INPUT;
     e->out = out.file;
     bool ok = f->write(e, error, sizeof error);
-    end_progress(&e->progress);
+    gs_export_step_end(&e->progress);
     if (!ok) {
         output_drop(&out);
         complain("export: %s", error);

@@ -80,5 +80,6 @@ const char *gs_export_table_unknown(const char *words);
 
 /* To be called for each event: says on a terminal, now and then, how far it is. */
 void gs_export_step(struct gs_export *e);
+void gs_export_step_end(const struct gs_export_progress *p);
 
 #endif
