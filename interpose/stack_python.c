@@ -41,7 +41,7 @@ struct gs_python *_Atomic gs_python_now;
      .type_name = (ft) ? 40 : 24,                                                              \
      .type_dealloc = (ft) ? 64 : 48},
 static const struct gs_python_layout layouts[] = {
-#include "interpose/stack_python_layout.def"
+#include "schema/stack_python_layout.def"
 };
 #undef NO
 #undef LNOTAB

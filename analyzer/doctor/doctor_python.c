@@ -73,7 +73,7 @@ static bool supported(int minor, bool free_threaded)
         int minor, free_threaded;
     } rows[] = {
 #define GS_PYTHON(minor, free_threaded, ...) {minor, free_threaded},
-#include "interpose/stack_python_layout.def"
+#include "schema/stack_python_layout.def"
 #undef GS_PYTHON
     };
 
