@@ -2,7 +2,6 @@
 #include "analyzer/check/check.h"
 
 #include <ctype.h>
-#include <fnmatch.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -521,57 +520,3 @@ bool limits_read(struct limits *l, const char *text, size_t size, const char *na
     return true;
 }
 
-/* ---------------------------------------------------------------- which one holds */
-
-void limits_add(struct limits *l, const struct limit_entry *entry)
-{
-    *GS_PUSH(l->entries, l->n, l->cap) = *entry;
-}
-
-/* A glob without a slash is of the last part of a path. */
-static bool fits(const char *glob, const char *const *paths)
-{
-    for (; *paths; paths++) {
-        const char *slash = strrchr(*paths, '/'), *last = slash ? slash + 1 : *paths;
-        const char *from = strncmp(*paths, "./", 2) == 0 ? *paths + 2 : *paths;
-        if (fnmatch(glob, strchr(glob, '/') ? from : last, FNM_PERIOD) == 0 || fnmatch(glob, *paths, 0) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static const struct limit *find(const struct limits *l, enum gate_id gate, const char *const *paths,
-                                int device, bool any)
-{
-    for (size_t i = l->n; i-- > 0;) {
-        const struct limit_entry *e = &l->entries[i];
-        if (e->gate == gate && (any || e->device == -1 || e->device == device) && (!e->glob || fits(e->glob, paths))) {
-            if (any && e->limit.off) {
-                if (e->device == -1) {
-                    return NULL;
-                }
-                continue;
-            }
-            return e->limit.off ? NULL : &e->limit;
-        }
-    }
-    return NULL;
-}
-
-const struct limit *limits_find(const struct limits *l, enum gate_id gate, const char *const *paths, int device)
-{
-    return find(l, gate, paths, device, false);
-}
-
-bool limits_want(const struct limits *l, enum gate_id gate, const char *const *paths)
-{
-    return find(l, gate, paths, -1, true) != NULL;
-}
-
-void limits_free(struct limits *l)
-{
-    free(l->entries);
-    gs_arena_free(&l->arena);
-    *l = (struct limits){0};
-}
