@@ -30,20 +30,6 @@ static const char table_words[] =
 #undef TABLE
     ;
 
-bool gs_table_keys(struct gs_tables *x, uint32_t process)
-{
-    size_t n;
-    const struct gs_process *p = &gs_run_processes(x->e->run, &n)[process];
-    if (x->process != GS_NONE && x->process != process) {
-        return false;
-    }
-    gs_table_text(&x->t, p->run_id);
-    gs_table_text(&x->t, p->host);
-    gs_table_int(&x->t, p->pid);
-    gs_table_int(&x->t, p->rank);
-    return true;
-}
-
 /* --- the tables that the report answers ---------------------------------------------------------- */
 
 void gs_table_of_processes(struct gs_tables *x)

@@ -1,0 +1,79 @@
+/* Frames, call sites and processes in JSON. */
+#include "analyzer/json/json_parts.h"
+
+#include "analyzer/run/words.h"
+
+json_t *gs_json_frame(const struct gs_frame *f)
+{
+    json_t *o = json_object();
+    set_text(o, "kind", gs_frame_word(f->kind));
+    set_text(o, "function", f->function);
+    set_text(o, "file", f->file);
+    set(o, "line", f->line ? json_integer(f->line) : NULL);
+    if (f->kind == GS_FRAME_NATIVE) {
+        set_text(o, "module", f->module);
+        set_count(o, "offset", f->offset);
+    }
+    return o;
+}
+
+json_t *gs_json_trace(const struct gs_trace *t)
+{
+    json_t *frames = json_array();
+    for (size_t i = 0; i < t->n; i++) {
+        json_array_append_new(frames, gs_json_frame(t->frames[i]));
+    }
+    return frames;
+}
+
+json_t *gs_json_site(const struct gs_site *s)
+{
+    if (!s->known) {
+        return json_null();
+    }
+    json_t *o = json_object();
+    set_text(o, "file", s->file);
+    set(o, "line", s->line ? json_integer(s->line) : NULL);
+    set_text(o, "function", s->function);
+    set_text(o, "kind", gs_frame_word(s->kind));
+    set_bool(o, "library", s->library);
+    set_bool(o, "at_exit", s->exit);
+    set_bool(o, "helper", s->helper);
+    set_text(o, "operation", s->operation);
+    set(o, "via", s->via ? gs_json_frame(s->via) : NULL);
+    set(o, "inner", s->inner ? gs_json_frame(s->inner) : NULL);
+    set(o, "caller", s->caller ? gs_json_frame(s->caller) : NULL);
+    return o;
+}
+
+json_t *gs_json_process(const struct gs_process *p)
+{
+    json_t *o = json_object();
+    char failure[GS_FAILURE_TEXT];
+    set_count(o, "pid", p->pid);
+    set_bytes(o, "ppid", p->ppid);
+    set_bytes(o, "rank", p->rank);
+    set_text(o, "host", p->host);
+    set_text(o, "command", p->command);
+    set_text(o, "database", p->path);
+    set_text(o, "python_version", p->python_version);
+    set_real(o, "start_s", p->start_real_ns == GS_UNKNOWN ? NAN : (double)p->start_real_ns / 1e9);
+    set_real(o, "duration_s", (double)p->end_ns / 1e9);
+    set_bool(o, "complete", p->complete);
+    set(o, "exit_status", p->exit_status >= 0 ? json_integer(p->exit_status) : json_null());
+    set(o, "exit_signal", p->exit_signal ? json_integer(p->exit_signal) : json_null());
+    set_text(o, "exception", p->exception);
+    set_text(o, "exception_place", p->exception_place);
+    set_text(o, "failure", gs_process_failure(p, failure, sizeof failure));
+    set_bool(o, "recording", p->recording);
+    set_count(o, "lost_events", p->lost_events);
+    return o;
+}
+
+/* only while gs_view_json_build runs */
+void gs_json_where(json_t *o, const struct gs_report *r, uint32_t process, int device)
+{
+    set(o, "device", json_integer(device));
+    set_count(o, "pid", r->processes[process].pid);
+    set_bytes(o, "rank", r->processes[process].rank);
+}
