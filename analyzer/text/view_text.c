@@ -26,11 +26,6 @@ const char view_section_words[] =
 #undef SECTION
     ;
 
-bool view_shows(const struct view_text *v, enum view_section section)
-{
-    return !v->only || v->only >> section & 1;
-}
-
 bool view_section_key(uint64_t only, const char *key)
 {
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)

@@ -75,8 +75,10 @@ const char *view_layer(enum gs_series_layer layer); /* for people: "tensors" */
 /* "GPU 0", with the process where the run has several. */
 char *view_place(const struct view_text *v, char *out, size_t size, uint32_t process, int device,
                  enum gs_series_layer layer);
-/* "Never freed", "Live when the program died": what the list of the end is called (view_leaks.c). */
+/* "Never freed", "Live when the program died": what the list of the end is called (view_ending.c). */
 const char *view_end_words(const struct gs_report *report);
+/* The same with what it means. */
+const char *view_end_sentence(const struct gs_report *report, char *out, size_t size);
 char *view_bytes(char *out, int64_t bytes); /* UNITS_TEXT; "?" unknown */
 
 #endif

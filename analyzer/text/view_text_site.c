@@ -423,3 +423,7 @@ char *view_bytes(char *out, int64_t bytes)
     return out;
 }
 
+bool view_shows(const struct view_text *v, enum view_section section)
+{
+    return !v->only || v->only >> section & 1;
+}
