@@ -87,6 +87,7 @@ bool safetensors_read(const char *command, const char *path, int *exit_code, str
 bool safetensors_model(const struct stored *s, const struct model_file *f, struct model *m);
 
 /* --- a folder (folder.c) --- */
-bool model_from_folder(const struct model_file *f, struct model *m);
+typedef bool model_read_fn(const char *command, const char *path, struct model *m, int *exit_code);
+bool model_from_folder(const struct model_file *f, model_read_fn *read, struct model *m);
 
 #endif

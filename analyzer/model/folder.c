@@ -13,6 +13,7 @@ enum { ENTRIES_MAX = 100000 };
 struct entries {
     char **names;
     size_t n, cap;
+    model_read_fn *read; /* of one file among them */
 };
 
 static int by_name(const void *a, const void *b)
@@ -76,10 +77,10 @@ static char *within(const struct model_file *f, const char *name)
     return inside;
 }
 
-static bool one(const struct model_file *f, const char *name, struct model *m)
+static bool one(const struct model_file *f, const struct entries *e, const char *name, struct model *m)
 {
     char *path = within(f, name);
-    bool ok = model_from_path(f->command, path, m, f->exit_code);
+    bool ok = e->read(f->command, path, m, f->exit_code);
 
     free(path);
     return ok;
@@ -107,7 +108,7 @@ static bool all_files(const struct model_file *f, const struct entries *e, struc
 }
 
 /* A folder of Hugging Face's cache, models--…: refs/main names the folder in snapshots. */
-static bool in_cache(const struct model_file *f, struct model *m)
+static bool in_cache(const struct model_file *f, const struct entries *e, struct model *m)
 {
     enum { HASH = 40 };
     struct model_file refs;
@@ -125,7 +126,7 @@ static bool in_cache(const struct model_file *f, struct model *m)
     }
     free(path);
     snprintf(inside, sizeof inside, "snapshots/%s", hash);
-    return named_there ? one(f, inside, m)
+    return named_there ? one(f, e, inside, m)
                        : model_bad(f, "has snapshots; name one of the folders in '%s/snapshots'", f->path);
 }
 
@@ -138,34 +139,34 @@ static bool choose(const struct model_file *f, const struct entries *e, struct m
 
     for (size_t i = 0; i < sizeof first / sizeof *first; i++)
         if (named(e, first[i]))
-            return one(f, first[i], m);
+            return one(f, e, first[i], m);
     name = ending(e, ".safetensors.index.json", &n);
     if (n == 1)
-        return one(f, name, m);
+        return one(f, e, name, m);
     for (size_t i = 0; i < e->n; i++)
         if (model_parts(e->names[i], ".safetensors"))
-            return one(f, e->names[i], m);
+            return one(f, e, e->names[i], m);
     if (ending(e, ".safetensors", &n))
         return all_files(f, e, m);
     name = ending(e, ".gguf", &n);
     if (n == 1 || (n > 1 && strstr(name, "-00001-of-")))
-        return one(f, name, m);
+        return one(f, e, name, m);
     if (n > 1)
         return model_bad(f, "has %zu .gguf files; name one of them, such as '%s'", n, name);
     if (named(e, "config.json"))
-        return one(f, "config.json", m);
+        return one(f, e, "config.json", m);
     if (named(e, "snapshots") && named(e, "refs"))
-        return in_cache(f, m);
+        return in_cache(f, e, m);
     if (named(e, "model_index.json"))
         return model_bad(f, "is a pipeline of several models; name one of the folders in it");
     if ((name = ending(e, ".bin", &n)) || (name = ending(e, ".pt", &n)) || (name = ending(e, ".pth", &n)))
-        return one(f, name, m);
+        return one(f, e, name, m);
     return model_bad(f, "has no config.json, no .safetensors and no .gguf");
 }
 
-bool model_from_folder(const struct model_file *f, struct model *m)
+bool model_from_folder(const struct model_file *f, model_read_fn *read, struct model *m)
 {
-    struct entries e = {0};
+    struct entries e = {.read = read};
     bool ok = list(f, &e) && choose(f, &e, m);
 
     for (size_t i = 0; i < e.n; i++)

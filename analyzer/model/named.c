@@ -98,5 +98,5 @@ bool model_from_path(const char *command, const char *path, struct model *m, int
     *exit_code = EXIT_INPUT;
     if (stat(path, &st) != 0)
         return missing(&f, errno);
-    return S_ISDIR(st.st_mode) ? model_from_folder(&f, m) : read_file(command, path, m, exit_code);
+    return S_ISDIR(st.st_mode) ? model_from_folder(&f, model_from_path, m) : read_file(command, path, m, exit_code);
 }

@@ -30,17 +30,6 @@ static const struct preset {
 
 #pragma GCC diagnostic pop
 
-const char model_names[] =
-#define MODEL(name, ...) name "|"
-#define ALIAS(name, of) name "|"
-#define NET(name, ...) name "|"
-#include "analyzer/model/models.def"
-#include "analyzer/model/convnets.def"
-#undef MODEL
-#undef ALIAS
-#undef NET
-    "";
-
 static const struct {
     const char *name, *of;
 } aliases[] = {
