@@ -1,7 +1,6 @@
 /* The rows of a comparison: both profiles summed by what is compared, and sorted. See diff.h. */
 #include "analyzer/diff/diff_parts.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,21 +12,6 @@ const char *gs_diff_by_word(enum gs_diff_by by)
     static const char *const words[] = {GS_DIFF_BYS(WORD)};
 #undef WORD
     return (unsigned)by < GS_DIFF_BYS_N ? words[by] : "unknown";
-}
-
-void gs_diff_note(struct gs_diff_owner *o, const char *format, ...)
-{
-    char line[1024];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    for (size_t i = 0; i < o->diff.notes_n; i++) {
-        if (strcmp(o->diff.notes[i], line) == 0) {
-            return;
-        }
-    }
-    *GS_PUSH(o->diff.notes, o->diff.notes_n, o->notes_cap) = gs_arena_printf(&o->arena, "%s", line);
 }
 
 struct cell { /* a row in a unit */

@@ -29,19 +29,6 @@ struct matcher {
     struct gs_map files_a, files_b; /* numbers that occur */
 };
 
-double gs_match_calls(const struct gs_match_site *a, const struct gs_match_site *b)
-{
-    size_t both = 0, all = 0;
-    for (size_t i = 0, j = 0; i < a->calls_n || j < b->calls_n; all++) {
-        bool in_a = i < a->calls_n && (j >= b->calls_n || a->calls[i] <= b->calls[j]);
-        bool in_b = j < b->calls_n && (i >= a->calls_n || b->calls[j] <= a->calls[i]);
-        both += in_a && in_b;
-        i += in_a;
-        j += in_b;
-    }
-    return all ? (double)both / (double)all : 0;
-}
-
 static double ratio(double x, double y)
 {
     double least = x < y ? x : y, most = x < y ? y : x;

@@ -327,3 +327,16 @@ void gs_match_paths(struct gs_match *match, const struct gs_match_site *a, size_
     side_free(&x);
     side_free(&y);
 }
+
+double gs_match_calls(const struct gs_match_site *a, const struct gs_match_site *b)
+{
+    size_t both = 0, all = 0;
+    for (size_t i = 0, j = 0; i < a->calls_n || j < b->calls_n; all++) {
+        bool in_a = i < a->calls_n && (j >= b->calls_n || a->calls[i] <= b->calls[j]);
+        bool in_b = j < b->calls_n && (i >= a->calls_n || b->calls[j] <= a->calls[i]);
+        both += in_a && in_b;
+        i += in_a;
+        j += in_b;
+    }
+    return all ? (double)both / (double)all : 0;
+}

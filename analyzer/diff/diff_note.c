@@ -1,0 +1,20 @@
+#include "analyzer/diff/diff_parts.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void gs_diff_note(struct gs_diff_owner *o, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    for (size_t i = 0; i < o->diff.notes_n; i++) {
+        if (strcmp(o->diff.notes[i], line) == 0) {
+            return;
+        }
+    }
+    *GS_PUSH(o->diff.notes, o->diff.notes_n, o->notes_cap) = gs_arena_printf(&o->arena, "%s", line);
+}
