@@ -1,0 +1,88 @@
+/* Rates and sums of the last seconds, and the lists by device. */
+#include "analyzer/top/model.h"
+
+static int64_t slot_of(int64_t time_ns)
+{
+    return time_ns / (TOP_SLOT_S * 1000000000ll);
+}
+
+void top_ring_add(struct top_ring *ring, int64_t time_ns, int64_t amount, uint32_t count)
+{
+    int64_t slot = slot_of(time_ns);
+    if (slot > ring->newest) {
+        int64_t steps = slot - ring->newest < TOP_SLOTS ? slot - ring->newest : TOP_SLOTS;
+        for (int64_t i = 0; i < steps; i++) {
+            ring->amount[(slot - i) % TOP_SLOTS] = 0;
+            ring->count[(slot - i) % TOP_SLOTS] = 0;
+        }
+        ring->newest = slot;
+    }
+    if (slot > ring->newest - TOP_SLOTS) {
+        ring->amount[slot % TOP_SLOTS] = gs_add(ring->amount[slot % TOP_SLOTS], amount);
+        ring->count[slot % TOP_SLOTS] += count;
+    }
+}
+
+struct top_sum top_ring_sum(const struct top_ring *ring, int64_t now_ns, int seconds)
+{
+    struct top_sum sum = {0};
+    int64_t now = slot_of(now_ns), first = now - (seconds / TOP_SLOT_S - 1);
+    if (seconds >= TOP_WINDOW_S) {
+        first = now - (TOP_SLOTS - 1);
+    }
+    first = first < 0 ? 0 : first;
+    for (int64_t slot = first; slot <= now; slot++) {
+        if (slot <= ring->newest && slot > ring->newest - TOP_SLOTS) {
+            sum.amount = gs_add(sum.amount, ring->amount[slot % TOP_SLOTS]);
+            sum.count += ring->count[slot % TOP_SLOTS];
+        }
+    }
+    sum.seconds = (double)(now_ns - first * TOP_SLOT_S * 1000000000ll) / 1e9;
+    return sum;
+}
+
+struct top_series *top_series_find(const struct top_model *m, uint32_t source, int device,
+                                   enum top_layer layer)
+{
+    for (size_t i = 0; i < m->series_n; i++) {
+        struct top_series *s = &m->series[i];
+        if (s->source == source && s->device == device && s->layer == layer) {
+            return s;
+        }
+    }
+    return NULL;
+}
+
+uint32_t top_series_at(struct top_model *m, uint32_t source, int device, enum top_layer layer)
+{
+    struct top_series *s = top_series_find(m, source, device, layer);
+    if (!s) {
+        s = GS_PUSH(m->series, m->series_n, m->series_cap);
+        *s = (struct top_series){.source = source,
+                                 .device = device,
+                                 .layer = layer,
+                                 .known = GS_UNKNOWN,
+                                 .peak = GS_UNKNOWN,
+                                 .sampled_ns = GS_UNKNOWN};
+    }
+    return (uint32_t)(s - m->series);
+}
+
+struct top_device *top_device_at(struct top_source *s, int device)
+{
+    for (size_t i = 0; i < s->devices_n; i++) {
+        if (s->devices[i].device == device) {
+            return &s->devices[i];
+        }
+    }
+    struct top_device *d = GS_PUSH(s->devices, s->devices_n, s->devices_cap);
+    *d = (struct top_device){.device = device,
+                             .total_bytes = GS_UNKNOWN,
+                             .free_bytes = GS_UNKNOWN,
+                             .sampled_ns = GS_UNKNOWN,
+                             .own_bytes = GS_UNKNOWN,
+                             .other_bytes = GS_UNKNOWN,
+                             .utilisation = -1,
+                             .reserved_bytes = GS_UNKNOWN};
+    return d;
+}
