@@ -111,13 +111,6 @@ static bool has_logits(const struct model_shape *m)
            m->family == MODEL_MAMBA || (m->family == MODEL_BERT && !m->pooler);
 }
 
-uint64_t act_moe_layers(const struct model_shape *m)
-{
-    if (m->family == MODEL_T5 || m->family == MODEL_WHISPER) /* the decoder's layers come last, as those with experts do */
-        return m->layers - m->encoder_layers;
-    return m->experts ? m->moe_layers ? m->moe_layers : m->layers : 0;
-}
-
 /* Are gradients somewhere already, or leave at once? Of an earlier pass, in DDP's buckets, on the host. */
 static bool gradients_stay_elsewhere(const struct plan *p)
 {
@@ -147,7 +140,7 @@ void act_pass(const struct plan *p, enum act_variant variant, struct act_pass *o
     const struct model_shape *m = &p->model->shape;
     struct act_sizes z = act_sizes_of(p, variant), e = act_encoder_sizes(p, &z);
     struct act_tape dense, moe, last;
-    struct walk w = {.there = gradients_stay_elsewhere(p), .copies = z.amp && !states_gathers(p)};
+    struct walk w = {.there = gradients_stay_elsewhere(p), .copies = z.amp && !shard_gathers(p)};
     double stream = z.stream * z.tokens * (double)m->hidden, encoder_stream = e.stream * e.tokens * (double)m->hidden;
     bool sound = m->family == MODEL_WHISPER;
     double embedding = p->adapter != PLAN_ADAPTER_NONE ? 0 : (double)(m->vocab * m->hidden);

@@ -156,3 +156,10 @@ double act_again(const struct plan *p)
     act_kept(p, &z, true, &moe);
     return (double)(layers - sparse) * dense.again * (z.tokens > 0 ? e.tokens / z.tokens : 1) + (double)sparse * moe.again;
 }
+
+uint64_t act_moe_layers(const struct model_shape *m)
+{
+    if (m->family == MODEL_T5 || m->family == MODEL_WHISPER) /* the decoder's layers come last, as those with experts do */
+        return m->layers - m->encoder_layers;
+    return m->experts ? m->moe_layers ? m->moe_layers : m->layers : 0;
+}

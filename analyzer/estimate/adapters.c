@@ -230,7 +230,7 @@ void estimate_adapters(const struct plan *p, uint64_t stage, struct estimate_res
     a = adapted_of(p, stage);
     add_frozen(p, &f, r);
     add_trained(p, &a, r);
-    if (states_gathers(p) && f.plain + f.quantised > 0)
+    if (shard_gathers(p) && f.plain + f.quantised > 0)
         states_gathered(p, stage, &f.n, (f.plain_bytes + f.quantised_bytes) / (f.plain + f.quantised), r);
     add_temporaries(&f, &a, r);
     if (!p->weights)

@@ -225,3 +225,17 @@ double shard_largest(const struct plan *p, uint64_t stage,
             largest = most(largest, s.rows * s.cols);
     return largest;
 }
+
+/* FSDP's SHARD_GRAD_OP: weights are shards, too, but whole from a unit's forward until its backward is over. Those who
+ * keep master weights have them whole all the time (DeepSpeed, Megatron-LM). */
+bool shard_gathers_until_backward(const struct plan *p)
+{
+    return p->sharding == PLAN_SHARDING_ZERO2 && !p->master_weights && p->adapter == PLAN_ADAPTER_NONE &&
+           shard_group(p, false) > 1;
+}
+
+bool shard_gathers(const struct plan *p)
+{
+    return shard_gathers_until_backward(p) ||
+           (p->sharding == PLAN_SHARDING_ZERO3 && (shard_group(p, false) > 1 || p->offload == PLAN_OFFLOAD_ALL));
+}

@@ -23,6 +23,11 @@ double shard_group(const struct plan *p, bool expert);
 /* Do matrix multiplications read it? Embeddings only where they are the output layer too. */
 bool shard_multiplied(const struct plan *p, const struct model_tensor *t);
 
+/* Do layers' weights come from other GPUs, or from the host's memory, before they are computed with? */
+bool shard_gathers(const struct plan *p);
+/* … and stay whole until backward is over? */
+bool shard_gathers_until_backward(const struct plan *p);
+
 /* Sums over a stage; `own` counts a parameter 1/group: the part of a GPU where it is divided. */
 struct shard_sum {
     double all, own;

@@ -65,14 +65,6 @@ void states_explain(struct estimate_line *line, const char *source, const struct
         estimate_explain(line, source, "%s parameters%s · %s", format_count(dense, units_whole(n->all)), parts, each);
 }
 
-/* FSDP's SHARD_GRAD_OP: weights are shards, too, but whole from a unit's forward until its backward is over. Those who
- * keep master weights have them whole all the time (DeepSpeed, Megatron-LM). */
-static bool gathers_until_backward(const struct plan *p)
-{
-    return p->sharding == PLAN_SHARDING_ZERO2 && !p->master_weights && p->adapter == PLAN_ADAPTER_NONE &&
-           shard_group(p, false) > 1;
-}
-
 static double part_of(const struct shard_sum *n, bool divided)
 {
     return divided ? n->own : n->all;
@@ -80,7 +72,7 @@ static double part_of(const struct shard_sum *n, bool divided)
 
 static void add_weights(const struct plan *p, const struct shard_sum *n, struct estimate_result *r)
 {
-    bool divided = p->sharding == PLAN_SHARDING_ZERO3 || gathers_until_backward(p);
+    bool divided = p->sharding == PLAN_SHARDING_ZERO3 || shard_gathers_until_backward(p);
     double bytes = ceil(part_of(n, divided) * p->precision->weights);
     struct estimate_line *line;
     char each[32];
@@ -278,12 +270,6 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct shard
     line->why = "the loss's backward, before it, may need more";
 }
 
-bool states_gathers(const struct plan *p)
-{
-    return gathers_until_backward(p) ||
-           (p->sharding == PLAN_SHARDING_ZERO3 && (shard_group(p, false) > 1 || p->offload == PLAN_OFFLOAD_ALL));
-}
-
 /* All of them, from forward on. */
 static void add_gathered_until_backward(const struct plan *p, const struct shard_sum *n, double each,
                                         struct estimate_result *r)
@@ -315,7 +301,7 @@ void states_gathered(const struct plan *p, uint64_t stage, const struct shard_su
     double unit = shard_layer(p, stage), root = shard_outside(p, stage), live = least(n->all, LIVE) * each;
     double one = least(root + unit, n->all) * each, two = least(root + 2 * unit, n->all) * each;
     double begin = most(least(root, n->all) * each, two - after_loss(p));
-    bool until_backward = gathers_until_backward(p);
+    bool until_backward = shard_gathers_until_backward(p);
     double high = until_backward ? n->all * p->precision->weights : most(live, two);
     char outside[UNITS_TEXT], layer[UNITS_TEXT];
     struct estimate_line *line;
@@ -351,12 +337,12 @@ static void add_communication(const struct plan *p, uint64_t stage, const struct
         return;
     }
     if (unit <= 0) { /* only a number is known */
-        if (states_gathers(p))
+        if (shard_gathers(p))
             estimate_note(r, "the largest layer is not known (give --model): weights gathered for it are left out");
         return;
     }
     add_reduced(p, stage, n, r);
-    if (states_gathers(p))
+    if (shard_gathers(p))
         states_gathered(p, stage, n, unit_element(p), r);
 }
 
@@ -388,7 +374,7 @@ static void add_autocast(const struct plan *p, uint64_t stage, struct estimate_r
     char count[UNITS_TEXT];
 
     format_count(count, units_whole(n.all));
-    if (states_gathers(p))
+    if (shard_gathers(p))
         return; /* FSDP's MixedPrecision gathers 16-bit weights: states_gathered */
     line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(FORWARD), "autocast's 16-bit weights",
                         (struct interval){hidden.all > 0 ? 0 : bytes, bytes, bytes});

@@ -18,8 +18,6 @@ void states_explain(struct estimate_line *line, const char *source, const struct
 void states_buckets(const struct plan *p, const struct shard_sum *n, unsigned each, struct estimate_result *r);
 void states_step(const struct plan *p, const struct shard_sum *n, const struct optimizer_sum *sum, double element,
                  struct estimate_result *r);
-/* Do layers' weights come from other GPUs, or from the host's memory, before they are computed with? */
-bool states_gathers(const struct plan *p);
 /* Lines of all parameters: those of a few layers, whole for a moment (ZeRO 3), `each` bytes a parameter; copies
  * in the type that is multiplied in. */
 void states_gathered(const struct plan *p, uint64_t stage, const struct shard_sum *n, double each,
