@@ -7,31 +7,7 @@
 
 static const double more_share = 0.1;          /* what a rank may hold more than the others */
 static const int64_t more_bytes = 64 << 20;    /* and what is worth a word */
-enum { NAMED = 6, RANKS = 4096, ROWS = 4096, SITES = 256 }; /* more only in a file that somebody made up */
-
-struct gs_rank_calls {
-    double blocked_s, waited_s, collective_s;
-    uint64_t waits, copies;
-    int64_t copied_bytes;
-};
-
-struct first { /* the first allocation of a process on a device */
-    uint32_t process, stack;
-    int device;
-};
-
-struct gs_ranks {
-    struct gs_builder *b;
-    struct first *firsts;
-    size_t firsts_n, firsts_cap;
-    struct gs_map peaks; /* process, device, layer → peak */
-    struct gs_rank_calls *calls; /* by process */
-    size_t calls_cap;
-    uint8_t *collective; /* by stack: 1 no, 2 below torch.distributed */
-    size_t collective_cap;
-    struct gs_rank_finding *found;
-    size_t found_n, found_cap;
-};
+enum { RANKS = 4096, ROWS = 4096, SITES = 256 }; /* more only in a file that somebody made up */
 
 /* --- events --------------------------------------------------------------------------------------
  */
@@ -41,7 +17,7 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
     struct gs_ranks *r = self;
     if (series->layer == GS_SERIES_DEVICE && series->allocations == 1) {
         *GS_PUSH(r->firsts, r->firsts_n, r->firsts_cap) =
-            (struct first){series->process, life->stack, series->device};
+            (struct gs_rank_first){series->process, life->stack, series->device};
     }
 }
 
@@ -203,58 +179,11 @@ static void list_ranks(struct gs_ranks *r)
     report->ranks_n = kept;
 }
 
-const char *gs_rank_label(const struct gs_builder *b, const struct gs_rank *rank)
-{
-    size_t n;
-    const struct gs_process *p = &gs_run_processes(b->run, &n)[rank->process];
-    return p->rank >= 0 ? gs_arena_printf(b->arena, "rank %lld", (long long)p->rank)
-                        : gs_arena_printf(b->arena, "process %u", p->pid);
-}
-
-/* "ranks 1, 2, 3 and 4 more" of the marked ones. */
-const char *gs_rank_labels(const struct gs_builder *b, const struct gs_rank *list, const bool *marked, size_t n)
-{
-    size_t all = 0, said = 0;
-    const char *text = "", *last = NULL;
-    for (size_t i = 0; i < n; i++) {
-        all += marked[i];
-    }
-    for (size_t i = 0; i < n && (said < NAMED || all == NAMED + 1); i++) {
-        if (!marked[i]) {
-            continue;
-        }
-        if (last) {
-            text = gs_arena_printf(b->arena, "%s%s%s", text, *text ? ", " : "", last);
-        }
-        last = gs_rank_label(b, &list[i]);
-        said++;
-    }
-    if (all > said) {
-        return gs_arena_printf(b->arena, "%s, %s and %zu more", text, last, all - said);
-    }
-    return *text ? gs_arena_printf(b->arena, "%s and %s", text, last) : last;
-}
-
-static bool same_host(const struct gs_process *x, const struct gs_process *y)
-{
-    return x->host == y->host || (x->host && y->host && strcmp(x->host, y->host) == 0);
-}
-
-/* Both lived at one time: one after another they are no ranks of one job. */
-bool gs_rank_overlap(const struct gs_process *x, const struct gs_process *y)
-{
-    if (x->start_real_ns == GS_UNKNOWN || y->start_real_ns == GS_UNKNOWN) {
-        return true;
-    }
-    return x->start_real_ns < gs_add(y->start_real_ns, y->end_ns) &&
-           y->start_real_ns < gs_add(x->start_real_ns, x->end_ns);
-}
-
 static bool beside(const struct gs_ranks *r, const struct gs_rank *x, const struct gs_rank *y)
 {
     size_t n;
     const struct gs_process *p = gs_run_processes(r->b->run, &n);
-    return x != y && same_host(&p[x->process], &p[y->process]) && gs_rank_overlap(&p[x->process], &p[y->process]);
+    return x != y && gs_rank_same_host(&p[x->process], &p[y->process]) && gs_rank_overlap(&p[x->process], &p[y->process]);
 }
 
 /* Whose GPU that is, other than its own. */
@@ -272,18 +201,6 @@ static const struct gs_rank *at_home(const struct gs_ranks *r, const struct gs_r
 
 /* --- what stands out -----------------------------------------------------------------------------
  */
-
-struct gs_rank_finding *gs_ranks_find(struct gs_ranks *r, enum gs_rank_kind kind, const struct gs_rank *rank,
-                                    int device, int64_t bytes, uint32_t stack)
-{
-    struct gs_rank_finding *f = GS_PUSH(r->found, r->found_n, r->found_cap);
-    *f = (struct gs_rank_finding){.kind = kind, .process = rank->process, .device = device, .bytes = bytes};
-    if (stack != GS_NONE) {
-        uint32_t site = gs_site_number(r->b, stack);
-        f->site = r->b->sites[site];
-    }
-    return f;
-}
 
 /* What a rank has on a GPU that is not its own: memory, or a context alone. */
 struct stray {

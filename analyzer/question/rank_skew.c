@@ -80,22 +80,6 @@ static void say_again(struct gs_ranks *r, struct gs_builder *b)
     free(marked);
 }
 
-const struct gs_rank **gs_rank_last(const struct gs_report *report, size_t *n)
-{
-    const struct gs_rank **list = gs_realloc(NULL, report->ranks_n, sizeof *list);
-    *n = 0;
-    for (size_t i = 0; i < report->ranks_n; i++) {
-        if (report->ranks[i].rank < 0) {
-            *n = 0;
-            return list;
-        }
-        if (!report->ranks[i].again && !report->ranks[i].child) {
-            list[(*n)++] = &report->ranks[i];
-        }
-    }
-    return list;
-}
-
 /* --- missing ---------------------------------------------------------------------------------------
  */
 
