@@ -70,7 +70,6 @@ json_t *gs_json_process(const struct gs_process *p)
     return o;
 }
 
-/* only while gs_view_json_build runs */
 void gs_json_where(json_t *o, const struct gs_report *r, uint32_t process, int device)
 {
     set(o, "device", json_integer(device));

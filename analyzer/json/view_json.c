@@ -89,7 +89,9 @@ static json_t *by_site_json(const struct gs_by_site *s)
 }
 
 /* Which of several processes an entry is about: added to every one of them. */
-static const struct gs_report *now; static void set_where(json_t *o, uint32_t process, int device)
+static const struct gs_report *now; /* only while gs_view_json_build runs */
+
+static void set_where(json_t *o, uint32_t process, int device)
 {
     gs_json_where(o, now, process, device);
 }
