@@ -1,14 +1,12 @@
 #include "analyzer/base/term.h"
 
 #include <langinfo.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <wchar.h>
-#include "analyzer/base/progress.h"
 
 #define WIDTH_DEFAULT 100
 #define WIDTH_MIN 40
@@ -204,35 +202,4 @@ int term_columns(const char *text)
         p += length ? length : 1;
     }
     return columns;
-}
-
-static struct {
-    char *out; /* NULL: stderr */
-    size_t size;
-} complaints;
-
-void complain_into(char *out, size_t size)
-{
-    complaints.out = out;
-    complaints.size = size;
-    if (out && size)
-        *out = 0;
-}
-
-void complain(const char *format, ...)
-{
-    char raw[4096], clean[4096];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(raw, sizeof raw, format, args);
-    va_end(args);
-    if (complaints.out) {
-        if (!*complaints.out)
-            term_clean(complaints.out, complaints.size, raw, true);
-        return;
-    }
-    progress_clear();
-    /* Paths are shown in UTF-8 whatever the locale: it is what the file is called. */
-    fprintf(stderr, "gpuspy: %s\n", term_clean(clean, sizeof clean, raw, true));
 }

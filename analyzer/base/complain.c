@@ -1,0 +1,36 @@
+#include "analyzer/base/term.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include "analyzer/base/progress.h"
+
+static struct {
+    char *out; /* NULL: stderr */
+    size_t size;
+} complaints;
+
+void complain_into(char *out, size_t size)
+{
+    complaints.out = out;
+    complaints.size = size;
+    if (out && size)
+        *out = 0;
+}
+
+void complain(const char *format, ...)
+{
+    char raw[4096], clean[4096];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(raw, sizeof raw, format, args);
+    va_end(args);
+    if (complaints.out) {
+        if (!*complaints.out)
+            term_clean(complaints.out, complaints.size, raw, true);
+        return;
+    }
+    progress_clear();
+    /* Paths are shown in UTF-8 whatever the locale: it is what the file is called. */
+    fprintf(stderr, "gpuspy: %s\n", term_clean(clean, sizeof clean, raw, true));
+}
