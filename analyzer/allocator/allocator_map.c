@@ -514,3 +514,27 @@ void gs_map_work_free(struct gs_allocators *a)
     free(w->states);
     free(w);
 }
+
+void gs_allocators_build(struct gs_builder *b)
+{
+    gs_map_work_build(b->allocators);
+    gs_flushes_build(b->allocators->flushes);
+}
+
+void gs_allocators_free(struct gs_builder *b)
+{
+    struct gs_allocators *a = b->allocators;
+    if (!a) {
+        return;
+    }
+    gs_map_work_free(a);
+    gs_flushes_end(a->flushes);
+    free(a->segments);
+    free(a->spare);
+    free(a->kept_list);
+    free(a->mapping_told);
+    gs_map_free(&a->of_address);
+    gs_map_free(&a->kept);
+    free(a);
+    b->allocators = NULL;
+}
