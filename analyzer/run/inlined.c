@@ -60,3 +60,18 @@ bool gs_symbolized(struct gs_database *db)
     sqlite3_finalize(st);
     return done;
 }
+
+/* The functions that were inlined there, as frames of their own. */
+void gs_frame_inlined(struct gs_run *run, struct gs_frame *f, const struct gs_symbol_place *places, size_t n)
+{
+    struct gs_frame *list = n > 1 ? gs_arena_alloc(&run->arena, n * sizeof *list) : NULL;
+    for (size_t i = 0; list && i < n; i++) {
+        list[i] = *f;
+        list[i].symbolised = true;
+        list[i].function = gs_intern(run, places[i].function, GS_TEXT_MAX);
+        list[i].file = gs_intern(run, places[i].file, GS_TEXT_MAX);
+        list[i].line = places[i].line;
+    }
+    f->inlined = list;
+    f->inlined_n = list ? (uint32_t)n : 0;
+}

@@ -1,146 +1,11 @@
-/* Frames and stacks of all databases in one numbering, and the strings in them. */
+/* Frames and stacks of all databases in one numbering. */
 #include "analyzer/run/run_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include "schema/mask.h"
 
-/* --- numbers -----------------------------------------------------------------------------------
+/* --- frames ------------------------------------------------------------------------------------
  */
-
-void gs_ids_set(struct gs_ids *ids, int64_t id, uint32_t value)
-{
-    uint64_t n = ids->n;
-    if (id < 0 || (uint64_t)id > n + n / 2 + 4096) {
-        *gs_map_at(&ids->sparse, (uint64_t)id) = value;
-        return;
-    }
-    if ((uint64_t)id >= ids->cap) {
-        ids->cap = (size_t)id * 2 + 4096;
-        ids->dense = gs_realloc(ids->dense, ids->cap, sizeof *ids->dense);
-    }
-    while (ids->n <= (uint64_t)id) {
-        ids->dense[ids->n++] = GS_NONE;
-    }
-    ids->dense[id] = value;
-}
-
-/* A number that came while it was far away stays in the map, even once the dense part covers it. */
-uint32_t gs_ids_get_sparse(const struct gs_ids *ids, int64_t id)
-{
-    return gs_map_get(&ids->sparse, (uint64_t)id); /* GS_MAP_NEW is GS_NONE */
-}
-_Static_assert(GS_MAP_NEW == GS_NONE, "not there");
-
-void gs_ids_free(struct gs_ids *ids)
-{
-    free(ids->dense);
-    gs_map_free(&ids->sparse);
-    *ids = (struct gs_ids){0};
-}
-
-/* --- strings -----------------------------------------------------------------------------------
- */
-
-static uint64_t hash_bytes(const char *p, size_t n)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < n; i++) {
-        h = (h ^ (unsigned char)p[i]) * 0x100000001b3u;
-    }
-    return gs_hash64(h);
-}
-
-/* Length of the UTF-8 sequence at p (left bytes remain), 0 where there is none. */
-static size_t utf8_sequence(const unsigned char *p, size_t left)
-{
-    static const struct {
-        unsigned char mask, lead;
-        size_t length;
-        uint32_t least;
-    } forms[] = {
-        {0x80, 0, 1, 0}, {0xe0, 0xc0, 2, 0x80}, {0xf0, 0xe0, 3, 0x800}, {0xf8, 0xf0, 4, 0x10000}};
-    for (size_t f = 0; f < 4; f++) {
-        if ((*p & forms[f].mask) != forms[f].lead) {
-            continue;
-        }
-        uint32_t code = *p & (unsigned char)~forms[f].mask;
-        for (size_t i = 1; i < forms[f].length; i++) {
-            if (i >= left || (p[i] & 0xc0) != 0x80) {
-                return 0;
-            }
-            code = code << 6 | (p[i] & 0x3f);
-        }
-        bool valid = code >= forms[f].least && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff);
-        return valid ? forms[f].length : 0;
-    }
-    return 0;
-}
-
-static void utf8_repair(char *text, size_t length)
-{
-    for (size_t i = 0; i < length;) {
-        size_t n = utf8_sequence((unsigned char *)text + i, length - i);
-        if (!n) {
-            text[i] = '?';
-        }
-        i += n ? n : 1;
-    }
-}
-
-static void strings_resize(struct gs_run *run)
-{
-    const char **old = run->strings;
-    size_t size = old ? (run->strings_mask + 1) * 2 : 1024;
-    run->strings = gs_realloc(NULL, size, sizeof *run->strings);
-    memset(run->strings, 0, size * sizeof *run->strings);
-    for (size_t i = 0; old && i <= run->strings_mask; i++) {
-        if (old[i]) {
-            size_t at = hash_bytes(old[i], strlen(old[i])) & (size - 1);
-            while (run->strings[at]) {
-                at = (at + 1) & (size - 1);
-            }
-            run->strings[at] = old[i];
-        }
-    }
-    free(old);
-    run->strings_mask = size - 1;
-}
-
-const char *gs_intern(struct gs_run *run, const char *text, size_t length)
-{
-    if (!text) {
-        return NULL;
-    }
-    length = strnlen(text, length < GS_TEXT_MAX ? length : GS_TEXT_MAX);
-    char stack_copy[512];
-    char *copy = length < sizeof stack_copy ? stack_copy : gs_realloc(NULL, length + 1, 1);
-    memcpy(copy, text, length);
-    copy[length] = 0;
-    utf8_repair(copy, length);
-    if (!run->strings || run->strings_n * 2 > run->strings_mask) {
-        strings_resize(run);
-    }
-    size_t at = hash_bytes(copy, length) & run->strings_mask;
-    while (run->strings[at] && strcmp(run->strings[at], copy) != 0) {
-        at = (at + 1) & run->strings_mask;
-    }
-    if (!run->strings[at]) {
-        char *kept = gs_arena_alloc(&run->arena, length + 1);
-        memcpy(kept, copy, length);
-        run->strings[at] = kept;
-        run->strings_n++;
-    }
-    if (copy != stack_copy) {
-        free(copy);
-    }
-    return run->strings[at];
-}
-
-const char *gs_run_text(struct gs_run *run, const char *text, size_t length)
-{
-    return gs_intern(run, text, length);
-}
 
 const struct gs_frame *gs_run_operation(struct gs_run *run, const char *name)
 {
@@ -154,23 +19,6 @@ const struct gs_frame *gs_run_operation(struct gs_run *run, const char *name)
     *GS_PUSH(run->operations, run->operations_n, run->operations_cap) = f;
     return f;
 }
-
-const char *gs_column_text(struct gs_run *run, sqlite3_stmt *st, int column)
-{
-    const char *text = (const char *)sqlite3_column_text(st, column);
-    return gs_intern(run, text, (size_t)sqlite3_column_bytes(st, column));
-}
-
-const char *gs_column_command(struct gs_run *run, sqlite3_stmt *st, int column)
-{
-    enum { MOST = 8192 }; /* the recorder stores 2047 bytes */
-    char masked[MOST];
-    const char *text = (const char *)sqlite3_column_text(st, column);
-    return text ? gs_intern(run, masked, gs_mask_arguments(masked, sizeof masked, text)) : NULL;
-}
-
-/* --- frames ------------------------------------------------------------------------------------
- */
 
 static uint32_t add_frame(struct gs_run *run, const struct gs_frame *f)
 {
@@ -437,21 +285,6 @@ uint32_t gs_stack_depth(const struct gs_run *run, uint32_t stack)
 const struct gs_frame *gs_stack_frame(const struct gs_run *run, uint32_t stack)
 {
     return stack < run->stacks_n ? &run->frames[run->stacks[stack].frame] : NULL;
-}
-
-/* The functions that were inlined there, as frames of their own. */
-void gs_frame_inlined(struct gs_run *run, struct gs_frame *f, const struct gs_symbol_place *places, size_t n)
-{
-    struct gs_frame *list = n > 1 ? gs_arena_alloc(&run->arena, n * sizeof *list) : NULL;
-    for (size_t i = 0; list && i < n; i++) {
-        list[i] = *f;
-        list[i].symbolised = true;
-        list[i].function = gs_intern(run, places[i].function, GS_TEXT_MAX);
-        list[i].file = gs_intern(run, places[i].file, GS_TEXT_MAX);
-        list[i].line = places[i].line;
-    }
-    f->inlined = list;
-    f->inlined_n = list ? (uint32_t)n : 0;
 }
 
 static void name_frame(struct gs_run *run, struct gs_frame *f)
