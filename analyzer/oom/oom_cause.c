@@ -14,54 +14,10 @@ static const double leak_share = 0.5, foreign_share = 0.2, preallocated_share = 
                     hole_least = 0.1, leak_least = 0.02, holder_share = 2.0 / 3;
 enum { GRAIN = 2 << 20 }; /* CUDA hands out device memory in these */
 enum { HOLES_FOR = 8 };   /* requests of this size that the holes would have served */
-static const int64_t context_most = (int64_t)1
-                                    << 30; /* a context with its kernels seldom costs more */
 
 static bool known(int64_t value)
 {
     return value != GS_UNKNOWN;
-}
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-int64_t gs_oom_context(const facts *f)
-{
-    int64_t most = known(f->total) ? least(context_most, f->total / 4) : context_most;
-    return known(f->outside_first) ? least(f->outside_first, most) : most;
-}
-
-int64_t gs_oom_foreign(const facts *f)
-{
-    if (f->said && known(f->said->other_bytes)) {
-        return f->said->other_bytes;
-    }
-    return known(f->outside) && f->outside > gs_oom_context(f) ? f->outside - gs_oom_context(f) : 0;
-}
-
-int64_t gs_oom_cached(const facts *f)
-{
-    return known(f->tensor_reserved) && known(f->tensor_allocated) &&
-                   f->tensor_reserved > f->tensor_allocated
-               ? f->tensor_reserved - f->tensor_allocated
-               : 0;
-}
-
-const struct gs_by_owner *gs_oom_direct(const struct gs_oom_verdict *v)
-{
-    for (size_t i = 0; i < v->by_owner_n; i++) {
-        if (v->by_owner[i].kind != GS_OWNER_TORCH && v->by_owner[i].bytes > 0) {
-            return &v->by_owner[i];
-        }
-    }
-    return NULL;
-}
-
-bool gs_oom_graph(const facts *f)
-{
-    return f->graph != GS_GRAPH_NONE;
 }
 
 /* --- the rules -----------------------------------------------------------------------------------

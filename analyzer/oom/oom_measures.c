@@ -19,75 +19,15 @@
 #include "analyzer/oom/waterfall.h"
 #include "analyzer/category/category.h"
 
-enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, CANDIDATES = 32, HARDLY = 16 };
+enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, HARDLY = 16 };
 
 static bool known(int64_t value)
 {
     return value != GS_UNKNOWN;
 }
 
-/* What PyTorch asks CUDA for: a segment. */
-static int64_t segment_of(int64_t bytes, bool grows)
-{
-    int64_t grain = grows || bytes < 10 * MIB ? 20 * MIB : 2 * MIB;
-    if (bytes <= MIB) {
-        grain = 2 * MIB;
-    }
-    return bytes > INT64_MAX - grain ? bytes : (bytes + grain - 1) / grain * grain;
-}
-
-int64_t gs_oom_need(const struct gs_oom_facts *f)
-{
-    bool tensor = f->row->layer == GS_LAYER_TENSOR;
-    /* PyTorch kept to a limit of its own: nobody knows how near it was */
-    int64_t free = known(f->free) && (f->device_failed || !tensor) ? f->free : 0;
-    int64_t asked = f->device_requested > 0 ? f->device_requested
-                    : tensor                ? segment_of(f->requested, false)
-                                            : f->requested;
-    int64_t need = asked - free;
-    return need > 0 ? need : f->requested > 0 ? f->requested : 1;
-}
-
 /* --- adding and choosing -------------------------------------------------------------------------
  */
-
-void gs_oom_measure(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_measure m)
-{
-    if (!v->measures) {
-        v->measures = gs_arena_alloc(b->arena, CANDIDATES * sizeof *v->measures);
-    }
-    if (v->measures_n == CANDIDATES) {
-        return;
-    }
-    if (known(m.frees_bytes)) {
-        bool most = m.enough == GS_MEASURE_AT_MOST || m.enough == GS_MEASURE_MOST_BUT_NOT;
-        bool covers = m.frees_bytes >= gs_oom_need(v->facts);
-        switch (m.enough) {
-        case GS_MEASURE_FITS:
-            m.enough = 1;
-            break;
-        case GS_MEASURE_FITS_NOT:
-        case GS_MEASURE_MOST_BUT_NOT:
-            m.enough = 0;
-            break;
-        case GS_MEASURE_AT_MOST:
-            m.enough = covers ? -1 : 0;
-            break;
-        default:
-            m.enough = covers;
-            break;
-        }
-        m.text = gs_arena_printf(b->arena, "%s: frees %s %s%s (%s)", m.text, most ? "up to" : "about",
-                                 gs_bytes_text(b, (double)m.frees_bytes),
-                                 m.enough > 0    ? ", enough for this request"
-                                 : m.enough == 0 ? ", not enough alone"
-                                                 : "",
-                                 gs_certainty_word(m.certainty));
-    } else {
-        m.enough = -1;
-    }
-    v->measures[v->measures_n++] = m;
-}
 
 /* What an amount is worth: of two like ones the easier. */
 static double worth(const struct gs_measure *m)
@@ -467,7 +407,7 @@ static void expandable(struct sight *s)
     struct gs_oom_idle idle = gs_oom_idle(s->b->report, s->v);
     cached -= gs_add(idle.pending, idle.private);
     frees = s->f->map.strays || cached < 0 ? 0 : frees < cached ? frees : cached;
-    int64_t free = known(s->f->free) ? s->f->free : 0, asked = segment_of(s->f->requested, true);
+    int64_t free = known(s->f->free) ? s->f->free : 0, asked = gs_oom_segment(s->f->requested, true);
     /* had they grown from the start, blocks would lie closer */
     bool most =
         s->v->cause == GS_CAUSE_FRAGMENTATION && frees < cached && gs_add(frees, free) < asked;

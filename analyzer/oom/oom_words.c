@@ -15,12 +15,6 @@ static bool known(int64_t value)
     return value != GS_UNKNOWN;
 }
 
-const char *gs_oom_place(struct gs_oom_words *w, uint32_t stack)
-{
-    uint32_t number = gs_site_number(w->b, stack); /* first: it may move b->sites */
-    return gs_site_path(w->b, &w->b->sites[number]);
-}
-
 /* `frees`: GS_UNKNOWN where it has no amount. */
 static void advise(struct gs_oom_words *w, int effort, int64_t frees, const char *text)
 {

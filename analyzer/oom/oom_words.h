@@ -1,5 +1,5 @@
 /* An OOM's cause in words, and what to do about it. Between oom_cause.c, which decides, and
- * oom_words.c, which speaks. */
+ * oom_words.c, which speaks; what both ask of the facts is in oom_facts.c. */
 #ifndef GPUSPY_OOM_WORDS_H
 #define GPUSPY_OOM_WORDS_H
 
@@ -52,12 +52,14 @@ enum {
     GS_MEASURE_MOST_BUT_NOT = 5 /* both */
 };
 
-/* oom_measures.c. What must be freed for the request to succeed, at least 1. */
+/* What PyTorch asks CUDA for to serve these bytes: a segment. */
+int64_t gs_oom_segment(int64_t bytes, bool grows);
+/* What must be freed for the request to succeed, at least 1. */
 int64_t gs_oom_need(const struct gs_oom_facts *f);
 /* Adds a thing to do; `frees` GS_UNKNOWN where it has no amount, else the text gets it. `first`:
  * the cause itself asks for it, so it stands before the others. */
 void gs_oom_measure(struct gs_builder *b, struct gs_oom_verdict *v, struct gs_measure measure);
-/* Adds to each verdict what else would help, and keeps the best few in order: its measures and
+/* oom_measures.c. Adds to each verdict what else would help, and keeps the best few in order: its measures and
  * advice. */
 void gs_oom_advise(struct gs_builder *b);
 
