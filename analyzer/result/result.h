@@ -337,7 +337,7 @@ enum gs_oom_outcome {
     GS_OUTCOME_UNKNOWN
 };
 
-struct gs_oom_facts; /* question.h */
+struct gs_oom_facts; /* oom.h */
 struct gs_oom_verdict {
     uint32_t process;
     const struct gs_oom_facts *facts;

@@ -65,7 +65,7 @@ struct gs_options {
     const struct gs_estimate_bytes *estimate; /* NULL none; read by gs_report_build only */
     const struct estimate_result *plan;       /* of the same, with activations; NULL: not estimated */
     uint64_t plan_gpus;                       /* that the estimate, of one of them, divides the work among; 0: 1 */
-    const struct gs_watch *watch;             /* likewise, see report.h */
+    const struct gs_watch *watch;             /* likewise, see result.h */
     gs_progress_fn progress; /* NULL: nobody asks */
     void *progress_data;
 };

@@ -1,5 +1,7 @@
 """What a build must be: what the library needs and exports, that it installs and goes again, that the
 other compiler takes it, and that the hook table agrees with the toolkit's headers where they stand."""
+import functools
+import graphlib
 import os
 import re
 import shutil
@@ -65,45 +67,61 @@ def test_clang_builds_it_without_a_warning(tmp_path):
     assert done.returncode == 0, done.stdout[-4000:]
 
 
-# A room uses those of the lines above its own, and of its own line; the last line's words (how an option is
-# declared, what exit codes are, the table of variables) are anybody's.
-ROOMS = """
-base
-run
-symbol
-model
-estimate
-question oom allocator step category
-profile
-launch
-diff
-json
-page
-export
-text
-sql
-check
-top
-doctor
-command
-"""
-WORDS = {"analyzer/command/command.h", "analyzer/command/options.h", "analyzer/command/environment.def"}
+def listed_rooms():
+    """README's list, from the lowest floor to the highest; main.c stands on all of them."""
+    layout = (ROOT / "README.md").read_text().split("### Source layout")[1].split("\n#")[0]
+    own = layout.split("    analyzer/ ")[1].split("    fixtures/ ")[0]
+    return [*re.findall(r"^      (\w+)/ ", own, re.M), "main.c"]
 
 
-def test_no_room_uses_one_that_stands_above_it():
-    level = {room: i for i, line in enumerate(ROOMS.split("\n")) for room in line.split()}
-    assert {p.name for p in (ROOT / "analyzer").iterdir() if p.is_dir()} == {*level, "web"}
-    below = {"schema": ("schema/",), "interpose": ("schema/", "interpose/"),
-             "analyzer": ("schema/", "analyzer/", "interpose/stack_python_layout.def", "interpose/settings.def")}
-    wrong = []
-    for path in (p for top in below for p in (ROOT / top).rglob("*.[chd]*") if p.suffix in (".c", ".h", ".def")):
-        name = path.relative_to(ROOT)
-        for used in re.findall(r'^\s*#\s*include "(.*/.*)"', path.read_text(), re.M):
-            own, other = level.get(name.parts[1]), level.get(used.split("/")[1])
-            above = used not in WORDS and own is not None and other is not None and used.startswith("analyzer/") and other > own
-            if above or not used.startswith(below[name.parts[0]]):
-                wrong.append(f"{name}: {used}")
+def room(file):
+    return file.split("/")[1]
+
+
+@functools.cache
+def uses_by_symbol(top):
+    """file: the other files that define what its object file leaves undefined"""
+    sources = sorted(p.relative_to(ROOT) for p in (ROOT / top).rglob("*.c"))
+    objects = {str(BUILD / "obj" / s.with_suffix(".o")): str(s) for s in sources}
+    defined, undefined = {}, []
+    for line in output("nm", "-A", "--extern-only", *objects).splitlines():
+        path, rest = line.split(":", 1)
+        *_, kind, symbol = rest.split()
+        if kind in "Uvw":
+            undefined.append((objects[path], symbol))
+        else:
+            assert defined.setdefault(symbol, objects[path]) == objects[path], f"{symbol} is defined twice"
+    uses = {str(s): set() for s in sources}
+    for file, symbol in undefined:
+        uses[file].add(defined.get(symbol, file))
+    return {file: used - {file} for file, used in uses.items()}
+
+
+def uses_by_include(top):
+    files = [p for p in (ROOT / top).rglob("*") if p.suffix in (".c", ".h", ".def")]
+    return {str(p.relative_to(ROOT)): set(re.findall(r'^\s*#\s*include "(.*/.*)"', p.read_text(), re.M)) for p in files}
+
+
+@pytest.mark.parametrize("uses", [uses_by_symbol, uses_by_include])
+def test_a_room_uses_only_rooms_above_it(uses):
+    rooms = listed_rooms()
+    assert {p.name for p in (ROOT / "analyzer").iterdir()} == set(rooms)
+    floor = {name: i for i, name in enumerate(rooms)}
+    wrong = [f"{file}: {used}" for file, all_used in uses("analyzer").items() for used in sorted(all_used)
+             if used.startswith("analyzer/") and floor[room(used)] > floor[room(file)]]
     assert wrong == []
+
+
+def test_the_analyzer_and_the_recorder_share_only_the_schema():
+    allowed = {"schema": ("schema/",), "interpose": ("schema/", "interpose/"), "analyzer": ("schema/", "analyzer/")}
+    wrong = [f"{file}: {used}" for top, above in allowed.items() for file, all_used in uses_by_include(top).items()
+             for used in sorted(all_used) if not used.startswith(above)]
+    assert wrong == []
+
+
+def test_the_files_of_a_room_form_no_cycle():
+    """With the floors above, those of all rooms form none. The exception names the files of a cycle."""
+    graphlib.TopologicalSorter(uses_by_symbol("analyzer")).prepare()
 
 
 def test_what_the_readme_says_where_things_are_is_so():
