@@ -1,7 +1,9 @@
 #include "analyzer/base/units.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -351,4 +353,19 @@ bool parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY])
     }
     snprintf(why, UNITS_WHY, "ends in '%.20s', which is no unit", rest);
     return false;
+}
+
+bool parse_seconds(const char *text, int64_t *ns)
+{
+    char *end;
+    double s;
+
+    if (text[strspn(text, "0123456789.")])
+        return false;
+    errno = 0;
+    s = strtod(text, &end);
+    if (end == text || *end || errno || !(s < 9e9))
+        return false;
+    *ns = llround(s * 1e9);
+    return true;
 }

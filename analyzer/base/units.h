@@ -44,5 +44,7 @@ bool parse_bytes(const char *text, uint64_t *out, char why[UNITS_WHY]);
 bool parse_rate(const char *text, uint64_t *out, char why[UNITS_WHY]);
 /* Nanoseconds: "1.2ms", "830us", "3s"; a unit has to be there. */
 bool parse_duration(const char *text, uint64_t *out, char why[UNITS_WHY]);
+/* Seconds since the recording began, without a unit: "12.5". */
+bool parse_seconds(const char *text, int64_t *ns);
 
 #endif

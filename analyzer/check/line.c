@@ -1,6 +1,6 @@
 #include "analyzer/check/check.h"
 
-#include "analyzer/text/view_text_parts.h"
+#include "analyzer/draw/view.h"
 
 enum { COLUMNS = 240 };
 

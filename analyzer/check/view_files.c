@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "analyzer/check/check.h"
-#include "analyzer/json/json_parts.h"
+#include "analyzer/draw/json_site.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 

@@ -14,6 +14,7 @@
 #include "analyzer/base/output.h"
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
 
 struct settings {
     struct export_wish wish;
@@ -307,7 +308,7 @@ static bool sensible(const struct settings *s, const struct format *f, int opera
     else if (operands > 1 && f->write)
         complain("export: one recording at a time; of several processes, name their folder");
     else if (s->wish.at && !options_is_word(s->wish.at, "peak|oom|end") &&
-             !export_seconds(s->wish.at, &ns))
+             !parse_seconds(s->wish.at, &ns))
         complain("export: --at: '%s' is neither seconds nor one of peak, oom, end",
                  s->wish.at);
     else if (s->wish.at && s->wish.what)

@@ -4,7 +4,7 @@
 #include <string.h>
 #include "analyzer/command/commands.h"
 #include "analyzer/text/branch.h"
-#include "analyzer/json/json_parts.h"
+#include "analyzer/draw/json_site.h"
 #include "analyzer/profile/tally.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/text_table.h"

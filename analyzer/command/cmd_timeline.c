@@ -3,9 +3,10 @@
 #include <string.h>
 #include "analyzer/command/commands.h"
 #include "analyzer/export/export_choice.h"
-#include "analyzer/json/json_parts.h"
+#include "analyzer/draw/json_site.h"
 #include "analyzer/text/view_timeline.h"
 #include "analyzer/text/viewing.h"
+#include "analyzer/base/units.h"
 
 #define TOP_CHARTS 16
 #define POINTS 200
@@ -57,9 +58,9 @@ static bool sensible(const char *who, const void *settings)
     const struct settings *s = settings;
     int64_t from = 0, to = INT64_MAX;
 
-    if (s->from && !export_seconds(s->from, &from))
+    if (s->from && !parse_seconds(s->from, &from))
         complain("%s: --from: '%s' are no seconds; give a number such as 12.5", who, s->from);
-    else if (s->to && !export_seconds(s->to, &to))
+    else if (s->to && !parse_seconds(s->to, &to))
         complain("%s: --to: '%s' are no seconds; give a number such as 12.5", who, s->to);
     else if (to <= from)
         complain("%s: --to must be later than --from", who);
@@ -100,9 +101,9 @@ int cmd_timeline(const struct command *self, int argc, char **argv)
                                    .categories = s.view.json || term.colour,
                                    .host = s.host};
         if (s.from)
-            export_seconds(s.from, &wish.from_ns);
+            parse_seconds(s.from, &wish.from_ns);
         if (s.to)
-            export_seconds(s.to, &wish.to_ns);
+            parse_seconds(s.to, &wish.to_ns);
         struct courses *c = courses_build(v.run, &wish, error, sizeof error);
         if (c && !c->n && !s.host) { /* of a run on the CPU alone there is no other */
             courses_free(c);

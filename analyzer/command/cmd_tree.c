@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/command/commands.h"
-#include "analyzer/json/json_parts.h"
+#include "analyzer/draw/json_site.h"
 #include "analyzer/base/units.h"
 #include "analyzer/text/view_tree.h"
 #include "analyzer/text/viewing.h"

@@ -1,6 +1,5 @@
 #include "analyzer/export/export_choice.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,21 +156,6 @@ static void say_moment(const struct gs_export *e, const char *what, int device)
         complain("export: the memory at %s, after %s", what, format_seconds(at, (double)e->moment_ns / 1e9));
 }
 
-bool export_seconds(const char *text, int64_t *ns)
-{
-    char *end;
-    double s;
-
-    if (text[strspn(text, "0123456789.")])
-        return false;
-    errno = 0;
-    s = strtod(text, &end);
-    if (end == text || *end || errno || !(s < 9e9))
-        return false;
-    *ns = llround(s * 1e9);
-    return true;
-}
-
 static int choose_moment(const struct export_wish *w, struct gs_export *e)
 {
     char ended[UNITS_TEXT];
@@ -196,7 +180,7 @@ static int choose_moment(const struct export_wish *w, struct gs_export *e)
         e->moment_ns = e->devices[device].peak_ns[e->devices[device].tensors];
         say_moment(e, "the peak", device);
     } else {
-        export_seconds(w->at, &e->moment_ns);
+        parse_seconds(w->at, &e->moment_ns);
         if (e->moment_ns > end)
             complain("export: the process ended after %s: that is its end", format_seconds(ended, (double)end / 1e9));
     }
@@ -311,7 +295,7 @@ int export_choose_run(const struct export_wish *w, char **paths, size_t n, struc
     e->what = what ? gs_profile_of_word(what) : GS_PROFILES_N;
     if (!w->what && w->at && e->what == GS_PROFILES_N) {
         e->what = GS_PROFILE_AT;
-        export_seconds(w->at, &e->at_ns);
+        parse_seconds(w->at, &e->at_ns);
     }
     e->run = open_run((const char *const *)paths, n, false, symbols);
     if (!e->run)

@@ -11,8 +11,6 @@ struct export_wish {
     const char *what;      /* of the whole run: a word of GS_PROFILES, NULL what the format shows */
 };
 
-/* "12.5": seconds since the recording's start. */
-bool export_seconds(const char *text, int64_t *ns);
 /* Opens `path` and fills in e->run, process, devices and moment_ns; says on stderr what it chose. An
  * exit code, after a line on stderr. The caller closes e->run where there is one. */
 int export_choose(const struct export_wish *w, const char *path, struct symbolizer *symbols,

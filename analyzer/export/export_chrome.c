@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/allocator/allocator.h"
-#include "analyzer/json/json_out.h"
+#include "analyzer/base/json_out.h"
 #include "analyzer/report/report.h"
 #include "analyzer/site/site.h"
 #include "analyzer/step/step.h"

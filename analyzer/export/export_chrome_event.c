@@ -1,7 +1,7 @@
 /* Members of the events, as every part writes them. */
 #include "analyzer/export/export_chrome.h"
 
-#include "analyzer/json/json_out.h"
+#include "analyzer/base/json_out.h"
 #include "analyzer/base/term.h"
 
 void gs_chrome_us(FILE *out, int64_t ns)

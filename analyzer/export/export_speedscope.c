@@ -6,7 +6,7 @@
 #include "analyzer/profile/call_tree.h"
 #include "analyzer/export/export.h"
 #include "analyzer/profile/frame_label.h"
-#include "analyzer/json/json_out.h"
+#include "analyzer/base/json_out.h"
 
 enum { PROCESSES_MOST = 64 }; /* that get profiles of their own */
 

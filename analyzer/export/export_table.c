@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
-#include "analyzer/json/json_out.h"
+#include "analyzer/base/json_out.h"
 #include "analyzer/run/run.h"
 #include "analyzer/base/term.h"
 

@@ -2,55 +2,8 @@
 #ifndef GPUSPY_JSON_PARTS_H
 #define GPUSPY_JSON_PARTS_H
 
-#include <jansson.h>
-#include <math.h>
-#include "analyzer/report/report.h"
+#include "analyzer/draw/json_site.h"
 
-static inline void set(json_t *o, const char *key, json_t *value)
-{
-    json_object_set_new(o, key, value ? value : json_null());
-}
-
-static inline void set_text(json_t *o, const char *key, const char *text)
-{
-    set(o, key, text ? json_string(text) : NULL);
-}
-
-static inline void set_bytes(json_t *o, const char *key, int64_t bytes)
-{
-    set(o, key, bytes == GS_UNKNOWN ? NULL : json_integer(bytes));
-}
-
-static inline void set_count(json_t *o, const char *key, uint64_t n)
-{
-    set(o, key, json_integer((json_int_t)n));
-}
-
-static inline void set_real(json_t *o, const char *key, double value)
-{
-    set(o, key, isfinite(value) ? json_real(value) : NULL);
-}
-
-static inline void set_bool(json_t *o, const char *key, bool value)
-{
-    set(o, key, json_boolean(value));
-}
-
-/* [make(&list[0]), …] */
-#define LIST(list, n, make)                                  \
-    ({                                                       \
-        json_t *list_ = json_array();                        \
-        for (size_t i_ = 0; i_ < (n); i_++) {                \
-            json_array_append_new(list_, make(&(list)[i_])); \
-        }                                                    \
-        list_;                                               \
-    })
-
-void gs_json_where(json_t *o, const struct gs_report *r, uint32_t process, int device); /* device, pid, rank */
-json_t *gs_json_trace(const struct gs_trace *t);
-json_t *gs_json_frame(const struct gs_frame *f);
-json_t *gs_json_process(const struct gs_process *p);
-json_t *gs_json_site(const struct gs_site *s);
 void gs_json_oom(json_t *o, const struct gs_oom_verdict *v); /* json_oom.c: its waterfall */
 json_t *gs_json_allocator(const struct gs_report *r); /* json_allocator.c: allocator[] */
 json_t *gs_json_flushes(const struct gs_report *r);   /* cache_flushes[] */

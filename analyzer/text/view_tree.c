@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
-#include "analyzer/json/json_parts.h"
+#include "analyzer/draw/json_site.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 #include "analyzer/text/view_text_parts.h"

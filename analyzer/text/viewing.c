@@ -5,7 +5,7 @@
 #include <string.h>
 #include "analyzer/export/export_choice.h"
 #include "analyzer/base/input.h"
-#include "analyzer/json/json_parts.h"
+#include "analyzer/draw/json_site.h"
 #include "analyzer/base/pager.h"
 #include "analyzer/base/progress.h"
 #include "analyzer/base/text.h"
@@ -128,7 +128,7 @@ bool profile_sensible(const char *who, const struct profile_settings *s)
         complain("%s: --at or --what, one of the two", who);
     else if (s->at && options_is_word(s->at, PROFILE_WHATS))
         complain("%s: --at takes seconds; that moment is --what %s", who, s->at);
-    else if (s->at && !export_seconds(s->at, &ns))
+    else if (s->at && !parse_seconds(s->at, &ns))
         complain("%s: --at: '%s' are no seconds; give a number such as 12.5", who, s->at);
     else
         return true;
@@ -179,7 +179,7 @@ struct gs_profile *viewing_profile(struct viewing *v, const struct profile_setti
 
     if (s->at) {
         w.what = GS_PROFILE_AT;
-        export_seconds(s->at, &w.at_ns);
+        parse_seconds(s->at, &w.at_ns);
     }
     if (w.what == GS_PROFILE_END && !s->layer)
         w.layer = GS_PROFILE_ALL; /* as the report's leaks[] */

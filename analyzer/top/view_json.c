@@ -1,7 +1,7 @@
 /* A snapshot for scripts. Unknown is null; sizes are bytes, times seconds. Fields are only ever added. */
 #include "analyzer/top/view.h"
 
-#include "analyzer/json/json_parts.h"
+#include "analyzer/draw/json_site.h"
 
 #define WORD(s, v, w) [v] = w,
 static const char *const directions[8] = {GS_DIRECTIONS(WORD)};

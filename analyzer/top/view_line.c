@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include "analyzer/base/text.h"
-#include "analyzer/text/view_text_parts.h"
+#include "analyzer/draw/view.h"
 
 void top_put(struct top_line *l, enum term_style style, const char *format, ...)
 {

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include "analyzer/export/export_table.h"
 #include "analyzer/profile/frame_label.h"
-#include "analyzer/json/json_out.h"
+#include "analyzer/base/json_out.h"
 #include "analyzer/export/protobuf.h"
 #include "schema/event.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
-#include "analyzer/text/view_text_parts.h"
+#include "analyzer/draw/view.h"
 
 #define LINE_MAX_BYTES 1024
 #define PLACES_LEAST 28 /* columns for two places: "train.py:123" twice and some */
@@ -421,9 +421,4 @@ char *view_bytes(char *out, int64_t bytes)
     else
         format_bytes(out, (uint64_t)bytes);
     return out;
-}
-
-bool view_shows(const struct view_text *v, enum view_section section)
-{
-    return !v->only || v->only >> section & 1;
 }

@@ -1,4 +1,4 @@
-#include "analyzer/json/json_out.h"
+#include "analyzer/base/json_out.h"
 
 #include <string.h>
 

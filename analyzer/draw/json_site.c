@@ -1,5 +1,5 @@
 /* Frames, call sites and processes in JSON. */
-#include "analyzer/json/json_parts.h"
+#include "analyzer/draw/json_site.h"
 
 #include "analyzer/run/words.h"
 
