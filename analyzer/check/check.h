@@ -1,7 +1,7 @@
 /* gpuspy check: limits, what was measured, and what is to be said of it.
  *
- *   limits.c   what people type, on the command line and in a file → struct limits
- *   measure.c  one function a gate (gates.def): a report → readings
+ *   limits.c   what people type, on the command line and in a file → struct limits (limits_list.c)
+ *   measure.c  one function a gate (gates.def): a report → readings, with lines of code (line.c)
  *   check.c    opens the recording, process by process, and holds readings against limits → struct check
  *   view_*.c   text, JSON, JUnit's XML, GitHub's annotations
  *

@@ -1,6 +1,6 @@
-/* What the files of the model share: run.c (opening, accessors), database.c (one file), load.c (the
- * small tables), stacks.c (frames and stacks), replay.c (events), and of top/: a run that is not opened
- * as a whole. Nobody else includes this. */
+/* What the files of the model share: run.c (opening), run_lists.c (accessors), database.c (one file),
+ * load.c (the small tables), strings.c (numbers and texts), stacks.c (frames and stacks), replay.c
+ * (events), and of top/: a run that is not opened as a whole. Nobody else includes this. */
 #ifndef GPUSPY_RUN_INTERNAL_H
 #define GPUSPY_RUN_INTERNAL_H
 
@@ -173,9 +173,9 @@ bool gs_load_names(struct gs_run *run, struct gs_database *db, struct gs_names_s
 void gs_names_seen_free(struct gs_names_seen *seen);
 /* The stack of that frame, called from `parent`; each once, after its parent. */
 uint32_t gs_stack_add(struct gs_run *run, uint32_t parent, uint32_t frame);
-/* Gives a frame what was inlined there; n below 2: nothing. */
+/* inlined.c. Gives a frame what was inlined there; n below 2: nothing. */
 void gs_frame_inlined(struct gs_run *run, struct gs_frame *f, const struct gs_symbol_place *places, size_t n);
-/* inlined.c: what `gpuspy symbolize` wrote. A line of it that makes no sense is left out. */
+/* What `gpuspy symbolize` wrote. A line of it that makes no sense is left out. */
 void gs_load_inlined(struct gs_run *run, struct gs_database *db, const struct gs_ids *frames);
 bool gs_symbolized(struct gs_database *db); /* it was there */
 void gs_stacks_free(struct gs_run *run);

@@ -175,7 +175,7 @@ const char *top_api(const struct top_model *m, const struct top_source *s, uint3
 struct top_series *top_series_find(const struct top_model *m, uint32_t source, int device,
                                    enum top_layer layer); /* NULL: none */
 
-/* What the files of the model share: model.c, rows.c. */
+/* What the files of the model share: model.c, rows.c, series.c. */
 uint32_t top_series_at(struct top_model *m, uint32_t source, int device, enum top_layer layer);
 struct top_device *top_device_at(struct top_source *s, int device);
 bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t budget_ns, char *error,
