@@ -30,7 +30,7 @@ struct group {
 
 struct capture {
     size_t group;
-    int64_t device_live, reserved, largest, turned_ns, once_ns;
+    int64_t device_live, reserved, largest, turned_ns, once_ns, entered_ns;
     uint32_t largest_stack;
     enum gs_series_layer layer;
     uint32_t series; /* GS_NONE: nothing was ever live there */
@@ -58,10 +58,17 @@ struct come { /* by stack of the innermost Python frame: how often it allocated,
     int64_t last_ns;
 };
 
+struct past { /* of a location's blocks, freed or not */
+    int64_t first_ns;
+    uint64_t times;
+};
+
 struct gs_ooms {
     struct gs_builder *b;
     uint32_t *come_of; /* by location: its line in `come`, plus 1 */
     size_t come_of_cap;
+    struct past *past; /* by location */
+    size_t past_cap;
     struct come *come;
     size_t come_cap;
     uint32_t last_line; /* the one that allocated last, plus 1 */
@@ -185,6 +192,7 @@ static uint32_t find_series(const struct gs_run *run, uint32_t process, int devi
 
 struct span { /* of the live blocks of a location: the first and the last allocation, the smallest and the largest */
     int64_t first_ns, last_ns, least, most;
+    double sum_ns;
 };
 
 struct ranges {
@@ -220,6 +228,7 @@ static void gather(void *self, const struct gs_lifetime *life)
     span->first_ns =
         span->last_ns && span->first_ns < life->alloc_ns ? span->first_ns : life->alloc_ns;
     span->last_ns = life->alloc_ns > span->last_ns ? life->alloc_ns : span->last_ns;
+    span->sum_ns += (double)life->alloc_ns;
     span->least = !span->most || life->bytes < span->least ? life->bytes : span->least;
     span->most = life->bytes > span->most ? life->bytes : span->most;
     bool device = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED &&
@@ -292,6 +301,7 @@ static void capture_map(struct gs_ooms *o, struct capture *c, const struct gs_oo
         struct span *span = GS_REACH(r.spans, c->live[i].location, r.spans_cap);
         c->live[i].first_ns = span->first_ns;
         c->live[i].last_ns = span->last_ns;
+        c->live[i].mean_ns = (int64_t)(span->sum_ns / (double)c->live[i].count);
         c->live[i].least = span->least;
         c->live[i].most = span->most;
     }
@@ -313,8 +323,10 @@ static void capture_live(struct gs_ooms *o, struct capture *c)
     for (size_t i = 0; i < gs_run_locations(run); i++) {
         const struct gs_location *l = gs_run_location(run, (uint32_t)i);
         if (l->series == c->series && l->live_count) {
+            const struct past *past = GS_REACH(o->past, i, o->past_cap);
             *GS_PUSH(c->live, c->live_n, c->live_cap) = (struct gs_oom_live){
-                .location = (uint32_t)i, .bytes = l->live_bytes, .count = l->live_count};
+                .location = (uint32_t)i, .bytes = l->live_bytes, .count = l->live_count,
+                .begun_ns = past->first_ns, .times = past->times};
         }
     }
 }
@@ -342,9 +354,11 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
     (void)series;
     if (!*at) {
         uint32_t line = gs_stack_python(o->b->run, life->stack);
+        *GS_REACH(o->past, life->location, o->past_cap) = (struct past){.first_ns = life->alloc_ns};
         *at = (line != GS_NONE ? line : (uint32_t)gs_run_stacks(o->b->run)) + 1;
     }
     struct come *c = GS_REACH(o->come, *at - 1, o->come_cap);
+    o->past[life->location].times++;
     if (o->latest) {
         gs_oom_after_alloc(&o->latest->after, life, *at - 1);
     }
@@ -362,13 +376,13 @@ static void on_free(void *self, const struct gs_lifetime *life, const struct gs_
 }
 
 /* Layers that a script calls one by one come by as often as a model has layers; a line where data enters is a loop's sooner. */
-enum { AGAIN = 8, LAYERS = 64 };
+enum { ENTERED = 3, AGAIN = 8, LAYERS = 64 };
 
 static void look_for_inputs(struct gs_ooms *o)
 {
     for (size_t i = 0; i < gs_run_locations(o->b->run) && i < o->come_of_cap; i++) {
         struct come *line = o->come_of[i] ? &o->come[o->come_of[i] - 1] : NULL;
-        if (line && line->times >= AGAIN && line->times < LAYERS && !line->enters) {
+        if (line && line->times >= ENTERED && line->times < LAYERS && !line->enters) {
             line->enters = gs_oom_enters(o->b->run, gs_run_location(o->b->run, (uint32_t)i)->stack);
         }
     }
@@ -377,7 +391,7 @@ static void look_for_inputs(struct gs_ooms *o)
 /* What came by again outside of all passes, and what inside of one came by but once. */
 static void capture_lines(struct gs_ooms *o, struct capture *c)
 {
-    c->turned_ns = c->once_ns = GS_UNKNOWN;
+    c->turned_ns = c->once_ns = c->entered_ns = GS_UNKNOWN;
     look_for_inputs(o);
     for (size_t i = 0; i < o->come_cap && i < gs_run_stacks(o->b->run); i++) {
         struct come *line = &o->come[i];
@@ -385,6 +399,9 @@ static void capture_lines(struct gs_ooms *o, struct capture *c)
             line->looked = true;
             line->in_pass = gs_oom_in_pass(o->b->run, (uint32_t)i);
             line->lazy = line->in_pass && gs_oom_lazy(o->b->run, (uint32_t)i);
+        }
+        if (line->enters && !line->in_pass && line->times >= ENTERED && line->last_ns > c->entered_ns) {
+            c->entered_ns = line->last_ns;
         }
         bool again = line->times >= (line->enters ? AGAIN : LAYERS);
         if (!line->in_pass && again && line->last_ns > c->turned_ns) {
@@ -555,6 +572,7 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
         }
         f.turned_ns = c->turned_ns;
         f.once_ns = c->once_ns;
+        f.entered_ns = c->entered_ns;
         f.after = c->after;
         f.backward_ns = c->backward_ns;
         f.trials = c->trials;
@@ -767,6 +785,7 @@ void gs_ooms_finish(struct gs_ooms *o)
     free(o->groups);
     free(o->group_of);
     free(o->come_of);
+    free(o->past);
     free(o->come);
     free(o);
 }

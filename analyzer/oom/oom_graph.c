@@ -73,7 +73,7 @@ static bool is_evaluation(const struct gs_run *run, uint32_t stack)
            function_has(run, stack, names, sizeof names / sizeof *names);
 }
 
-/* Is there a block for nearly each time, made outside of passes? */
+/* Is there a block for nearly each time, made outside of passes and meanwhile, as parameters are not? */
 static bool input_kept(const struct gs_builder *b, const struct gs_oom_live *live, size_t n, const struct gs_oom_facts *f)
 {
     static const double nearly = 0.8;
@@ -82,7 +82,8 @@ static bool input_kept(const struct gs_builder *b, const struct gs_oom_live *liv
     for (size_t i = 0; i < n; i++) {
         const struct gs_oom_live *l = &live[i];
         uint32_t stack = gs_run_location(b->run, l->location)->stack;
-        if (l->count >= LEAST && (double)l->count >= nearly * times && (double)l->count <= times / nearly + 2 &&
+        bool meanwhile = l->last_ns >= f->growing_first_ns + (f->row->time_ns - f->growing_first_ns) / 2;
+        if (meanwhile && l->count >= LEAST && (double)l->count >= nearly * times && (double)l->count <= times / nearly + 2 &&
             stack != GS_NONE && !gs_oom_in_pass(b->run, stack)) {
             return true;
         }
