@@ -7,6 +7,7 @@
  */
 #include "analyzer/oom/oom_failed.h"
 #include "analyzer/oom/oom_graph.h"
+#include "analyzer/oom/oom_history.h"
 #include "analyzer/oom/oom_retries.h"
 #include "analyzer/oom/oom_trials.h"
 #include "analyzer/oom/oom_words.h"
@@ -58,17 +59,12 @@ struct come { /* by stack of the innermost Python frame: how often it allocated,
     int64_t last_ns;
 };
 
-struct past { /* of a location's blocks, freed or not */
-    int64_t first_ns;
-    uint64_t times;
-};
-
 struct gs_ooms {
     struct gs_builder *b;
     uint32_t *come_of; /* by location: its line in `come`, plus 1 */
     size_t come_of_cap;
-    struct past *past; /* by location */
-    size_t past_cap;
+    struct gs_oom_history *history; /* by location */
+    size_t history_cap;
     struct come *come;
     size_t come_cap;
     uint32_t last_line; /* the one that allocated last, plus 1 */
@@ -192,11 +188,13 @@ static uint32_t find_series(const struct gs_run *run, uint32_t process, int devi
 
 struct span { /* of the live blocks of a location: the first and the last allocation, the smallest and the largest */
     int64_t first_ns, last_ns, least, most;
-    double sum_ns;
+    double ranks;
 };
 
 struct ranges {
     int device;
+    const struct gs_oom_history *history; /* by location */
+    size_t history_n;
     struct span *spans; /* by location */
     size_t spans_cap;
     struct gs_range *segments, *blocks;
@@ -228,7 +226,7 @@ static void gather(void *self, const struct gs_lifetime *life)
     span->first_ns =
         span->last_ns && span->first_ns < life->alloc_ns ? span->first_ns : life->alloc_ns;
     span->last_ns = life->alloc_ns > span->last_ns ? life->alloc_ns : span->last_ns;
-    span->sum_ns += (double)life->alloc_ns;
+    span->ranks += life->location < r->history_n ? gs_oom_history_rank(&r->history[life->location], life->alloc_ns) : 0;
     span->least = !span->most || life->bytes < span->least ? life->bytes : span->least;
     span->most = life->bytes > span->most ? life->bytes : span->most;
     bool device = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED &&
@@ -289,7 +287,7 @@ static void gather_mappings(const struct gs_run *run, const struct gs_oom *oom, 
 
 static void capture_map(struct gs_ooms *o, struct capture *c, const struct gs_oom *oom)
 {
-    struct ranges r = {.device = oom->device, .largest_stack = GS_NONE};
+    struct ranges r = {.device = oom->device, .history = o->history, .history_n = o->history_cap, .largest_stack = GS_NONE};
     gs_run_live(o->b->run, gather, &r);
     gather_mappings(o->b->run, oom, &r);
     c->largest = r.largest;
@@ -301,7 +299,10 @@ static void capture_map(struct gs_ooms *o, struct capture *c, const struct gs_oo
         struct span *span = GS_REACH(r.spans, c->live[i].location, r.spans_cap);
         c->live[i].first_ns = span->first_ns;
         c->live[i].last_ns = span->last_ns;
-        c->live[i].mean_ns = (int64_t)(span->sum_ns / (double)c->live[i].count);
+        const struct gs_oom_history *history = GS_REACH(o->history, c->live[i].location, o->history_cap);
+        c->live[i].first_rank = gs_oom_history_rank(history, span->first_ns);
+        c->live[i].last_rank = gs_oom_history_rank(history, span->last_ns);
+        c->live[i].mean_rank = span->ranks / (double)c->live[i].count;
         c->live[i].least = span->least;
         c->live[i].most = span->most;
     }
@@ -323,10 +324,10 @@ static void capture_live(struct gs_ooms *o, struct capture *c)
     for (size_t i = 0; i < gs_run_locations(run); i++) {
         const struct gs_location *l = gs_run_location(run, (uint32_t)i);
         if (l->series == c->series && l->live_count) {
-            const struct past *past = GS_REACH(o->past, i, o->past_cap);
+            const struct gs_oom_history *history = GS_REACH(o->history, i, o->history_cap);
             *GS_PUSH(c->live, c->live_n, c->live_cap) = (struct gs_oom_live){
                 .location = (uint32_t)i, .bytes = l->live_bytes, .count = l->live_count,
-                .begun_ns = past->first_ns, .times = past->times};
+                .begun_ns = history->first_ns, .times = history->times};
         }
     }
 }
@@ -354,11 +355,10 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
     (void)series;
     if (!*at) {
         uint32_t line = gs_stack_python(o->b->run, life->stack);
-        *GS_REACH(o->past, life->location, o->past_cap) = (struct past){.first_ns = life->alloc_ns};
         *at = (line != GS_NONE ? line : (uint32_t)gs_run_stacks(o->b->run)) + 1;
     }
     struct come *c = GS_REACH(o->come, *at - 1, o->come_cap);
-    o->past[life->location].times++;
+    gs_oom_history_add(GS_REACH(o->history, life->location, o->history_cap), life->alloc_ns);
     if (o->latest) {
         gs_oom_after_alloc(&o->latest->after, life, *at - 1);
     }
@@ -579,7 +579,7 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
         f.failed_pass = c->failed_pass;
         gs_oom_growing(o->b, c->live, c->live_n, &f);
         gs_oom_demand(o->b, &f);
-        gs_oom_graph_judge(o->b, c->live, c->live_n, &f);
+        gs_oom_graph_judge(o->b, &o->passes, c->live, c->live_n, &f);
         f.graphs = gs_graph_memory_at(o->b->run, row->process, row->device, row->time_ns);
         if (f.total != GS_UNKNOWN && f.free != GS_UNKNOWN &&
             f.total - f.free >= gs_add(f.device_live, f.graphs)) {
@@ -785,7 +785,7 @@ void gs_ooms_finish(struct gs_ooms *o)
     free(o->groups);
     free(o->group_of);
     free(o->come_of);
-    free(o->past);
+    free(o->history);
     free(o->come);
     free(o);
 }

@@ -93,7 +93,7 @@ static bool remain_of_steps(const struct gs_builder *b, const struct gs_oom_live
     enum { STEPS = 3 }; /* the graph of the last pass stays during the next; the step that fails may count as two */
     const struct gs_steps *steps = steps_of(b, f);
     size_t spans = steps ? gs_steps_done(steps, l->last_ns) - gs_steps_done(steps, l->first_ns) : 0;
-    return spans >= STEPS && l->count >= spans && f->entered_ns > l->mean_ns;
+    return spans >= STEPS && l->count >= spans && f->entered_ns > l->first_ns;
 }
 
 /* Where layers share the call path and no line tells a step: passes freed nearly all that they made, and a few blocks
@@ -101,18 +101,18 @@ static bool remain_of_steps(const struct gs_builder *b, const struct gs_oom_live
 static bool remain_among_freed(const struct gs_oom_live *l, const struct gs_oom_facts *f)
 {
     enum { LEAST = 4, FREED = 5 };
-    static const double turnover = 0.9;
-    int64_t age = f->row->time_ns - l->begun_ns;
+    static const double turnover = 0.9, early = 0.5, late = 0.75;
     return f->turnover >= turnover && l->count >= LEAST && l->times >= l->count * (FREED + 1) &&
-           l->first_ns <= l->begun_ns + age / 4 * 3 && l->last_ns >= f->row->time_ns - age / 4;
+           l->first_rank <= early &&
+           l->last_rank >= late;
 }
 
 /* Outputs of forward passes that the program keeps, in a process that never ran a backward pass. growth.c sees those of
  * many passes, this those of few. */
 static bool is_kept(const struct gs_builder *b, const struct gs_oom_live *l, const struct gs_oom_facts *f)
 {
-    int64_t margin = (l->last_ns - l->first_ns) / 8;
-    bool spread = l->mean_ns >= l->first_ns + margin && l->mean_ns <= l->last_ns - margin;
+    double margin = (l->last_rank - l->first_rank) / 8;
+    bool spread = l->mean_rank >= l->first_rank + margin && l->mean_rank <= l->last_rank - margin;
     return f->layer == GS_SERIES_TENSOR && f->backward_ns == GS_UNKNOWN && spread &&
            gs_oom_in_pass(b->run, gs_run_location(b->run, l->location)->stack) &&
            (remain_of_steps(b, l, f) || remain_among_freed(l, f));

@@ -226,7 +226,8 @@ struct gs_oom_live { /* what one location held at that moment */
     uint64_t count;
     int64_t begun_ns;          /* its first allocation, freed or not */
     uint64_t times;            /* its allocations, freed or not */
-    int64_t first_ns, last_ns, mean_ns; /* of its live blocks: the first and the last allocation, the mean of all */
+    int64_t first_ns, last_ns; /* of its live blocks: the first and the last allocation */
+    double first_rank, last_rank, mean_rank; /* likewise, as shares of the location's allocations that came before */
     int64_t least, most;       /* bytes of its smallest and its largest live block */
     bool freed_in_backward;    /* a backward pass freed earlier blocks of it */
 };
