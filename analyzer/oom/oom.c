@@ -7,6 +7,7 @@
  */
 #include "analyzer/oom/oom_failed.h"
 #include "analyzer/oom/oom_graph.h"
+#include "analyzer/oom/oom_history.h"
 #include "analyzer/oom/oom_retries.h"
 #include "analyzer/oom/oom_trials.h"
 #include "analyzer/oom/oom_words.h"
@@ -31,7 +32,7 @@ struct group {
 
 struct capture {
     size_t group;
-    int64_t device_live, reserved, largest, turned_ns, once_ns;
+    int64_t device_live, reserved, largest, turned_ns, once_ns, entered_ns;
     uint32_t largest_stack;
     enum gs_series_layer layer;
     uint32_t series; /* GS_NONE: nothing was ever live there */
@@ -63,6 +64,8 @@ struct gs_ooms {
     struct gs_builder *b;
     uint32_t *come_of; /* by location: its line in `come`, plus 1 */
     size_t come_of_cap;
+    struct gs_oom_history *history; /* by location */
+    size_t history_cap;
     struct come *come;
     size_t come_cap;
     uint32_t last_line; /* the one that allocated last, plus 1 */
@@ -186,10 +189,13 @@ static uint32_t find_series(const struct gs_run *run, uint32_t process, int devi
 
 struct span { /* of the live blocks of a location: the first and the last allocation, the smallest and the largest */
     int64_t first_ns, last_ns, least, most;
+    double ranks;
 };
 
 struct ranges {
     int device;
+    const struct gs_oom_history *history; /* by location */
+    size_t history_n;
     struct span *spans; /* by location */
     size_t spans_cap;
     struct gs_range *segments, *blocks;
@@ -221,6 +227,7 @@ static void gather(void *self, const struct gs_lifetime *life)
     span->first_ns =
         span->last_ns && span->first_ns < life->alloc_ns ? span->first_ns : life->alloc_ns;
     span->last_ns = life->alloc_ns > span->last_ns ? life->alloc_ns : span->last_ns;
+    span->ranks += life->location < r->history_n ? gs_oom_history_rank(&r->history[life->location], life->alloc_ns) : 0;
     span->least = !span->most || life->bytes < span->least ? life->bytes : span->least;
     span->most = life->bytes > span->most ? life->bytes : span->most;
     bool device = life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED &&
@@ -281,7 +288,7 @@ static void gather_mappings(const struct gs_run *run, const struct gs_oom *oom, 
 
 static void capture_map(struct gs_ooms *o, struct capture *c, const struct gs_oom *oom)
 {
-    struct ranges r = {.device = oom->device, .largest_stack = GS_NONE};
+    struct ranges r = {.device = oom->device, .history = o->history, .history_n = o->history_cap, .largest_stack = GS_NONE};
     gs_run_live(o->b->run, gather, &r);
     gather_mappings(o->b->run, oom, &r);
     c->largest = r.largest;
@@ -293,6 +300,10 @@ static void capture_map(struct gs_ooms *o, struct capture *c, const struct gs_oo
         struct span *span = GS_REACH(r.spans, c->live[i].location, r.spans_cap);
         c->live[i].first_ns = span->first_ns;
         c->live[i].last_ns = span->last_ns;
+        const struct gs_oom_history *history = GS_REACH(o->history, c->live[i].location, o->history_cap);
+        c->live[i].first_rank = gs_oom_history_rank(history, span->first_ns);
+        c->live[i].last_rank = gs_oom_history_rank(history, span->last_ns);
+        c->live[i].mean_rank = span->ranks / (double)c->live[i].count;
         c->live[i].least = span->least;
         c->live[i].most = span->most;
     }
@@ -314,8 +325,10 @@ static void capture_live(struct gs_ooms *o, struct capture *c)
     for (size_t i = 0; i < gs_run_locations(run); i++) {
         const struct gs_location *l = gs_run_location(run, (uint32_t)i);
         if (l->series == c->series && l->live_count) {
+            const struct gs_oom_history *history = GS_REACH(o->history, i, o->history_cap);
             *GS_PUSH(c->live, c->live_n, c->live_cap) = (struct gs_oom_live){
-                .location = (uint32_t)i, .bytes = l->live_bytes, .count = l->live_count};
+                .location = (uint32_t)i, .bytes = l->live_bytes, .count = l->live_count,
+                .begun_ns = history->first_ns, .times = history->times};
         }
     }
 }
@@ -346,6 +359,7 @@ static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs
         *at = (line != GS_NONE ? line : (uint32_t)gs_run_stacks(o->b->run)) + 1;
     }
     struct come *c = GS_REACH(o->come, *at - 1, o->come_cap);
+    gs_oom_history_add(GS_REACH(o->history, life->location, o->history_cap), life->alloc_ns);
     if (o->latest) {
         gs_oom_after_alloc(&o->latest->after, life, *at - 1);
     }
@@ -363,13 +377,13 @@ static void on_free(void *self, const struct gs_lifetime *life, const struct gs_
 }
 
 /* Layers that a script calls one by one come by as often as a model has layers; a line where data enters is a loop's sooner. */
-enum { AGAIN = 8, LAYERS = 64 };
+enum { ENTERED = 3, AGAIN = 8, LAYERS = 64 };
 
 static void look_for_inputs(struct gs_ooms *o)
 {
     for (size_t i = 0; i < gs_run_locations(o->b->run) && i < o->come_of_cap; i++) {
         struct come *line = o->come_of[i] ? &o->come[o->come_of[i] - 1] : NULL;
-        if (line && line->times >= AGAIN && line->times < LAYERS && !line->enters) {
+        if (line && line->times >= ENTERED && line->times < LAYERS && !line->enters) {
             line->enters = gs_oom_enters(o->b->run, gs_run_location(o->b->run, (uint32_t)i)->stack);
         }
     }
@@ -378,7 +392,7 @@ static void look_for_inputs(struct gs_ooms *o)
 /* What came by again outside of all passes, and what inside of one came by but once. */
 static void capture_lines(struct gs_ooms *o, struct capture *c)
 {
-    c->turned_ns = c->once_ns = GS_UNKNOWN;
+    c->turned_ns = c->once_ns = c->entered_ns = GS_UNKNOWN;
     look_for_inputs(o);
     for (size_t i = 0; i < o->come_cap && i < gs_run_stacks(o->b->run); i++) {
         struct come *line = &o->come[i];
@@ -386,6 +400,9 @@ static void capture_lines(struct gs_ooms *o, struct capture *c)
             line->looked = true;
             line->in_pass = gs_oom_in_pass(o->b->run, (uint32_t)i);
             line->lazy = line->in_pass && gs_oom_lazy(o->b->run, (uint32_t)i);
+        }
+        if (line->enters && !line->in_pass && line->times >= ENTERED && line->last_ns > c->entered_ns) {
+            c->entered_ns = line->last_ns;
         }
         bool again = line->times >= (line->enters ? AGAIN : LAYERS);
         if (!line->in_pass && again && line->last_ns > c->turned_ns) {
@@ -556,13 +573,14 @@ static struct gs_oom_facts facts_of(struct gs_ooms *o, const struct group *g,
         }
         f.turned_ns = c->turned_ns;
         f.once_ns = c->once_ns;
+        f.entered_ns = c->entered_ns;
         f.after = c->after;
         f.backward_ns = c->backward_ns;
         f.trials = c->trials;
         f.failed_pass = c->failed_pass;
         gs_oom_growing(o->b, c->live, c->live_n, &f);
         gs_oom_demand(o->b, &f);
-        gs_oom_graph_judge(o->b, c->live, c->live_n, &f);
+        gs_oom_graph_judge(o->b, &o->passes, c->live, c->live_n, &f);
         f.graphs = gs_graph_memory_at(o->b->run, row->process, row->device, row->time_ns);
         if (f.total != GS_UNKNOWN && f.free != GS_UNKNOWN &&
             f.total - f.free >= gs_add(f.device_live, f.graphs)) {
@@ -768,6 +786,7 @@ void gs_ooms_finish(struct gs_ooms *o)
     free(o->groups);
     free(o->group_of);
     free(o->come_of);
+    free(o->history);
     free(o->come);
     free(o);
 }

@@ -67,9 +67,11 @@ struct gs_oom_facts {
     uint32_t growing_stack; /* the heaviest of them */
     int64_t growing_heaviest;
     uint64_t growing_count; /* live allocations there */
+    int64_t growing_kept;    /* of `growing`: outputs of forward passes, seen to remain while others were freed */
     bool growing_varies;     /* its blocks differ in size */
     uint64_t growing_passes; /* the fewest live allocations of a growing call path: once per pass */
     int64_t growing_first_ns, heaviest_first_ns; /* the first of them all; of the heaviest's */
+    int64_t heaviest_begun_ns;                   /* the first allocation of the heaviest's call path, freed or not */
     const struct gs_growth *growth; /* the heaviest entry of it; NULL none */
     int64_t before_growth;          /* live in all when it began; 0 unknown */
     int64_t backward_ns;            /* of the last backward pass before the failure; GS_UNKNOWN: there was none */
@@ -82,6 +84,7 @@ struct gs_oom_facts {
     bool evaluates;   /* … and none is to be expected */
     bool replaced; /* what grows is made anew each time, larger: only the last ones are there */
     int64_t turned_ns;   /* when a line outside of all passes last came by again; GS_UNKNOWN */
+    int64_t entered_ns;  /* when data last came to the device at a line outside of passes that did so three times; GS_UNKNOWN */
     int64_t once_ns;     /* when a line in a pass last came by for the first time; GS_UNKNOWN */
     int64_t earlier;     /* the most that was live before this step beside what grows; GS_UNKNOWN */
     int64_t largest;        /* the largest live allocation on the device */
@@ -100,7 +103,10 @@ struct gs_oom_live { /* what one location held at that moment */
     uint32_t location;
     int64_t bytes;
     uint64_t count;
+    int64_t begun_ns;          /* its first allocation, freed or not */
+    uint64_t times;            /* its allocations, freed or not */
     int64_t first_ns, last_ns; /* of its live blocks: the first and the last allocation */
+    double first_rank, last_rank, mean_rank; /* likewise, as shares of the location's allocations that came before */
     int64_t least, most;       /* bytes of its smallest and its largest live block */
     bool freed_in_backward;    /* a backward pass freed earlier blocks of it */
 };

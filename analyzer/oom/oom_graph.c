@@ -3,7 +3,8 @@
  * Lines of several modules that grow together prove no graph: a list of hidden states grows likewise. Evidence for one:
  *   freed   backward passes freed earlier blocks of the same call paths: autograd held those
  *   input   the batch, which the loop makes outside of all modules, stays alive together with what the modules made:
- *           autograd saves it for the gradient of the first layer, and a program that collects results does not
+ *           autograd saves it for the gradient of the first layer; and so does much of what lies between input and output, of which
+ *           a program that collects both (a replay buffer) keeps nothing
  * A graph that grew since the last backward pass is not a leak yet: a backward pass still needs it. It is one if the
  * program evaluates: earlier backward passes followed other lines, or its functions say so.
  */
@@ -34,6 +35,7 @@ bool gs_oom_passes_alloc(struct gs_oom_passes *p, const struct gs_run *run, cons
 {
     bool backward = life->layer == GS_LAYER_TENSOR && life->stack != GS_NONE && in_backward(p, run, life->stack);
     p->backward_ns = backward ? life->alloc_ns : p->backward_ns;
+    *GS_REACH(p->made, life->location, p->made_cap) += life->layer == GS_LAYER_TENSOR ? life->bytes : 0;
     return backward;
 }
 
@@ -49,6 +51,7 @@ void gs_oom_passes_free(struct gs_oom_passes *p, const struct gs_run *run, const
 void gs_oom_passes_release(struct gs_oom_passes *p)
 {
     free(p->freed);
+    free(p->made);
     gs_map_free(&p->stacks);
 }
 
@@ -73,7 +76,7 @@ static bool is_evaluation(const struct gs_run *run, uint32_t stack)
            function_has(run, stack, names, sizeof names / sizeof *names);
 }
 
-/* Is there a block for nearly each time, made outside of passes? */
+/* Is there a block for nearly each time, made outside of passes and meanwhile, as parameters are not? */
 static bool input_kept(const struct gs_builder *b, const struct gs_oom_live *live, size_t n, const struct gs_oom_facts *f)
 {
     static const double nearly = 0.8;
@@ -82,7 +85,8 @@ static bool input_kept(const struct gs_builder *b, const struct gs_oom_live *liv
     for (size_t i = 0; i < n; i++) {
         const struct gs_oom_live *l = &live[i];
         uint32_t stack = gs_run_location(b->run, l->location)->stack;
-        if (l->count >= LEAST && (double)l->count >= nearly * times && (double)l->count <= times / nearly + 2 &&
+        bool meanwhile = l->last_ns >= f->growing_first_ns + (f->row->time_ns - f->growing_first_ns) / 2;
+        if (meanwhile && l->count >= LEAST && (double)l->count >= nearly * times && (double)l->count <= times / nearly + 2 &&
             stack != GS_NONE && !gs_oom_in_pass(b->run, stack)) {
             return true;
         }
@@ -90,14 +94,47 @@ static bool input_kept(const struct gs_builder *b, const struct gs_oom_live *liv
     return false;
 }
 
-void gs_oom_graph_judge(const struct gs_builder *b, const struct gs_oom_live *live, size_t n, struct gs_oom_facts *f)
+/* The call of the outermost module that a stack lies in; GS_NONE: in none, or in a backward pass. */
+static uint32_t model_call(const struct gs_run *run, uint32_t stack)
+{
+    uint32_t call = GS_NONE;
+    const struct gs_frame *frame;
+    for (; (frame = gs_stack_frame(run, stack)) != NULL; stack = gs_stack_parent(run, stack)) {
+        const char *name = frame->kind == GS_FRAME_PYTHON ? frame->function : NULL;
+        if (name && strstr(name, "_engine_run_backward")) {
+            return GS_NONE;
+        }
+        call = name && strstr(name, "_call_impl") ? stack : call;
+    }
+    return call;
+}
+
+/* A graph keeps much of what the model's call made, outputs that the program keeps are the least of it: of two linear
+ * layers and their activations a half and a fifth. Where that call is not known, nothing speaks against a graph. */
+static bool inner_kept(const struct gs_builder *b, const struct gs_oom_passes *p, const struct gs_oom_live *live, size_t n,
+                       const struct gs_oom_facts *f)
+{
+    static const double of_graph = 0.25;
+    uint32_t call = model_call(b->run, f->growing_stack);
+    int64_t kept = 0, made = 0;
+    for (size_t i = 0; call != GS_NONE && i < n; i++) {
+        kept += model_call(b->run, gs_run_location(b->run, live[i].location)->stack) == call ? live[i].bytes : 0;
+    }
+    for (size_t i = 0; call != GS_NONE && i < gs_run_locations(b->run) && i < p->made_cap; i++) {
+        made += p->made[i] && model_call(b->run, gs_run_location(b->run, (uint32_t)i)->stack) == call ? p->made[i] : 0;
+    }
+    return (double)kept >= of_graph * (double)made;
+}
+
+void gs_oom_graph_judge(const struct gs_builder *b, const struct gs_oom_passes *p, const struct gs_oom_live *live, size_t n,
+                        struct gs_oom_facts *f)
 {
     f->graph = GS_GRAPH_NONE;
     f->pending = false;
     if (!f->growth || f->replaced || !f->growth->newest.known || f->growing_in_pass < f->growing / 4) {
         return;
     }
-    bool freed = f->growing_freed >= f->growing_in_pass / 2, input = input_kept(b, live, n, f);
+    bool freed = f->growing_freed >= f->growing_in_pass / 2, input = input_kept(b, live, n, f) && inner_kept(b, p, live, n, f);
     if (!f->growth->graph && !freed && !input) {
         return;
     }

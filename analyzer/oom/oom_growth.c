@@ -87,6 +87,37 @@ static bool one_script_pass(const struct gs_builder *b, const struct gs_oom_live
     return script && !sure && l->count < LAYERS && f->turned_ns <= l->first_ns + (f->row->time_ns - l->first_ns) / 4;
 }
 
+/* Of each step since the first that made one, a block remains; data came meanwhile, so that the steps are no layers. */
+static bool remain_of_steps(const struct gs_builder *b, const struct gs_oom_live *l, const struct gs_oom_facts *f)
+{
+    enum { STEPS = 3 }; /* the graph of the last pass stays during the next; the step that fails may count as two */
+    const struct gs_steps *steps = steps_of(b, f);
+    size_t spans = steps ? gs_steps_done(steps, l->last_ns) - gs_steps_done(steps, l->first_ns) : 0;
+    return spans >= STEPS && l->count >= spans && f->entered_ns > l->first_ns;
+}
+
+/* Where layers share the call path and no line tells a step: passes freed nearly all that they made, and a few blocks
+ * remain, old ones and new ones. */
+static bool remain_among_freed(const struct gs_oom_live *l, const struct gs_oom_facts *f)
+{
+    enum { LEAST = 4, FREED = 5 };
+    static const double turnover = 0.9, early = 0.5, late = 0.75;
+    return f->turnover >= turnover && l->count >= LEAST && l->times >= l->count * (FREED + 1) &&
+           l->first_rank <= early &&
+           l->last_rank >= late;
+}
+
+/* Outputs of forward passes that the program keeps, in a process that never ran a backward pass. growth.c sees those of
+ * many passes, this those of few. */
+static bool is_kept(const struct gs_builder *b, const struct gs_oom_live *l, const struct gs_oom_facts *f)
+{
+    double margin = (l->last_rank - l->first_rank) / 8;
+    bool spread = l->mean_rank >= l->first_rank + margin && l->mean_rank <= l->last_rank - margin;
+    return f->layer == GS_SERIES_TENSOR && f->backward_ns == GS_UNKNOWN && spread &&
+           gs_oom_in_pass(b->run, gs_run_location(b->run, l->location)->stack) &&
+           (remain_of_steps(b, l, f) || remain_among_freed(l, f));
+}
+
 /* A handful of blocks is no rhythm where the program's steps are not known for sure; fewer than
  * growth.c asks for are a buffer that is appended to, whose earlier selves are gone. */
 static bool counts(const struct gs_builder *b, const struct gs_oom_live *l,
@@ -116,6 +147,7 @@ static const struct gs_growth *foremost(const struct gs_builder *b, const struct
 struct line {
     int64_t bytes, heaviest; /* together; of the heaviest call path */
     int64_t first_ns;        /* of the heaviest call path's live blocks */
+    int64_t begun_ns;        /* of all of its blocks */
     uint32_t stack;          /* likewise */
     uint64_t count;          /* likewise */
     bool varies;             /* likewise: its blocks differ in size */
@@ -128,6 +160,7 @@ static void add_path(struct line *line, const struct gs_oom_live *l, uint32_t st
     if (l->bytes > line->heaviest || !line->count) {
         line->heaviest = l->bytes;
         line->first_ns = l->first_ns;
+        line->begun_ns = l->begun_ns;
         line->stack = stack;
         line->count = l->count;
         line->varies = l->least < l->most / VARIES_SHARE;
@@ -148,9 +181,11 @@ void gs_oom_growing(struct gs_builder *b, const struct gs_oom_live *live, size_t
             f->holder = l->bytes;
             f->holder_stack = stack;
         }
-        if (!counts(b, l, f)) {
+        bool kept = is_kept(b, l, f);
+        if (!kept && !counts(b, l, f)) {
             continue;
         }
+        f->growing_kept = gs_add(f->growing_kept, kept ? l->bytes : 0);
         uint32_t *at = gs_map_at(&index, gs_site_number(b, stack));
         if (*at == GS_MAP_NEW) {
             *at = (uint32_t)lines_n;
@@ -168,11 +203,13 @@ void gs_oom_growing(struct gs_builder *b, const struct gs_oom_live *live, size_t
         if (lines[i].bytes > f->growing_heaviest) {
             f->growing_heaviest = lines[i].bytes;
             f->heaviest_first_ns = lines[i].first_ns;
+            f->heaviest_begun_ns = lines[i].begun_ns;
             f->growing_stack = lines[i].stack;
             f->growing_count = lines[i].count;
             f->growing_varies = lines[i].varies;
         }
     }
+    f->growing_varies = f->growing_varies && f->growing_kept < f->growing / 2; /* the present pass' blocks do */
     f->growing_sites = (unsigned)lines_n;
     free(lines);
     gs_map_free(&index);
@@ -190,7 +227,10 @@ static int64_t before_growth(const struct gs_builder *b, struct gs_oom_facts *f,
     double end = gs_seconds(f->row->time_ns), begun_s = f->growth ? f->growth->first_s : end;
     bool recent = steps && f->row->time_ns <= gs_step_start(steps, steps->n) + 2 * steps->median_ns &&
                   gs_steps_done(steps, f->row->time_ns) < gs_steps_done(steps, first) + STEPS;
-    double all_s = t->n ? end - t->points[0].time_s : 0;
+    double all_s = end - gs_seconds(f->heaviest_begun_ns);
+    if (f->growing_kept >= f->growing / 2) {
+        return 0;
+    }
     f->replaced = recent || gs_seconds(first) - begun_s > (end - begun_s) / 2 ||
                   (f->growing_count < FEW && end - gs_seconds(first) < all_s / 20);
     if (f->replaced) {

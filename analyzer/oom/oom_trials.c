@@ -70,7 +70,8 @@ static void take(void *self, const struct gs_lifetime *life)
     bool model = life->stack != GS_NONE && builds(h->trials, h->run, life->stack);
     if (model) {
         uint32_t *first = gs_map_at(&h->models, life->location);
-        h->holds[trial - 1] = true;
+        h->held[trial - 1].bytes = gs_add(h->held[trial - 1].bytes, life->bytes);
+        h->held[trial - 1].count++;
         if (*first == GS_MAP_NEW) {
             *first = (uint32_t)trial;
         }
@@ -88,20 +89,28 @@ static void take(void *self, const struct gs_lifetime *life)
     }
 }
 
+/* As a notebook's cells make it that were copied, or whose names count up: another line, the same blocks. */
+static bool same_model(const struct gs_oom_trial *a, const struct gs_oom_trial *b)
+{
+    enum { LEAST = 4 };
+    return a->count >= LEAST && a->count == b->count && a->bytes == b->bytes;
+}
+
 struct gs_oom_earlier gs_oom_trials_held(struct gs_oom_trials *t, const struct gs_run *run, int device)
 {
     struct gs_oom_held h = {.trials = t, .run = run, .device = device, .earlier = {.stack = GS_NONE}};
     if (t->n < 2) {
         return h.earlier;
     }
-    h.holds = gs_realloc(NULL, t->n, sizeof *h.holds);
-    memset(h.holds, 0, t->n * sizeof *h.holds);
+    h.held = gs_realloc(NULL, t->n, sizeof *h.held);
+    memset(h.held, 0, t->n * sizeof *h.held);
     gs_run_live(run, take, &h);
     for (size_t i = 0; i + 1 < t->n; i++) {
-        h.earlier.trials += h.holds[i];
+        h.earlier.trials += h.held[i].count > 0;
+        h.earlier.repeated = h.earlier.repeated || same_model(&h.held[i], &h.held[i + 1]);
     }
     h.earlier.since_ns = t->start_ns[t->n - 1];
-    free(h.holds);
+    free(h.held);
     gs_map_free(&h.models);
     return h.earlier;
 }

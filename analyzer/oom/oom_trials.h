@@ -22,7 +22,10 @@ struct gs_oom_held {
     struct gs_oom_trials *trials;
     const struct gs_run *run;
     int device;
-    bool *holds;           /* by trial: does it hold a module's block? */
+    struct gs_oom_trial {
+        uint64_t count;
+        int64_t bytes;
+    } *held;               /* by trial: live blocks of its modules */
     struct gs_map models;  /* call path of a module's block → its first trial that holds one, plus 1; again: repeated */
     struct gs_oom_earlier earlier;
 };

@@ -1,0 +1,23 @@
+/* When a call path allocated, in bounded memory: what tells an old block from a new one whatever time the passes
+ * took. A first pass, or one that the machine interrupted, takes as long as a hundred others. */
+#ifndef GPUSPY_OOM_HISTORY_H
+#define GPUSPY_OOM_HISTORY_H
+
+#include <stdint.h>
+
+enum { GS_OOM_HISTORY = 16 };
+
+struct gs_oom_history { /* all 0: no allocation yet */
+    uint64_t times;                /* allocations, freed or not */
+    int64_t first_ns;
+    int64_t ns[GS_OOM_HISTORY]; /* of every `stride`-th, ascending */
+    uint32_t n;
+    uint64_t stride;
+};
+
+/* Times come in order. */
+void gs_oom_history_add(struct gs_oom_history *h, int64_t ns);
+/* The share of its allocations, 0 to 1, that came before that time. */
+double gs_oom_history_rank(const struct gs_oom_history *h, int64_t ns);
+
+#endif
