@@ -45,7 +45,7 @@ static int show(struct viewing *v, const struct settings *s, const struct gs_rep
 {
     char error[1024] = "";
     struct gs_profile_wish wish = {.what = GS_PROFILE_END, .process = -1, .device = s->view.choice.device,
-                                   .layer = GS_PROFILE_ALL, .categories = true};
+                                   .layer = GS_PROFILE_ALL, .categories = true, .uses = r->uses};
     struct gs_profile *p = gs_profile_build(v->run, &wish, error, sizeof error);
     struct leaks leaks = {0};
     int code = EXIT_YES;
@@ -78,6 +78,7 @@ int cmd_leaks(const struct command *self, int argc, char **argv)
 
     if (!done) {
         v.options.all = true;
+        v.options.questions = GS_ASK(LEAKS) | GS_ASK(USES);
         struct gs_report *r = gs_report_build(v.run, &v.options, error, sizeof error);
         code = r ? show(&v, &s, r) : viewing_failed(&v, error);
         gs_report_free(r);

@@ -154,6 +154,7 @@ static int report(const struct settings *s, struct gs_options *options_, char **
     if (!run)
         return code;
     struct gs_page *page = s->html ? gs_page_new(run, options_) : NULL;
+    options_->questions = view_section_questions(s->only);
     struct gs_report *built = gs_report_build(run, options_, error, sizeof error);
 
     code = EXIT_INPUT;

@@ -56,7 +56,8 @@ static bool look(struct stats *x, struct gs_run *run, const struct settings *s, 
                  size_t error_size)
 {
     struct gs_profile_wish wish = {.what = GS_PROFILE_ALLOCATED, .process = -1,
-                                   .device = s->view.choice.device, .categories = true};
+                                   .device = s->view.choice.device, .categories = true,
+                                   .uses = x->report->uses};
 
     x->layer = layer_of(x, s->layer);
     wish.layer = (int)x->layer;
@@ -82,6 +83,7 @@ static int show(struct viewing *v, const struct settings *s)
     int code = EXIT_YES;
 
     v->options.watch = &watch;
+    v->options.questions = GS_ASK(STEPS) | GS_ASK(PEAKS) | GS_ASK(USES);
     struct gs_report *r = gs_report_build(v->run, &v->options, error, sizeof error);
     v->options.watch = NULL;
     x->report = r;

@@ -130,14 +130,19 @@ static void watch(struct build *b, const struct gs_lifetime *life, const struct 
     }
 }
 
+static void add_sum(struct build *b, const struct gs_lifetime *life, enum gs_category category)
+{
+    struct sum *s = GS_REACH(b->sums, (size_t)life->location * GS_CATEGORIES_N + category, b->sums_cap);
+    s->bytes = gs_add(s->bytes, life->bytes);
+    s->count++;
+}
+
 static void on_alloc(void *self, const struct gs_lifetime *life, const struct gs_series *series)
 {
     struct build *b = self;
     watch(b, life, series, life->alloc_ns);
     if (b->wish->what == GS_PROFILE_ALLOCATED && !b->wish->categories) {
-        struct sum *s = GS_REACH(b->sums, life->location, b->sums_cap);
-        s->bytes = gs_add(s->bytes, life->bytes);
-        s->count++;
+        add_sum(b, life, GS_CATEGORY_UNKNOWN);
     }
 }
 
@@ -153,7 +158,7 @@ static void add_ended(struct build *b, const struct gs_lifetime *life)
                                             life->free_ns > b->last_alloc_ns,
                                             gs_uses_of(b->b.report->uses, s->process, life->stack,
                                                        life->alloc_ns, life->free_ns));
-        add_live(b, s, life->stack, gs_category_of(rule), life->bytes, 1);
+        add_sum(b, life, gs_category_of(rule));
     }
 }
 
@@ -180,20 +185,34 @@ static void on_process_end(void *self, uint32_t process, int64_t end_ns)
     }
 }
 
+/* The report's replay has left every series as it is at the end. */
+static void take_ends(struct build *b)
+{
+    for (uint32_t i = 0; i < gs_run_serieses(b->run); i++) {
+        struct level *l = GS_REACH(b->levels, i, b->levels_cap);
+        l->bytes = gs_run_series(b->run, i)->live_bytes;
+        l->moment_ns = b->wish->at_ns;
+    }
+}
+
 static bool replay(struct build *b, char *error, size_t error_size)
 {
+    if (b->wish->what == GS_PROFILE_END && b->wish->uses) {
+        take_ends(b);
+        return true;
+    }
     struct gs_observer observers[3] = {{.self = b,
                                         .process_start = on_process_start,
                                         .alloc = on_alloc,
                                         .free = on_free,
                                         .process_end = on_process_end}};
     size_t n = 1;
-    if (b->wish->categories && b->wish->what != GS_PROFILE_ALLOCATED) {
+    if (b->wish->categories && b->wish->what != GS_PROFILE_ALLOCATED && !b->wish->uses) {
         gs_steps_start(&b->b, &observers[n++]);
         gs_uses_start(&b->b, &observers[n++]);
-    } else if (b->wish->categories) {
+    } else if (b->wish->categories && b->wish->what == GS_PROFILE_ALLOCATED) {
         b->categorizer = gs_categorizer_new(b->run);
-        b->b.report->uses = gs_uses_read(b->run, error, error_size);
+        b->b.report->uses = b->wish->uses ? b->wish->uses : gs_uses_read(b->run, error, error_size);
         if (!b->b.report->uses) {
             return false;
         }
@@ -274,19 +293,6 @@ static void find_ooms(struct build *b)
             *last = &all[i];
         }
     }
-}
-
-static void drop_unwanted(struct build *b)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < b->p->n; i++) {
-        const struct gs_profile_entry *e = &b->p->entries[i];
-        struct gs_series s = {.process = e->process, .device = e->device, .layer = e->layer};
-        if (e->weight > 0 && series_wanted(b, &s)) {
-            b->p->entries[kept++] = *e;
-        }
-    }
-    b->p->n = kept;
 }
 
 /* --- what was live ------------------------------------------------------------------------------- */
@@ -407,12 +413,14 @@ static void add_locations(struct build *b)
     for (uint32_t i = 0; i < gs_run_locations(b->run); i++) {
         const struct gs_location *l = gs_run_location(b->run, i);
         const struct gs_series *s = gs_run_series(b->run, l->series);
-        struct sum sum = {l->live_bytes, l->live_count};
-        if (!end) {
-            sum = *GS_REACH(b->sums, i, b->sums_cap);
-        }
-        if (sum.count && sum.bytes > 0 && series_wanted(b, s)) {
-            add_live(b, s, l->stack, GS_CATEGORY_UNKNOWN, sum.bytes, sum.count);
+        for (unsigned c = 0; c < GS_CATEGORIES_N; c++) {
+            struct sum sum = {c == GS_CATEGORY_UNKNOWN ? l->live_bytes : 0, c == GS_CATEGORY_UNKNOWN ? l->live_count : 0};
+            if (!end) {
+                sum = *GS_REACH(b->sums, (size_t)i * GS_CATEGORIES_N + c, b->sums_cap);
+            }
+            if (sum.count && sum.bytes > 0 && series_wanted(b, s)) {
+                add_live(b, s, l->stack, (enum gs_category)c, sum.bytes, sum.count);
+            }
         }
     }
 }
@@ -436,11 +444,7 @@ static bool add_memory(struct build *b, char *error, size_t error_size)
         return false;
     }
     if (what == GS_PROFILE_ALLOCATED || (what == GS_PROFILE_END && !b->wish->categories)) {
-        if (b->categorizer) {
-            drop_unwanted(b);
-        } else {
-            add_locations(b);
-        }
+        add_locations(b);
     } else if (!add_moments(b, error, error_size)) {
         return false;
     }
@@ -529,7 +533,7 @@ struct gs_profile *gs_profile_build(struct gs_run *run, const struct gs_profile_
 {
     static const struct gs_options defaults;
     struct gs_arena arena = {0};
-    struct gs_report report = {.run = run};
+    struct gs_report report = {.run = run, .uses = wish->uses};
     struct gs_profile *p = gs_realloc(NULL, 1, sizeof *p);
     struct build b = {.run = run, .wish = wish, .p = p, .process = GS_NONE};
     struct gs_profile_wish end = *wish;
@@ -550,7 +554,9 @@ struct gs_profile *gs_profile_build(struct gs_run *run, const struct gs_profile_
     gs_site_helpers(run, &b.b.helpers);
     bool ok = calls ? add_calls(&b, error, error_size) : add_memory(&b, error, error_size);
     finish(p);
-    gs_uses_free(report.uses);
+    if (report.uses != wish->uses) {
+        gs_uses_free(report.uses);
+    }
     gs_steps_free(b.b.steps);
     if (b.categorizer) {
         gs_categorizer_free(b.categorizer);

@@ -37,6 +37,7 @@ struct gs_profile_wish {
     int device;    /* -1 any */
     int layer;     /* enum gs_series_layer, or GS_PROFILE_USUAL, GS_PROFILE_ALL */
     bool categories;
+    struct gs_uses *uses; /* of a report of the same run, not owned; NULL: another replay finds them */
 };
 
 /* Each (process, stack, device, layer, category) once. Of waits and copies layer is of no meaning. */

@@ -22,77 +22,245 @@ struct owner { /* the report comes first, so that a pointer to it is one to this
     struct gs_arena arena;
 };
 
-static bool watch_memory(struct gs_builder *b, struct gs_ranks **ranks, char *error, size_t error_size)
-{
-    enum {
-        STEPS, USES, OWNERS, ALLOCATORS, PEAKS, TIMELINES, MEMORY, GROWTH, CHURN, PREALLOCATIONS, OOMS,
-        RANKS, WATCH, N
-    };
-    struct gs_observer observers[N] = {0};
-    gs_owners_start(b, &observers[OWNERS]);
-    gs_steps_start(b, &observers[STEPS]);
-    gs_uses_start(b, &observers[USES]);
-    gs_allocators_start(b, &observers[ALLOCATORS]);
-    struct gs_peaks *peaks = gs_peaks_start(b, &observers[PEAKS]);
-    struct gs_timelines *timelines = gs_timelines_start(b, &observers[TIMELINES]);
-    struct gs_memory *memory = gs_memory_start(b, &observers[MEMORY]);
-    struct gs_growths *growth = gs_growths_start(b, &observers[GROWTH]);
-    struct gs_churns *churn = gs_churns_start(b, &observers[CHURN]);
-    struct gs_preallocations *preallocations =
-        gs_preallocations_start(b, &observers[PREALLOCATIONS]);
-    struct gs_ooms *ooms = gs_ooms_start(b, &observers[OOMS]);
-    *ranks = gs_ranks_start(b, &observers[RANKS]);
-    if (b->options->watch) {
-        observers[WATCH] = b->options->watch->observer;
+/* --- the rows of questions.def, for one caller -------------------------------------------------------- */
+
+struct asked { /* what is asked of one run */
+    struct gs_builder *b;
+    uint64_t wanted;      /* bits GS_ASK(…) */
+    unsigned order[GS_QUESTIONS_N], n;
+    void *state[GS_QUESTIONS_N];
+    uint64_t calls; /* copies and waits read */
+};
+
+#define STARTS(name)                                                           \
+    static void *name##_start(struct gs_builder *b, struct gs_observer *o)     \
+    {                                                                          \
+        return gs_##name##_start(b, o);                                        \
     }
-    bool ok = gs_run_replay(b->run, observers, N, error, error_size);
-    gs_peaks_finish(peaks);
-    gs_timelines_finish(timelines);
-    gs_memory_finish(memory);
-    gs_growths_finish(growth);
-    gs_churns_finish(churn);
-    gs_preallocations_finish(preallocations);
-    gs_ooms_finish(ooms);
-    return ok;
+#define FINISHES(name)                     \
+    static void name##_finish(void *state) \
+    {                                      \
+        gs_##name##_finish(state);         \
+    }
+#define BUILDS(name, function)                                                             \
+    static bool name##_build(struct gs_builder *b, char *error, size_t error_size)         \
+    {                                                                                      \
+        (void)error;                                                                       \
+        (void)error_size;                                                                  \
+        function(b);                                                                       \
+        return true;                                                                       \
+    }
+
+STARTS(steps)
+STARTS(uses)
+STARTS(peaks) FINISHES(peaks)
+STARTS(timelines) FINISHES(timelines)
+STARTS(memory) FINISHES(memory)
+STARTS(growths) FINISHES(growths)
+STARTS(churns) FINISHES(churns)
+STARTS(preallocations) FINISHES(preallocations)
+STARTS(ooms) FINISHES(ooms)
+STARTS(ranks) FINISHES(ranks)
+FINISHES(syncs)
+FINISHES(transfers)
+BUILDS(steps, gs_steps_build)
+BUILDS(allocators, gs_allocators_build)
+BUILDS(leaks, gs_leaks_build)
+BUILDS(verdicts, gs_ooms_explain)
+BUILDS(loop, gs_loop_build)
+BUILDS(budgets, gs_budgets_build)
+BUILDS(marks, gs_marks_build)
+BUILDS(samples, gs_samples_build)
+
+static void *owners_start(struct gs_builder *b, struct gs_observer *o)
+{
+    gs_owners_start(b, o);
+    return NULL;
 }
 
-struct calls {
-    struct gs_builder *b;
-    struct gs_syncs *syncs;
-    struct gs_transfers *transfers;
-    struct gs_ranks *ranks;
-    uint64_t n;
+static void *allocators_start(struct gs_builder *b, struct gs_observer *o)
+{
+    gs_allocators_start(b, o);
+    return NULL;
+}
+
+static void *watch_start(struct gs_builder *b, struct gs_observer *o)
+{
+    if (b->options->watch) {
+        *o = b->options->watch->observer;
+    }
+    return NULL;
+}
+
+static void *syncs_start(struct gs_builder *b, struct gs_observer *o)
+{
+    (void)o;
+    return gs_syncs_start(b);
+}
+
+static void *transfers_start(struct gs_builder *b, struct gs_observer *o)
+{
+    (void)o;
+    return gs_transfers_start(b);
+}
+
+static void allocators_call(struct gs_builder *b, void *state, const struct gs_copy *copy, const struct gs_sync *sync)
+{
+    (void)state, (void)copy;
+    if (sync) {
+        gs_allocators_call(b, sync);
+    }
+}
+
+static void ranks_call(struct gs_builder *b, void *state, const struct gs_copy *copy, const struct gs_sync *sync)
+{
+    (void)b;
+    gs_ranks_call(state, copy, sync);
+}
+
+static void watch_call(struct gs_builder *b, void *state, const struct gs_copy *copy, const struct gs_sync *sync)
+{
+    (void)state;
+    if (b->options->watch && b->options->watch->call) {
+        b->options->watch->call(b->options->watch->self, copy, sync);
+    }
+}
+
+static void syncs_call(struct gs_builder *b, void *state, const struct gs_copy *copy, const struct gs_sync *sync)
+{
+    (void)b;
+    gs_syncs_call(state, copy, sync);
+}
+
+static void transfers_call(struct gs_builder *b, void *state, const struct gs_copy *copy, const struct gs_sync *sync)
+{
+    (void)b, (void)sync;
+    if (copy) {
+        gs_transfers_call(state, copy);
+    }
+}
+
+static bool categories_build(struct gs_builder *b, char *error, size_t error_size)
+{
+    return gs_categories_build(b, error, error_size);
+}
+
+static bool estimate_build(struct gs_builder *b, char *error, size_t error_size)
+{
+    return gs_budgets_read(b, error, error_size);
+}
+
+static bool advice_build(struct gs_builder *b, char *error, size_t error_size)
+{
+    (void)error, (void)error_size;
+    gs_advice_build(b);
+    gs_loop_advice(b);
+    return true;
+}
+
+static const struct question {
+    void *(*start)(struct gs_builder *, struct gs_observer *);
+    void (*finish)(void *state);
+    void (*call)(struct gs_builder *, void *state, const struct gs_copy *, const struct gs_sync *);
+    void (*called)(void *state);
+    bool (*build)(struct gs_builder *, char *error, size_t error_size);
+    uint64_t needs;
+} questions[] = {
+#define none NULL
+#define NOTHING 0
+#define NEEDS(name) GS_ASK(name)
+#define QUESTION(name, start, finish, call, called, build, needs) [GS_QUESTION_##name] = {start, finish, call, called, build, needs},
+#include "analyzer/report/questions.def"
+#undef QUESTION
+#undef NEEDS
+#undef NOTHING
+#undef none
 };
+
+/* --- asking ---------------------------------------------------------------------------------------------- */
+
+/* Everything that a question needs, then the question. */
+static void order_question(struct asked *a, unsigned question, uint64_t *seen)
+{
+    if (*seen & (uint64_t)1 << question) {
+        return;
+    }
+    *seen |= (uint64_t)1 << question;
+    for (unsigned i = 0; i < GS_QUESTIONS_N; i++) {
+        if (questions[question].needs & (uint64_t)1 << i) {
+            order_question(a, i, seen);
+        }
+    }
+    a->order[a->n++] = question;
+}
+
+/* Where a loop on a simulated GPU ended the run, that changes the other answers. */
+static struct asked ask(struct gs_builder *b)
+{
+    struct asked a = {.b = b};
+    uint64_t seen = 0;
+    a.wanted = b->options->questions && !gs_run_loop(b->run) ? b->options->questions | GS_ASK(WATCH) | GS_ASK(PEAKS) | GS_ASK(STEPS) : ~(uint64_t)0;
+    for (unsigned i = 0; i < GS_QUESTIONS_N; i++) {
+        if (a.wanted & (uint64_t)1 << i) {
+            order_question(&a, i, &seen);
+        }
+    }
+    return a;
+}
+
+static bool watch_memory(struct asked *a, char *error, size_t error_size)
+{
+    struct gs_observer observers[GS_QUESTIONS_N] = {0};
+    for (unsigned i = 0; i < a->n; i++) {
+        const struct question *q = &questions[a->order[i]];
+        a->state[a->order[i]] = q->start ? q->start(a->b, &observers[i]) : NULL;
+    }
+    bool ok = gs_run_replay(a->b->run, observers, a->n, error, error_size);
+    for (unsigned i = 0; i < a->n; i++) {
+        const struct question *q = &questions[a->order[i]];
+        if (q->finish) {
+            q->finish(a->state[a->order[i]]);
+        }
+    }
+    return ok;
+}
 
 static void on_call(void *self, const struct gs_copy *copy, const struct gs_sync *sync)
 {
-    struct calls *c = self;
-    c->n++;
-    gs_syncs_call(c->syncs, copy, sync);
-    gs_ranks_call(c->ranks, copy, sync);
-    if (sync) {
-        gs_allocators_call(c->b, sync);
-    }
-    if (copy) {
-        gs_transfers_call(c->transfers, copy);
-    }
-    if (c->b->options->watch && c->b->options->watch->call) {
-        c->b->options->watch->call(c->b->options->watch->self, copy, sync);
+    struct asked *a = self;
+    a->calls++;
+    for (unsigned i = 0; i < a->n; i++) {
+        const struct question *q = &questions[a->order[i]];
+        if (q->call) {
+            q->call(a->b, a->state[a->order[i]], copy, sync);
+        }
     }
 }
 
-static bool watch_calls(struct gs_builder *b, struct gs_ranks *ranks, char *error, size_t error_size)
+static bool watch_calls(struct asked *a, bool ok, char *error, size_t error_size)
 {
-    struct calls c = {.b = b,
-                      .syncs = gs_syncs_start(b),
-                      .transfers = gs_transfers_start(b),
-                      .ranks = ranks};
-    bool ok = gs_run_calls(b->run, on_call, &c, error, error_size);
-    gs_syncs_finish(c.syncs);
-    gs_transfers_finish(c.transfers);
-    b->report->events += c.n;
+    ok = ok && gs_run_calls(a->b->run, on_call, a, error, error_size);
+    for (unsigned i = 0; i < a->n; i++) {
+        const struct question *q = &questions[a->order[i]];
+        if (q->called) {
+            q->called(a->state[a->order[i]]);
+        }
+    }
+    a->b->report->events += a->calls;
     return ok;
 }
+
+static bool conclude(struct asked *a, char *error, size_t error_size)
+{
+    bool ok = true;
+    for (unsigned i = 0; i < a->n && ok; i++) {
+        const struct question *q = &questions[a->order[i]];
+        ok = !q->build || q->build(a->b, error, error_size);
+    }
+    return ok;
+}
+
+/* --- what is in every report ------------------------------------------------------------------------------- */
 
 static int by_index(const void *a, const void *b)
 {
@@ -247,26 +415,15 @@ struct gs_report *gs_report_build(struct gs_run *run, const struct gs_options *o
     b.top = b.options->all ? SIZE_MAX : b.options->top ? b.options->top : TOP;
     gs_site_helpers(run, &b.helpers);
     o->report.simulated = gs_simulated(&b);
-    struct gs_ranks *ranks;
-    bool ok = watch_memory(&b, &ranks, error, error_size) &&
-              watch_calls(&b, ranks, error, error_size) &&
-              gs_categories_build(&b, error, error_size) && gs_budgets_read(&b, error, error_size);
-    gs_ranks_finish(ranks);
+    struct asked asked = ask(&b);
+    bool ok = watch_memory(&asked, error, error_size);
+    ok = watch_calls(&asked, ok, error, error_size);
     if (ok) {
         describe_run(&b);
         list_devices(&b);
         count_events(&b);
         list_calls(&b);
-        gs_steps_build(&b);
-        gs_leaks_build(&b);
-        gs_allocators_build(&b);
-        gs_ooms_explain(&b);
-        gs_loop_build(&b);
-        gs_budgets_build(&b);
-        gs_marks_build(&b);
-        gs_samples_build(&b);
-        gs_advice_build(&b);
-        gs_loop_advice(&b);
+        ok = conclude(&asked, error, error_size);
         o->report.notes = gs_run_notes(run, &o->report.notes_n);
     }
     gs_steps_free(b.steps);

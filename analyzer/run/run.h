@@ -66,6 +66,7 @@ struct gs_options {
     const struct estimate_result *plan;       /* of the same, with activations; NULL: not estimated */
     uint64_t plan_gpus;                       /* that the estimate, of one of them, divides the work among; 0: 1 */
     const struct gs_watch *watch;             /* likewise, see result.h */
+    uint64_t questions; /* bits GS_ASK(…) of report.h: only their answers are wanted; 0: all */
     gs_progress_fn progress; /* NULL: nobody asks */
     void *progress_data;
 };

@@ -9,19 +9,25 @@
 #include "analyzer/base/options.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
+#include "analyzer/report/report.h"
 #include "analyzer/text/view_text_parts.h"
 
 static const struct section {
     void (*print)(const struct view_text *v);
     const char *json;
+    uint64_t questions;
 } sections[] = {
-#define SECTION(name, word, function, json) [VIEW_##name] = {function, json},
+#define ASK(question) GS_ASK(question)
+#define EVERYTHING 0
+#define SECTION(name, word, function, json, questions) [VIEW_##name] = {function, json, questions},
 #include "analyzer/text/sections.def"
 #undef SECTION
+#undef EVERYTHING
+#undef ASK
 };
 
 const char view_section_words[] =
-#define SECTION(name, word, function, json) word "|"
+#define SECTION(name, word, function, json, questions) word "|"
 #include "analyzer/text/sections.def"
 #undef SECTION
     ;
@@ -32,6 +38,17 @@ bool view_section_key(uint64_t only, const char *key)
         if (only >> i & 1 && options_is_word(key, sections[i].json))
             return true;
     return false;
+}
+
+uint64_t view_section_questions(uint64_t only)
+{
+    uint64_t all = 0;
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
+        if (only >> i & 1 && !sections[i].questions)
+            return 0;
+        all |= only >> i & 1 ? sections[i].questions : 0;
+    }
+    return all;
 }
 
 static void print_sections(const struct view_text *v)

@@ -8,7 +8,7 @@
 #include "analyzer/report/report.h"
 
 enum view_section {
-#define SECTION(name, word, function, json) VIEW_##name,
+#define SECTION(name, word, function, json, questions) VIEW_##name,
 #include "analyzer/text/sections.def"
 #undef SECTION
 };
@@ -24,5 +24,7 @@ static inline bool view_shows(const struct view_text *v, enum view_section secti
 }
 /* Is this key of the JSON report in one of these sections? */
 bool view_section_key(uint64_t only, const char *key);
+/* The questions (gs_options.questions) that these sections show; 0: all. */
+uint64_t view_section_questions(uint64_t only);
 
 #endif

@@ -239,6 +239,12 @@ def test_a_recording_differs_in_nothing_from_itself(views):
     assert all(not figure["change"] for figure in diff["figures"].values())
 
 
+@pytest.mark.parametrize("sections", ["ranks", "leaks", "churn", "retries", "flushes", "sync", "transfers", "marks", "marks,leaks"])
+def test_a_section_that_asks_few_questions_says_what_the_whole_says(views, sections):
+    part = views.json("report", "--only", sections, "--top", "10000")
+    assert len(part) > 1 and part == {key: views.report[key] for key in part}
+
+
 def test_where_the_run_ends(views):
     """The process' end everywhere; a failure is a moment of its own."""
     report = views.report
