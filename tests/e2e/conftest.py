@@ -1,6 +1,7 @@
 """What every end-to-end test needs: where the build is, how to record, how to report."""
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -20,6 +21,10 @@ RACES = BUILD / "tests" / "tsan"
 CONFIG = tempfile.TemporaryDirectory()
 os.environ["XDG_CONFIG_HOME"] = CONFIG.name
 os.environ.pop("GPUSPY_CALIBRATION", None)
+# A shell's background job ignores these, and what it starts would, too: a handler here is the default there.
+for number in signal.SIGINT, signal.SIGQUIT:
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler)
 
 
 def sanitized(reason):
