@@ -27,6 +27,16 @@ for number in signal.SIGINT, signal.SIGQUIT:
         signal.signal(number, signal.default_int_handler)
 
 
+# Those that take longest start first, so that no worker of pytest-xdist is left with one at the end.
+LONG = ("test_spool", "test_one_truth", "test_category", "test_lives", "test_warehouse", "test_symbolize", "test_programs", "test_matrix",
+        "test_pytest_plugin", "test_reports", "test_json", "test_oom", "test_views")
+
+
+def pytest_collection_modifyitems(items):
+    place = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(LONG)))
+
+
 def sanitized(reason):
     """What cannot be had beside any sanitizer."""
     return pytest.mark.skipif(bool(SAN), reason=reason)
