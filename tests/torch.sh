@@ -36,7 +36,7 @@ figures() {
 
 # An older PyTorch runs what depends on PyTorch: its allocator, its reporting functions and the CUDA runtime that it is
 # linked with (the first line), its operations, optimizers and Python frames (the second), its files and texts (the
-# third). What the analyzer concludes from such recordings is the same code for all versions. Of the newest release: is
+# third), and one job of each way to shard. What the analyzer concludes from such recordings is the same code for all versions. Of the newest release: is
 # it still imported, does it still train?
 tests_of() {
     local file other="figures allocator processes distributed simulate
@@ -45,7 +45,11 @@ tests_of() {
     case $1 in
     */newest-torch) echo tests/torch/test_simulate.py ;;
     */torch-2.11.0) echo tests/torch ;;
-    *) for file in $other; do echo "tests/torch/test_$file.py"; done ;;
+    *)
+        for file in $other; do echo "tests/torch/test_$file.py"; done
+        printf 'tests/torch/test_estimate_sharded.py::test_each_rank_is_as_estimated[%s]\n' \
+            DDP "FSDP, FULL_SHARD" "FSDP2, fully_shard"
+        ;;
     esac
 }
 
