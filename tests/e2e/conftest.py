@@ -1,6 +1,9 @@
 """What every end-to-end test needs: where the build is, how to record, how to report."""
+import fcntl
+import hashlib
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -122,3 +125,26 @@ class Recording:
 @pytest.fixture
 def recording(tmp_path):
     return Recording(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """The recording of that name, made at its first use by any worker of pytest-xdist: for tests that only read it."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+
+    def get(name, record):
+        place = folder / ("once-" + hashlib.sha256(name.encode()).hexdigest()[:16])
+        done = place / "stderr.txt"
+        with open(place.with_suffix(".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(place, ignore_errors=True)
+                place.mkdir()
+                result = record(Recording(place))
+                done.write_text(getattr(result, "stderr", ""))
+        recording = Recording(place)
+        recording.said = done.read_text()
+        return recording
+    return get
