@@ -1,4 +1,4 @@
-# gpuspy: make · demo · test · torture · fuzz · bench · gpu-kit · install · uninstall · help
+# gpuspy: make · demo · test · compilers · torture · fuzz · bench · gpu-kit · install · uninstall · help
 #
 # V=1 shows the commands, O=dir builds elsewhere, SAN=address|undefined|thread
 # (or address,undefined) builds instrumented into a folder of its own.
@@ -191,6 +191,7 @@ help:
 	  'make demo       set up, build, record two runs and print their reports' \
 	  'make test       set up, build and run every test; ends with "N passed, N failed"' \
 	  'make test-torch run CUDA builds of PyTorch on the simulated GPU (fetches some GB)' \
+	  'make compilers  build with clang, whose warnings are errors, too' \
 	  'make fuzz       let each fuzz target run SECONDS=60 (clang; T=name: only those with it)' \
 	  'make torture    run random programs bare and recorded and compare them (MINUTES=10 SEED=n)' \
 	  'make bench      measure cost and size beside peers, printed as ratios' \

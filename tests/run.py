@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Runs every test and ends with the line "N passed, N failed".
 
-Units and the simulated CUDA's own tests are cmocka programs (build/tests/*/test_*), run one after
-the other and read as TAP; then come pytest and a minute of tests/torture. A program that crashes, prints no result or exits
-non-zero without a failed test counts as one failure under its own name.
+Units and the simulated CUDA's own tests are cmocka programs (build/tests/*/test_*), one per CPU at a time
+and read as TAP; then come pytest, with one worker per CPU, and a minute of tests/torture beside the browser. A
+program that crashes, prints no result or exits non-zero without a failed test counts as one failure under its
+own name.
 
   tests/run.py [NAME]    only tests whose name contains NAME
 
@@ -11,12 +12,15 @@ With SAN (the make variable) the programs and the recorder are instrumented, and
 time has to come first in the Python processes that they are loaded into. What cannot be had is left
 out, and said.
 """
+import importlib.util
+import itertools
 import os
 import re
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,6 +28,8 @@ BUILD = Path(os.environ.get("O", "build"))
 BUILD = BUILD if BUILD.is_absolute() else ROOT / BUILD
 UNIT_SECONDS = 300
 PYTEST_SECONDS = 3600
+CPUS = len(os.sched_getaffinity(0))
+ALONE = ("test_spool_file",)  # counts the shared memory segments of the machine
 
 
 def sanitizer():
@@ -55,7 +61,8 @@ def sanitizer():
 
 
 def run_program(path):
-    """(passed, failed, skipped, text to show) of one cmocka program."""
+    """(passed, failed, skipped, text to show, seconds) of one cmocka program."""
+    start = time.monotonic()
     env = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="TAP", O=str(BUILD), XDG_CONFIG_HOME=str(BUILD / "tests" / "no-config"))
     env.setdefault("ASAN_OPTIONS", "detect_leaks=1")
     env.setdefault("TSAN_OPTIONS", f"suppressions={ROOT}/tests/tsan.supp")
@@ -76,7 +83,7 @@ def run_program(path):
     if (code != 0 and failed == 0) or not results or short:
         failed += 1
         text += f"\n(exit status {code}, {len(results)} of {plan} results)"
-    return passed, failed, skipped, text
+    return passed, failed, skipped, text, time.monotonic() - start
 
 
 # Programs of our own, sanitized as the recorder is.
@@ -84,30 +91,40 @@ OF_THREADS = ("test_programs", "test_doors", "test_marks")
 
 
 def runs_of(sanitizers):
-    """The Python tests that can be had with these, by pytest of their own: each folder's conftest is a module of that
-    name. Those that cannot are said."""
+    """The Python tests beside the browser's that can be had with these. Those that cannot are said."""
     if "thread" not in sanitizers.split(","):
-        return [("tests/e2e", "tests/python"), ("tests/browser",)]
+        return "tests/e2e", "tests/python"
     print("left out: tests/python and all of tests/e2e but", ", ".join(OF_THREADS), "because they record Python, or "
           "fork and end in ways that ThreadSanitizer's run time does not bear", flush=True)
-    return [tuple(f"tests/e2e/{name}.py" for name in OF_THREADS)]
+    return tuple(f"tests/e2e/{name}.py" for name in OF_THREADS)
 
 
 def run_pytest(pattern):
-    """(passed, failed, skipped) of the tests written in Python."""
+    """(passed, failed, skipped) of the tests written in Python, but for the browser's."""
     more, missing = sanitizer()
     if missing:
         print(f"left out: tests/e2e, tests/python and tests/browser, because {missing}")
         return 0, 0, 0
-    counts = [run_files(files, pattern, more) for files in runs_of(os.environ.get("SAN", ""))]
-    return tuple(map(sum, zip(*counts)))
+    # A sanitizer's reports are attributed to the test that runs when they appear.
+    together = CPUS > 1 and not os.environ.get("SAN") and importlib.util.find_spec("xdist")
+    workers = ["-n", str(CPUS), "--dist", "loadfile"] if together else []
+    return run_files(runs_of(os.environ.get("SAN", "")), pattern, more, "pytest", workers)
 
 
-def run_files(files, pattern, more):
-    report = BUILD / "tests" / "pytest.xml"
+def run_browser(pattern):
+    """(passed, failed, skipped) of tests/browser: a pytest of its own, because each folder's conftest is a module of that
+    name."""
+    more, missing = sanitizer()
+    if missing or "thread" in os.environ.get("SAN", ""):
+        return 0, 0, 0
+    return run_files(("tests/browser",), pattern, more, "browser")
+
+
+def run_files(files, pattern, more, name, options=()):
+    report = BUILD / "tests" / f"{name}.xml"
     report.parent.mkdir(parents=True, exist_ok=True)
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-rsfE", "-p", "no:cacheprovider", f"--junit-xml={report}", *files]
+    command = [sys.executable, "-m", "pytest", "-q", "-rsfE", "-p", "no:cacheprovider", f"--junit-xml={report}", *options, *files]
     if pattern:
         command += ["-k", pattern]
     env = dict(os.environ, O=str(BUILD), PYTHONDONTWRITEBYTECODE="1", **more)
@@ -127,51 +144,60 @@ RACES = "raw=1 together=0"  # 64 threads, for ThreadSanitizer
 
 
 def run_torture(pattern):
-    """(passed, failed) cases of one minute of tests/torture, the same ones every time as far as time allows."""
+    """(passed, failed, text to show) of one minute of tests/torture, the same cases every time as far as time allows."""
     sanitizers = os.environ.get("SAN", "")
     if pattern and pattern not in "torture" or sanitizers and "thread" not in sanitizers:
-        return 0, 0
+        return 0, 0, ""
     more, missing = sanitizer()
     which = ["--only", RACES, "--times", "3"] if sanitizers else ["--seconds", str(TORTURE_S), "--seed", "1", "--no-minimise"]
     if missing:
-        return 0, 0
+        return 0, 0, ""
     done = subprocess.run([sys.executable, "tests/torture/torture.py", *which], cwd=ROOT, text=True,
                           env=dict(os.environ, O=str(BUILD), **more), stdout=subprocess.PIPE)
-    print(done.stdout, end="", flush=True)
     counts = re.search(r"^torture: (\d+) cases, (\d+) failed", done.stdout, re.M)
     if not counts or (done.returncode and counts.group(2) == "0"):
-        return 0, 1
+        return 0, 1, done.stdout
     cases, failed = map(int, counts.groups())
-    return cases - failed, failed
+    return cases - failed, failed, done.stdout
+
+
+def note(skipped):
+    return f", {skipped} skipped" if skipped else ""
+
+
+def run_programs(pattern):
+    """(passed, failed, skipped) of the cmocka programs."""
+    total = [0, 0, 0]
+    built = sorted(p for p in (BUILD / "tests").glob("*/test_*") if p.is_file() and os.access(p, os.X_OK))
+    chosen = [p for p in built if pattern in f"{p.parent.name}/{p.name}"]
+    chosen.sort(key=lambda p: p.name in ALONE)
+    beside = [p for p in chosen if p.name not in ALONE]
+    with ThreadPoolExecutor(CPUS) as pool:
+        results = itertools.chain(pool.map(run_program, beside), map(run_program, chosen[len(beside):]))
+        for path, (passed, failed, skipped, text, seconds) in zip(chosen, results):
+            total = [a + b for a, b in zip(total, (passed, failed, skipped))]
+            print(f"{'FAIL' if failed else 'ok  '} {path.parent.name}/{path.name}: {passed} passed, {failed} failed{note(skipped)} "
+                  f"({seconds:.1f} s)", flush=True)
+            if failed:
+                print(text, flush=True)
+    if not built and not pattern:
+        print("no unit test program was built")
+        total[1] += 1
+    return total
 
 
 def main():
     pattern = sys.argv[1] if len(sys.argv) > 1 else ""
-    total = [0, 0, 0]
-    programs = sorted(p for p in (BUILD / "tests").glob("*/test_*") if p.is_file() and os.access(p, os.X_OK))
-    for path in programs:
-        name = f"{path.parent.name}/{path.name}"
-        if pattern and pattern not in name:
-            continue
-        start = time.monotonic()
-        passed, failed, skipped, text = run_program(path)
-        for index, value in enumerate((passed, failed, skipped)):
-            total[index] += value
-        note = f", {skipped} skipped" if skipped else ""
-        print(f"{'FAIL' if failed else 'ok  '} {name}: {passed} passed, {failed} failed{note} "
-              f"({time.monotonic() - start:.1f} s)", flush=True)
-        if failed:
-            print(text, flush=True)
-    if not programs and not pattern:
-        print("no unit test program was built")
-        total[1] += 1
-    for index, value in enumerate(run_pytest(pattern)):
-        total[index] += value
-    passed, failed = run_torture(pattern)
-    total[0], total[1] = total[0] + passed, total[1] + failed
-    note = f", {total[2]} skipped" if total[2] else ""
-    print(f"{total[0]} passed, {total[1]} failed{note}")
-    return 1 if total[1] or not total[0] else 0
+    counts = [run_programs(pattern), run_pytest(pattern)]
+    with ThreadPoolExecutor(1) as pool:
+        torture = pool.submit(run_torture, pattern)
+        counts.append(run_browser(pattern))
+        *count, text = torture.result()
+    print(text, end="", flush=True)
+    counts.append((*count, 0))
+    passed, failed, skipped = map(sum, zip(*counts))
+    print(f"{passed} passed, {failed} failed{note(skipped)}")
+    return 1 if failed or not passed else 0
 
 
 if __name__ == "__main__":

@@ -37,6 +37,11 @@ test: setup
 	$(Q)$(MAKE) --no-print-directory test-programs
 	$(Q)O=$(O) SAN=$(SAN) CC="$(CC)" $(PYTHON) tests/run.py $(T)
 
+# Only clang's diagnostics and its link matter, so without optimisation.
+.PHONY: compilers
+compilers:
+	$(Q)O=$(O) tests/compilers.sh
+
 # PyTorch's CUDA builds on the simulated GPU: gigabytes to fetch, so apart from `test`.
 .PHONY: test-torch
 test-torch: all programs

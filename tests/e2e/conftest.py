@@ -1,6 +1,10 @@
 """What every end-to-end test needs: where the build is, how to record, how to report."""
+import fcntl
+import hashlib
 import json
 import os
+import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -20,6 +24,20 @@ RACES = BUILD / "tests" / "tsan"
 CONFIG = tempfile.TemporaryDirectory()
 os.environ["XDG_CONFIG_HOME"] = CONFIG.name
 os.environ.pop("GPUSPY_CALIBRATION", None)
+# A shell's background job ignores these, and what it starts would, too: a handler here is the default there.
+for number in signal.SIGINT, signal.SIGQUIT:
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler)
+
+
+# Those that take longest start first, so that no worker of pytest-xdist is left with one at the end.
+LONG = ("test_spool", "test_one_truth", "test_category", "test_lives", "test_warehouse", "test_symbolize", "test_programs", "test_matrix",
+        "test_pytest_plugin", "test_reports", "test_json", "test_oom", "test_views")
+
+
+def pytest_collection_modifyitems(items):
+    place = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(LONG)))
 
 
 def sanitized(reason):
@@ -107,3 +125,26 @@ class Recording:
 @pytest.fixture
 def recording(tmp_path):
     return Recording(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """The recording of that name, made at its first use by any worker of pytest-xdist: for tests that only read it."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+
+    def get(name, record):
+        place = folder / ("once-" + hashlib.sha256(name.encode()).hexdigest()[:16])
+        done = place / "stderr.txt"
+        with open(place.with_suffix(".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(place, ignore_errors=True)
+                place.mkdir()
+                result = record(Recording(place))
+                done.write_text(getattr(result, "stderr", ""))
+        recording = Recording(place)
+        recording.said = done.read_text()
+        return recording
+    return get

@@ -1,10 +1,9 @@
-"""What a build must be: what the library needs and exports, that it installs and goes again, that the
-other compiler takes it, and that the hook table agrees with the toolkit's headers where they stand."""
+"""What a build must be: what the library needs and exports, that it installs and goes again, that its rooms are
+floors, and that the hook table agrees with the toolkit's headers where they stand."""
 import functools
 import graphlib
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -57,14 +56,6 @@ def test_every_row_agrees_with_the_toolkits_headers():
     done = subprocess.run(["gcc", "-std=gnu11", "-Wall", "-Werror", "-fsyntax-only", "-I.", f"-I{TOOLKIT}",
                            "tests/toolkit_check.c"], cwd=ROOT, text=True, stderr=subprocess.PIPE)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.skipif(not shutil.which("clang") or bool(os.environ.get("SAN")), reason="no clang, or a sanitized run")
-def test_clang_builds_it_without_a_warning(tmp_path):
-    done = subprocess.run(["make", "-j2", "CC=clang", f"O={tmp_path}/b", "all"], cwd=ROOT, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          env={k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "O", "CC"))})
-    assert done.returncode == 0, done.stdout[-4000:]
 
 
 def listed_rooms():

@@ -25,13 +25,14 @@ def page_of(recording, *arguments, of=None):
     return Page(out.read_text(encoding="utf-8"))
 
 
-@pytest.fixture(params=["oom", "leaks", "clean"])
-def run(recording, request):
-    if request.param == "oom":
-        recording.python("train_leak.py", SIMCUDA_MEMORY="2GiB", check=False)
-    else:
-        torch_run(recording.database, leaks=request.param == "leaks", asked=8 * GIB * (request.param == "leaks"))
-    return recording
+RUNS = {"oom": lambda recording: recording.python("train_leak.py", SIMCUDA_MEMORY="2GiB", check=False),
+        "leaks": lambda recording: torch_run(recording.database, leaks=True, asked=8 * GIB),
+        "clean": lambda recording: torch_run(recording.database, leaks=False, asked=0)}
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def run(once, request):
+    return once(f"html {request.param}", RUNS[request.param])
 
 
 def test_nothing_is_fetched_and_nothing_else_can_run(run):

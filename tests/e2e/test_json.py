@@ -109,12 +109,13 @@ def check(value, form, at):
         assert not (isinstance(value, bool) and bool not in right), f"{at}: {value!r}"
 
 
-@pytest.fixture(params=["oom", "keeps"])
-def run(recording, request):
-    if request.param == "oom":
-        recording.said = recording.python("train_leak.py", SIMCUDA_MEMORY="2GiB", check=False).stderr
-    else:
-        recording.said = recording.python(KEEPS).stderr
+RUNS = {"oom": lambda recording: recording.python("train_leak.py", SIMCUDA_MEMORY="2GiB", check=False),
+        "keeps": lambda recording: recording.python(KEEPS)}
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def run(once, request):
+    recording = once(f"json {request.param}", RUNS[request.param])
     recording.json = recording.report("--top", "1000000")
     return recording
 

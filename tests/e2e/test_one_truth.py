@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import BUILD, Recording
+from conftest import BUILD
 from exports import PROGRAM
 from fixture_trace import PROGRAMS
 from page import Page
@@ -28,9 +28,8 @@ def scenario(name):
         s = SCENARIOS[name]
         more = {**s.environment, "OOM_LIBRARIES": BUILD / "oom"}
         if s.path.suffix == ".c":
-            recording.run(BUILD / "oom" / name, check=False, **more)
-        else:
-            recording.python(str(s.path), check=False, **more)
+            return recording.run(BUILD / "oom" / name, check=False, **more)
+        return recording.python(str(s.path), check=False, **more)
     return make
 
 
@@ -121,9 +120,8 @@ class Views:
 
 
 @pytest.fixture(scope="module", params=RUNS)
-def views(request, tmp_path_factory):
-    recording = Recording(tmp_path_factory.mktemp("truth"))
-    RUNS[request.param](recording)
+def views(request, once):
+    recording = once(request.param, RUNS[request.param])
     assert recording.database.exists()
     return Views(recording)
 

@@ -40,6 +40,7 @@ class Run:
     def __init__(self, out, simulated):
         self.out, self.simulated = out, simulated
         self.python = sys.executable
+        self.found = {}
 
     def nvcc(self):
         found = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
@@ -60,19 +61,20 @@ class Run:
             more["WORKLOAD_SIMULATED"] = 1
         return Recorded(self.out, name, command, **more)
 
-    def package(self, name):
-        done = subprocess.run([self.python, "-c", f"import {name}; print({name}.__version__)"], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    def package(self, name, *more):
+        """Its version; each of these takes an import, so each is asked once."""
+        if (name, more) not in self.found:
+            code = "; ".join((f"import {name}", f"print({name}.__version__)", *more))
+            self.found[name, more] = subprocess.run([self.python, "-c", code], text=True, stdout=subprocess.PIPE,
+                                                    stderr=subprocess.PIPE, env=environment())
+        done = self.found[name, more]
         if done.returncode != 0:
             raise Skip(f"no {name}: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
         return done.stdout.strip()
 
     def needs_torch(self):
         """PyTorch that sees a GPU, be it the simulated one."""
-        self.package("torch")
-        done = subprocess.run([self.python, "-c", "import torch; print(torch.cuda.is_available())"], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
-        if done.stdout.strip() != "True":
+        if not self.package("torch", "print(torch.cuda.is_available())").endswith("\nTrue"):
             raise Skip("this PyTorch sees no GPU")
 
     def torch(self, name, *words, **more):

@@ -1,11 +1,16 @@
 """Runs scripts with a CUDA build of PyTorch (TORCH_PYTHON) on the simulated GPU, recorded; each run once."""
+import atexit
+import fcntl
+import hashlib
 import json
 import os
+import pickle
 import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
+from prepared_python import PreparedPythons
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HERE = Path(__file__).resolve().parent
@@ -16,32 +21,64 @@ SECONDS = 300  # a laden machine is no failure
 CONFIG = tempfile.TemporaryDirectory()
 os.environ["XDG_CONFIG_HOME"] = CONFIG.name
 os.environ.pop("GPUSPY_CALIBRATION", None)
+# Scripts of one process that many tests run, and folders of such scripts: in forks of a Python that has imported PyTorch.
+FORKED = {HERE / "backward.py", HERE / "checks.py", HERE / "estimate_measure.py", HERE / "gpt.py", HERE / "innocent.py", HERE / "ooms.py",
+          HERE / "promises", HERE / "steps.py", ROOT / "fixtures" / "oom", ROOT / "fixtures" / "python" / "train_kinds.py",
+          ROOT / "fixtures" / "python" / "train_uses.py"}
+STARTED = {ROOT / "fixtures" / "oom" / name for name in ("other_rank.py", "worker_spawn.py")}  # several processes
+prepared = PreparedPythons()
+atexit.register(prepared.end)
+
+
+def is_forked(command):
+    return bool(FORKED & {command[0], getattr(command[0], "parent", None)}) and command[0] not in STARTED
+
+
+# Those that take longest start first, so that no worker of pytest-xdist is left with one at the end.
+LONG = ("test_oom", "test_figures", "test_allocator", "test_estimate", "test_estimate_sharded")
+
+
+def pytest_collection_modifyitems(items):
+    place = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(LONG)))
 
 
 class Recorded:
     def __init__(self, folder, *command, **more):
         self.folder, self.database, self.moments = folder, folder / "run.db", folder / "moments"
+        self.reports = {}
         env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "SIMCUDA_", "LD_", "PYTORCH_"))}
         env.update(SIMCUDA_UNKNOWN="zero", LD_PRELOAD=BUILD / "libgpuspy.so", GPUSPY_DB=self.database, MOMENTS=self.moments,
                    LD_LIBRARY_PATH=f"{BUILD / 'sim'}:{BUILD / 'sim' / 'math'}", PYTHONDONTWRITEBYTECODE=1,
                    OMP_NUM_THREADS=2)
         env.update(more)
-        done = subprocess.run([os.environ["TORCH_PYTHON"], *map(str, command)], env={k: str(v) for k, v in env.items()},
-                              cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
+        env, python = {k: str(v) for k, v in env.items()}, os.environ["TORCH_PYTHON"]
+        if is_forked(command):
+            self.code, self.stdout, self.stderr = prepared.run(python, folder, command, env, SECONDS)
+            return
+        done = subprocess.run([python, *map(str, command)], env=env, cwd=folder, text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=SECONDS)
         self.code, self.stdout, self.stderr = done.returncode, done.stdout, done.stderr
 
     def report(self, database=None):
-        env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
-        done = subprocess.run([BUILD / "gpuspy", "report", "--json", "--top", "1000", database or self.database], env=env,
-                              text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
-        assert done.returncode == 0, done.stderr
-        report = json.loads(done.stdout)
+        database = database or self.database
+        if database not in self.reports:
+            self.reports[database] = report_of(database)
+        report = json.loads(self.reports[database])
         for oom in report["oom"]:  # the parts are all of the device, and none holds more than it is
             parts = oom["waterfall"]
             assert not parts or sum(part["bytes"] for part in parts) == oom["total_bytes"], parts
             for part in parts:
                 assert sum(line["bytes"] or 0 for line in part["detail"]) <= part["bytes"], part
         return report
+
+
+def report_of(database):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUSPY_", "LD_"))}
+    done = subprocess.run([BUILD / "gpuspy", "report", "--json", "--top", "1000", database], env=env, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="session")
@@ -54,11 +91,19 @@ def record(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def once(record):
-    """The run of that name, made at its first use."""
-    kept = {}
+def once(record, tmp_path_factory):
+    """The run of that name, made at its first use by any worker of pytest-xdist."""
+    folder, kept = tmp_path_factory.getbasetemp(), {}
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+
     def get(name, *command, **more):
         if name not in kept:
-            kept[name] = record(*command, **more)
+            path = folder / hashlib.sha256(name.encode()).hexdigest()
+            with open(path.with_suffix(".lock"), "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not path.exists():
+                    path.write_bytes(pickle.dumps(record(*command, **more)))
+            kept[name] = pickle.loads(path.read_bytes())
         return kept[name]
     return get

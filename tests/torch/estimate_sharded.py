@@ -4,9 +4,9 @@
 
 Leaves said.RANK, one JSON object each, in the working folder.
 """
+import gc
 import json
 import os
-import subprocess
 import sys
 
 import torch
@@ -55,10 +55,19 @@ def work(rank):
     dist.destroy_process_group()
 
 
+def start(rank):
+    """A fork: it has imported PyTorch."""
+    child = os.fork()
+    if child:
+        return child
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(a.ranks))
+    work(rank)
+    sys.exit()
+
+
 if __name__ == "__main__":
-    if "RANK" in os.environ:
-        work(int(os.environ["RANK"]))
-    else:
-        ranks = [subprocess.Popen([sys.executable, *sys.argv], env=dict(os.environ, RANK=str(r), LOCAL_RANK=str(r),
-                                                                        WORLD_SIZE=str(a.ranks))) for r in range(a.ranks)]
-        sys.exit(max(r.wait() for r in ranks))
+    import torch._dynamo  # noqa: F401  (an optimizer's first step imports it)
+    gc.collect()
+    gc.freeze()
+    ranks = [start(rank) for rank in range(a.ranks)]
+    sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) != 0 for rank in ranks))

@@ -1,0 +1,59 @@
+"""Imports PyTorch once and runs many scripts, each in a process forked from this one: the import takes longer than most
+of them. `python FOLDER`, with this folder, its PYTHONPATH and a socket, reads one request per line from the socket. The
+child leaves this module, and Python runs the requested script as it runs any other."""
+import gc
+import importlib.util
+import json
+import os
+import socket
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class MainScript:
+    """Python looks for __main__ in this folder; it finds the script."""
+
+    def __init__(self, script):
+        self.script = script
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "__main__":
+            return None
+        sys.meta_path.remove(self)
+        sys.path[0] = os.path.dirname(self.script)
+        return importlib.util.spec_from_file_location(name, self.script)
+
+
+def become(request):
+    os.chdir(request["folder"])
+    for descriptor, name in enumerate(("stdout", "stderr"), 1):
+        output = os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.dup2(output, descriptor)
+        os.close(output)
+    os.environ.pop("PYTHONPATH")
+    sys.path[:] = [entry for entry in sys.path if entry != HERE]
+    os.environ.update(request["environment"])
+    sys.argv[:] = request["command"]
+    sys.meta_path.insert(0, MainScript(request["command"][0]))
+
+
+def serve(descriptor):
+    import torch._dynamo  # an optimizer's first step imports it
+    gc.collect()
+    gc.freeze()  # without it each child copies most pages when it ends
+    channel = socket.socket(fileno=descriptor)
+    requests = channel.makefile("r")
+    for line in requests:
+        child = os.fork()
+        if child == 0:
+            requests.close()
+            channel.close()
+            return become(json.loads(line))
+        _, status = os.waitpid(child, 0)
+        channel.sendall(json.dumps({"process": child, "code": os.waitstatus_to_exitcode(status)}).encode() + b"\n")
+    os._exit(0)
+
+
+if "PREPARED_SOCKET" in os.environ:
+    serve(int(os.environ.pop("PREPARED_SOCKET")))
