@@ -130,6 +130,5 @@ struct gs_ooms;
 struct gs_ooms *gs_ooms_start(struct gs_builder *b, struct gs_observer *observer);
 void gs_ooms_finish(struct gs_ooms *o); /* ooms, retries, fragmentation's holes */
 void gs_ooms_explain(struct gs_builder *b); /* cause and advice; after categories, allocators */
-const char *gs_cause_word(enum gs_cause cause);
 
 #endif

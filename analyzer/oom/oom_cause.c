@@ -135,43 +135,31 @@ static bool is_outside_allocator(const facts *f)
 static const struct {
     enum gs_cause cause;
     enum gs_certainty certainty;
-    const char *word;
     bool (*holds)(const facts *f);
     void (*say)(struct gs_oom_words *w);
     const char *refuted_by;
 } causes[] = {
-#define RECORDED(cause, word, holds, say) {GS_CAUSE_##cause, GS_CERTAINTY_RECORDED, word, holds, say, NULL},
-#define INFERRED(cause, word, holds, say, refuted_by) \
-    {GS_CAUSE_##cause, GS_CERTAINTY_INFERRED, word, holds, say, refuted_by},
-    RECORDED(PINNED_HOST, "pinned_host", is_pinned, gs_say_pinned)
-    RECORDED(OVERSIZED_REQUEST, "oversized_request", is_oversized, gs_say_oversized)
-    INFERRED(LEAK, "leak", gs_oom_keeps_failed, gs_say_failed, "if the program keeps what that pass made on purpose")
-    INFERRED(LEAK, "leak", gs_oom_keeps_trials, gs_say_trials, "if the current trial uses the earlier models")
-    INFERRED(LEAK, "leak", is_leak, gs_say_leak, "if a later step reads this memory again")
-    RECORDED(ALLOCATOR_CAP, "allocator_cap", is_cap, gs_say_cap)
-    INFERRED(FRAGMENTATION, "fragmentation", is_driver_fragmentation, gs_say_driver_fragmentation,
+#define RECORDED(cause, holds, say) {GS_CAUSE_##cause, GS_CERTAINTY_RECORDED, holds, say, NULL},
+#define INFERRED(cause, holds, say, refuted_by) {GS_CAUSE_##cause, GS_CERTAINTY_INFERRED, holds, say, refuted_by},
+    RECORDED(PINNED_HOST, is_pinned, gs_say_pinned)
+    RECORDED(OVERSIZED_REQUEST, is_oversized, gs_say_oversized)
+    INFERRED(LEAK, gs_oom_keeps_failed, gs_say_failed, "if the program keeps what that pass made on purpose")
+    INFERRED(LEAK, gs_oom_keeps_trials, gs_say_trials, "if the current trial uses the earlier models")
+    INFERRED(LEAK, is_leak, gs_say_leak, "if a later step reads this memory again")
+    RECORDED(ALLOCATOR_CAP, is_cap, gs_say_cap)
+    INFERRED(FRAGMENTATION, is_driver_fragmentation, gs_say_driver_fragmentation,
              "if a quota (MIG, MPS, a container) refused it")
-    INFERRED(OTHER_PROCESS, "other_process", is_other_process, gs_say_other_process,
+    INFERRED(OTHER_PROCESS, is_other_process, gs_say_other_process,
              "if nvidia-smi shows no other process there")
-    INFERRED(PREALLOCATION, "preallocation", is_preallocation, gs_say_preallocation,
+    INFERRED(PREALLOCATION, is_preallocation, gs_say_preallocation,
              "if the framework's own allocator was full, too")
-    RECORDED(FRAGMENTATION, "fragmentation", is_cache_fragmentation, gs_say_cache_fragmentation)
-    RECORDED(OUTSIDE_ALLOCATOR, "outside_allocator", is_outside_allocator, gs_say_outside)
-    INFERRED(CAPACITY, "capacity", NULL, gs_say_capacity, "if the program no longer needs some of what is live")
+    RECORDED(FRAGMENTATION, is_cache_fragmentation, gs_say_cache_fragmentation)
+    RECORDED(OUTSIDE_ALLOCATOR, is_outside_allocator, gs_say_outside)
+    INFERRED(CAPACITY, NULL, gs_say_capacity, "if the program no longer needs some of what is live")
 #undef RECORDED
 #undef INFERRED
 };
 enum { RULES = sizeof causes / sizeof *causes };
-
-const char *gs_cause_word(enum gs_cause cause)
-{
-    for (size_t i = 0; i < RULES; i++) {
-        if (causes[i].cause == cause) {
-            return causes[i].word;
-        }
-    }
-    return "capacity";
-}
 
 /* --- evidence ------------------------------------------------------------------------------------
  */

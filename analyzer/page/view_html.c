@@ -68,6 +68,15 @@ static void put_categories(struct gs_page_writer *w)
     gs_put_close(w, ']');
 }
 
+static void put_causes(struct gs_page_writer *w)
+{
+    gs_put_open(w, "causes", '{');
+    for (unsigned i = 0; i < GS_CAUSES_N; i++) {
+        gs_put_text(w, gs_cause_word((enum gs_cause)i), gs_cause_title((enum gs_cause)i));
+    }
+    gs_put_close(w, '}');
+}
+
 static size_t put_report(const struct gs_report *report, struct gs_page_writer *w)
 {
     json_t *json = gs_view_json_build(report);
@@ -181,6 +190,7 @@ static bool put_data(struct gs_page *page, const struct gs_report *report, struc
     gs_put_text(&w, "gpuspy", GPUSPY_VERSION);
     gs_put_text(&w, "source", source);
     put_categories(&w);
+    put_causes(&w);
     left.lists = put_report(report, &w);
     gs_page_serieses_put(page->serieses, &stacks, &w, &left.series);
     left.places = gs_page_calls_put(page->calls, &stacks, &w);

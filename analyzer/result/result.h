@@ -261,18 +261,19 @@ struct gs_preallocation {
     struct gs_site site;
 };
 
-enum gs_cause {
-    GS_CAUSE_CAPACITY,
-    GS_CAUSE_FRAGMENTATION,
-    GS_CAUSE_LEAK,
-    GS_CAUSE_OTHER_PROCESS,
-    GS_CAUSE_OVERSIZED_REQUEST,
-    GS_CAUSE_ALLOCATOR_CAP,
-    GS_CAUSE_PINNED_HOST,
-    GS_CAUSE_PREALLOCATION,
-    GS_CAUSE_OUTSIDE_ALLOCATOR,
-    GS_CAUSES
-};
+/* Why memory ran out: the word of JSON, and the page's. To add one: a row here, its rule and sentence in oom/oom_cause.c. */
+#define GS_OOM_CAUSES(X)                                              \
+    X(CAPACITY, "capacity", "capacity")                               \
+    X(FRAGMENTATION, "fragmentation", "fragmentation")                \
+    X(LEAK, "leak", "leak")                                           \
+    X(OTHER_PROCESS, "other_process", "another process")              \
+    X(OVERSIZED_REQUEST, "oversized_request", "oversized request")    \
+    X(ALLOCATOR_CAP, "allocator_cap", "a limit that was set")         \
+    X(PINNED_HOST, "pinned_host", "pinned host memory")               \
+    X(PREALLOCATION, "preallocation", "preallocation")                \
+    X(OUTSIDE_ALLOCATOR, "outside_allocator", "outside PyTorch's allocator")
+#define GS_ENUM_CAUSE(s, w, t) GS_CAUSE_##s,
+enum gs_cause { GS_OOM_CAUSES(GS_ENUM_CAUSE) GS_CAUSES_N };
 
 /* A number or a word that led to a verdict. `what` reads as a sentence part for people. */
 struct gs_evidence {
@@ -711,6 +712,8 @@ const char *gs_phase_word(enum gs_phase phase); /* startup step logging evaluati
 const char *gs_category_word(enum gs_category category); /* "optimizer_state" */
 const char *gs_category_text(enum gs_category category); /* for people: "optimizer state" */
 const char *gs_owner_kind_word(enum gs_owner_kind kind);
+const char *gs_cause_word(enum gs_cause cause);  /* of JSON */
+const char *gs_cause_title(enum gs_cause cause); /* of the page */
 const char *gs_certainty_word(enum gs_certainty certainty);
 const char *gs_outcome_word(enum gs_oom_outcome outcome);
 

@@ -26,6 +26,22 @@ const char *gs_held_word(enum gs_held what)
     return (unsigned)what < GS_HELD_N ? held_words[what] : "unaccounted";
 }
 
+const char *gs_cause_word(enum gs_cause cause)
+{
+#define WORD(s, w, t) w,
+    static const char *const words[] = {GS_OOM_CAUSES(WORD)};
+#undef WORD
+    return (unsigned)cause < GS_CAUSES_N ? words[cause] : words[GS_CAUSE_CAPACITY];
+}
+
+const char *gs_cause_title(enum gs_cause cause)
+{
+#define TITLE(s, w, t) t,
+    static const char *const titles[] = {GS_OOM_CAUSES(TITLE)};
+#undef TITLE
+    return (unsigned)cause < GS_CAUSES_N ? titles[cause] : titles[GS_CAUSE_CAPACITY];
+}
+
 const char *gs_certainty_word(enum gs_certainty certainty)
 {
     return certainty == GS_CERTAINTY_RECORDED   ? "recorded"

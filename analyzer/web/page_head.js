@@ -12,18 +12,7 @@
         churn: "Churn",
         recording: "Recording"
     };
-    const causes = {
-        capacity: "capacity",
-        fragmentation: "fragmentation",
-        leak: "leak",
-        other_process: "another process",
-        oversized_request: "oversized request",
-        allocator_cap: "a limit that was set",
-        pinned_host: "pinned host memory",
-        preallocation: "preallocation",
-        outside_allocator: "outside PyTorch's allocator",
-    };
-    page.causeName = cause => causes[cause] || page.clean(cause);
+    page.causeName = cause => page.model.causes[cause] || page.clean(cause);
 
     page.placeName = function (place) {
         const processes = page.report.run.processes, many = processes.length > 1, process = page.processOf(place);

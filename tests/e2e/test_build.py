@@ -59,8 +59,8 @@ def test_every_row_agrees_with_the_toolkits_headers():
 
 
 def listed_rooms():
-    """README's list, from the lowest floor to the highest; main.c stands on all of them."""
-    layout = (ROOT / "README.md").read_text().split("### Source layout")[1].split("\n#")[0]
+    """CONTRIBUTING's list, from the lowest floor to the highest; main.c stands on all of them."""
+    layout = (ROOT / "CONTRIBUTING.md").read_text().split("## Source layout")[1].split("\n#")[0]
     own = layout.split("    analyzer/ ")[1].split("    fixtures/ ")[0]
     return [*re.findall(r"^      (\w+)/ ", own, re.M), "main.c"]
 
@@ -125,8 +125,8 @@ def test_the_cycles_of_the_recorders_rooms_only_shrink(top, most):
     assert len(tied) <= most, sorted(tied)
 
 
-def test_what_the_readme_says_where_things_are_is_so():
-    text = (ROOT / "README.md").read_text().split("## Extending")[1]
+def test_contributing_names_files_that_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text().split("## Where to add what")[1]
     named = [name.replace("NAME", "*") for name in re.findall(r"`((?:[\w*.-]+/)+[\w*.-]+\.[\w*]+)`", text)]
     assert len(named) > 30 and [name for name in named if not list(ROOT.glob(name))] == []
 

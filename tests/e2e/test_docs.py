@@ -14,7 +14,7 @@ from conftest import BUILD, ROOT, SECONDS
 from model_files import KEYS, gguf, gguf_llama, llama, sharded
 from rows import GIB, MIB, TENSOR, Rows
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 TABLE = dict(re.findall(r"^COMMAND\((\w+), \w+, (\w+),", (ROOT / "analyzer/command/commands.def").read_text(), re.M))
 
 # A placeholder of the documents, and what stands for it here.

@@ -1,0 +1,76 @@
+"""CONTRIBUTING names where to add what, and in how many files: one of each that takes a row, in a scratch copy, which is built."""
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+from conftest import ROOT
+
+# what CONTRIBUTING calls it: [(file, text that is there, text that stands there then)]
+ADDED = {
+    "a GPU, what people call it": [
+        ("analyzer/estimate/gpus.def", 'ALIAS("t4", "t4-16g")', 'ALIAS("t4", "t4-16g")\nALIAS("tesla-zero", "t4-16g")')],
+    "an optimizer, a precision or a model": [
+        ("analyzer/estimate/optimizers.def", 'OPTIMIZER("adamw", ', 'OPTIMIZER("newton", 2, 0, EVEN, FUSED, 1, 2, 1, "made up")\nOPTIMIZER("adamw", ')],
+    "a known holder of GPU memory": [
+        ("analyzer/oom/oom_patterns.def", "HOLDER(NULL,", 'HOLDER("/new/", NULL, 1.0, "something new", "do something else")\nHOLDER(NULL,')],
+    "a setting that avoids a wait or copy": [
+        ("analyzer/question/library.def", 'WAIT("/transformers/trainer.py", "_run_epoch"', 'WAIT("/new/x.py", "f", "new=True")\nWAIT("/transformers/trainer.py", "_run_epoch"')],
+    "a signature of a wait or copy": [
+        ("analyzer/question/signature.def", 'SEEN(STR, "/torch/_tensor_str.py", NULL)', 'SEEN(STR, "/torch/_tensor_str.py", NULL)\nSEEN(STR, "/new/x.py", NULL)')],
+    "a library that takes memory": [
+        ("analyzer/site/owner.def", 'PASS(NAME, "libgpuspy")', 'PASS(NAME, "libgpuspy")\nPASS(NAME, "libnew")')],
+    "a rule for what tensors are": [
+        ("analyzer/category/category.def", 'DOING(ZERO, "/torch/optim/", "zero_grad")', 'DOING(ZERO, "/torch/optim/", "zero_grad")\nDOING(ZERO, "/new/", "zero")')],
+    "a cause of OOMs": [
+        ("analyzer/result/result.h", '    X(CAPACITY, "capacity", "capacity")', '    X(MADE_UP, "made_up", "made up") X(CAPACITY, "capacity", "capacity")'),
+        ("analyzer/oom/oom_cause.c", "    INFERRED(CAPACITY, NULL,", '    INFERRED(MADE_UP, is_pinned, gs_say_pinned, "if it is not")\n    INFERRED(CAPACITY, NULL,')],
+    "a thing to do about OOMs": [
+        ("analyzer/oom/oom_measures.c", "    {SPACE, checkpoint, GUESSED, NULL},", "    {SPACE, checkpoint, GUESSED, NULL},\n    {SPACE, copies, GUESSED, NULL},")],
+    "a gate of `gpuspy check`": [
+        ("analyzer/check/gates.def", "GATE(OOM, ", 'GATE(NEW, "max-new", COUNT, "N", new, none, "new things", "no more than N new things")\nGATE(OOM, '),
+        ("analyzer/check/measure.c", "static void explain_none(", "static void measure_new(struct checking *c)\n{\n    emit(c, -1, 0, NULL);\n}\n\nstatic void explain_none(")],
+    "a section of the report": [
+        ("analyzer/text/sections.def", 'SECTION(MARKS, ', 'SECTION(NOVELTY, "novelty", view_text_novelty, "marks", ASK(MARKS))\nSECTION(MARKS, '),
+        ("analyzer/text/view_text_parts.h", "void view_text_marks(", "void view_text_novelty(const struct view_text *v);\nvoid view_text_marks("),
+        ("analyzer/text/view_text_marks.c", "void view_text_marks(", 'void view_text_novelty(const struct view_text *v)\n{\n    fputs("news\\n", v->out);\n}\n\nvoid view_text_marks(')],
+    "a CUDA call": [
+        ("interpose/cuda_api.def", "GS_CALL(RT, cudaMalloc, ",
+         "GS_CALL(RT, cudaMadeUp, (void **devPtr, size_t size), (devPtr, size), ALLOC(DEVICE, *devPtr, size, 0))\nGS_CALL(RT, cudaMalloc, ")],
+}
+
+
+def test_as_many_files_as_contributing_says():
+    rows = re.findall(r"^\| (.+?) \| (\d+) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
+    assert len(rows) > 30
+    for kind, edits in ADDED.items():
+        (files,) = {int(n) for what, n in rows if what.startswith(kind)}
+        assert len({path for path, _, _ in edits}) == files, kind
+
+
+@pytest.mark.skipif(bool(os.environ.get("SAN")), reason="a sanitized run")
+def test_one_of_each_is_added_and_built(tmp_path):
+    for part in ("analyzer", "interpose", "schema", "scripts", "fixtures/simcuda"):
+        shutil.copytree(ROOT / part, tmp_path / part)
+    (tmp_path / "tests").mkdir()
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for edits in ADDED.values():
+        for path, old, new in edits:
+            text = (tmp_path / path).read_text()
+            assert old in text, (path, old)
+            (tmp_path / path).write_text(text.replace(old, new, 1))
+    done = subprocess.run(["make", "-j2", "CFLAGS=-O0", "build/gpuspy", "build/libgpuspy.so"], cwd=tmp_path, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          env={k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS")) and k not in ("O", "CC")})
+    assert done.returncode == 0, done.stdout[-3000:]
+    tool = tmp_path / "build/gpuspy"
+
+    def answer(*words):
+        return subprocess.run([tool, *words], text=True, stdout=subprocess.PIPE, check=True).stdout
+
+    assert "newton" in answer("estimate", "--params", "1e9", "--optimizer", "newton")
+    assert answer("estimate", "--params", "1e6", "--gpu", "tesla-zero")
+    assert "--max-new" in answer("check", "--help") and "novelty" in answer("report", "--help")
+    names = subprocess.run(["nm", "-D", tmp_path / "build/libgpuspy.so"], text=True, stdout=subprocess.PIPE, check=True).stdout
+    assert " T cudaMadeUp" in names
