@@ -140,7 +140,7 @@ $(O)/obj/%.o: %.S
 -include tests/tests.mk
 
 # ---------------------------------------------------------------- everything else
-.PHONY: setup demo bench gpu-kit install uninstall clean help
+.PHONY: setup demo bench gpu-kit format install uninstall clean help
 setup:
 	$(Q)scripts/setup.sh
 
@@ -151,6 +151,11 @@ demo: setup
 bench: setup
 	$(Q)$(MAKE) --no-print-directory all bench-programs
 	$(Q)O=$(O) $(PYTHON) scripts/bench.py
+
+# Test programs whose line numbers are expected stay as they are.
+FORMATTED = $(shell git ls-files 'analyzer/*.[ch]' 'interpose/*.[ch]' 'schema/*.[ch]' 'fixtures/simcuda/*.[ch]' 'tests/*.[ch]')
+format:
+	$(Q)clang-format -i $(FORMATTED)
 
 gpu-kit: $(O)/libgpuspy.so $(O)/gpuspy
 	$(Q)O=$(O) scripts/gpu-kit.sh
@@ -192,6 +197,7 @@ help:
 	  'make test       set up, build and run every test; ends with "N passed, N failed"' \
 	  'make test-torch run CUDA builds of PyTorch on the simulated GPU (fetches some GB)' \
 	  'make compilers  build with clang, whose warnings are errors, too' \
+  'make format     format the C sources (clang-format 14)' \
 	  'make fuzz       let each fuzz target run SECONDS=60 (clang; T=name: only those with it)' \
 	  'make torture    run random programs bare and recorded and compare them (MINUTES=10 SEED=n)' \
 	  'make bench      measure cost and size beside peers, printed as ratios' \

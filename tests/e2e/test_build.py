@@ -4,6 +4,7 @@ import functools
 import graphlib
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -123,6 +124,18 @@ def test_the_cycles_of_the_recorders_rooms_only_shrink(top, most):
     while loose := {file for file in tied if not uses[file] & tied or not any(file in uses[other] for other in tied)}:
         tied -= loose
     assert len(tied) <= most, sorted(tied)
+
+
+FORMATTER = shutil.which("clang-format")
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists() or not FORMATTER or " 14." not in output(FORMATTER, "--version"), reason="no clang-format 14")
+def test_the_sources_are_formatted():
+    files = re.findall(r"'(.*?)'", re.search(r"^FORMATTED = .*", (ROOT / "Makefile").read_text(), re.M)[0])
+    files = output("git", "ls-files", *files).split()
+    assert len(files) > 600
+    done = subprocess.run([FORMATTER, "--dry-run", "--Werror", *files], cwd=ROOT, text=True, stderr=subprocess.PIPE)
+    assert done.returncode == 0, "make format: " + done.stderr[:2000]
 
 
 def test_contributing_names_files_that_exist():
